@@ -14,7 +14,8 @@ Raises StatementFailure.
 until the load is over. It samples how late answers are handled (`handling`).
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
-then, which saves half of the epoll calls. pgbench does the same without a bound.
+then, which saves half of the epoll calls. pgbench does the same without a bound. The compiled loop stops trying, but for
+one send of sixteen, while fewer than a quarter of such reads find an answer.
 """
 
 from __future__ import annotations

@@ -54,6 +54,9 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     EVENTS_MAX = 64
     CONTROL_WORDS = 16
+    CERTAIN = 1 << 16  # every read right after a send finds the answer
+    RARE = 1 << 14  # below that share such a read costs more than it saves,
+    PASSED = 16  # and one of so many is tried
 
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
@@ -275,11 +278,11 @@ cdef class Sampler:
     """See `handling.Sampler`."""
 
     cdef readonly int64_t answers, stamped
-    cdef public bint all_stamped
+    cdef public bint all_stamped, any_stamped
     cdef int64_t left, stride, drawn, batches, called_ns, returned_ns
     cdef int64_t runqueue_ns, runqueue_returned_ns, waited_ns, round_ns, turns
     cdef uint32_t random
-    cdef int schedstat
+    cdef int schedstat, at_once, passed
     cdef Times samples
 
     def __init__(self):
@@ -288,9 +291,10 @@ cdef class Sampler:
         self.waited_ns = self.round_ns = self.turns = 0
         self.left = self.drawn = 1
         self.stride = STRIDE_START
-        self.all_stamped = True
+        self.all_stamped, self.any_stamped = True, False
         self.random = 1
         self.schedstat = -1
+        self.at_once, self.passed = CERTAIN, 0
         self.samples = Times()
 
     def take(self):
@@ -302,6 +306,22 @@ cdef class Sampler:
         if self.schedstat >= 0:
             c_close(self.schedstat)
             self.schedstat = -1
+
+    def watch(self, fd):
+        """See `handling.Sampler.watch`."""
+        stamped = handling.request_stamps(fd)
+        self.all_stamped, self.any_stamped = self.all_stamped and stamped, self.any_stamped or stamped
+
+    cdef bint found(self, Wire wire) except -1:
+        """Read right after a send, if such reads have found answers of late; whether one was complete."""
+        cdef bint answered
+        if self.at_once < RARE:
+            self.passed += 1
+            if self.passed % PASSED:
+                return False
+        answered = wire.get()
+        self.at_once += ((CERTAIN if answered else 0) - self.at_once) // 16
+        return answered
 
     cdef void pace(self) noexcept:
         self.stride = min(max((self.batches + self.drawn - self.left) // BATCHES_PER_TICK, 1), STRIDE_MAX)
@@ -334,7 +354,7 @@ cdef class Sampler:
         self.returned_ns, self.runqueue_returned_ns = now, runqueue_ns
 
     cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:
-        cdef int64_t arrived_ns = arrival_ns(fd)
+        cdef int64_t arrived_ns = arrival_ns(fd) if self.any_stamped else 0
         if arrived_ns:
             self.stamped += 1
             return max(clock_ns(CLOCK_REALTIME) - arrived_ns, 0)
@@ -369,12 +389,12 @@ cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
     return value
 
 
-cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
-    """Send, and read at once; without Python calls if the session is compiled."""
+cdef inline bint exchange(object session, Wire wire, object prepared, object arguments, Sampler sampler) except -1:
+    """Send, and read at once if that is worth it; without Python calls if the session is compiled."""
     if wire is None:
         return session.exchange(prepared, arguments)
     wire.put(<Prepared?>prepared, <tuple?>arguments)
-    return wire.get()
+    return sampler.found(wire)
 
 
 def turns(TerminalState terminal, int64_t limit_ns):
@@ -404,20 +424,20 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
                     if at and not script.met(at - 1, terminal, session, wire):
                         terminal.outcome = 1
                         terminal.at = script.length + 1
-                        answered = exchange(session, wire, script.rollback, ())
+                        answered = exchange(session, wire, script.rollback, (), sampler)
                         continue
                     terminal.at = at + 1
                     if at == script.length:
                         terminal.outcome = 0
-                        answered = exchange(session, wire, script.commit, ())
+                        answered = exchange(session, wire, script.commit, (), sampler)
                     else:
-                        answered = exchange(session, wire, script.prepared[at], script.arguments(at, terminal))
+                        answered = exchange(session, wire, script.prepared[at], script.arguments(at, terminal), sampler)
                     continue
                 outcome = terminal.outcome
         elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
             request = <object>yielded
             Py_DECREF(request)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
+            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
             continue
         else:
             returned = <object>yielded
@@ -437,13 +457,13 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
         inputs = terminal.inputs = kind.draw()
         if kind.bare:
             terminal.body = None
-            answered = exchange(session, wire, kind.prepared, inputs[1])
+            answered = exchange(session, wire, kind.prepared, inputs[1], sampler)
         elif kind.script is not None:
-            answered = exchange(session, wire, terminal.restart(kind.script), ())
+            answered = exchange(session, wire, terminal.restart(kind.script), (), sampler)
         else:
             terminal.body = kind.start(inputs)
             request = next(terminal.body)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
+            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
     return WAIT
 
 
@@ -451,7 +471,8 @@ cdef int sampled_turn(
     TerminalState terminal, int64_t limit_ns, Sampler sampler, int fd, int64_t index, int64_t ready
 ) except -1:
     """A turn whose lateness is kept."""
-    cdef int64_t now = monotonic_ns(), before = sampler.answers, late_ns = sampler.late_ns(fd, index, ready, now)
+    cdef int64_t now = monotonic_ns(), before = sampler.answers
+    cdef int64_t late_ns = sampler.late_ns(fd, index, ready, now)
     cdef int end = turn(terminal, limit_ns, sampler)
     if sampler.answers > before:  # else a part of an answer has arrived
         sampler.samples.add(now, late_ns, sampler.answers - before - 1)
