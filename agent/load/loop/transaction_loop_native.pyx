@@ -7,19 +7,22 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset, strerror
+from libc.string cimport memcpy, memset, strerror
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
-from proveout.agent.engines.postgres.wire.protocol_native cimport Prepared, Wire
+from proveout.agent.engines.postgres.wire.protocol_native cimport Layout, Prepared, Wire
 
 from types import MethodWrapperType
 
+import numpy as np
+
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop import handling, transaction_loop_python
+from proveout.dsl.workloads.random_streams import RowSource
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -182,20 +185,30 @@ cdef class Script:
 
 
 cdef class KindState:
-    """The fields of a `Kind` that the hot loop reads."""
+    """The fields of a `Kind` that the hot loop reads.
 
-    cdef public object prepared, start
-    cdef object source, drawn
+    `layouts`: of inputs that are rows of arrays, those of each statement; None if they are Python values. Such inputs are
+    copied into the terminal, where they stay for a retry.
+    """
+
+    cdef public object start
+    cdef object source, drawn, statement
     cdef public Script script
     cdef public bint bare
     cdef readonly object times
     cdef Times ok, failed
+    cdef tuple layouts
+    cdef object batches
+    cdef const uint8_t[::1] batch
+    cdef Py_ssize_t at, size
 
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.source = self.drawn = self.start = self.script = None
+        self.statement = self.source = self.drawn = self.start = self.script = None
+        self.layouts = self.batches = None
         self.bare = False
+        self.at = self.size = 0
 
     @property
     def inputs(self):
@@ -208,8 +221,56 @@ cdef class KindState:
         bound = isinstance(source, MethodWrapperType) and source.__name__ == "__next__"
         self.drawn = source.__self__ if bound else None
 
-    cdef object draw(self):
-        return self.source() if self.drawn is None else next(self.drawn)
+    @property
+    def prepared(self):
+        """The only statement of a bare transaction, or the first one."""
+        return self.statement
+
+    @prepared.setter
+    def prepared(self, statement):
+        self.statement = statement
+        if self.layouts is None and isinstance(statement, Prepared) and isinstance(self.drawn, RowSource):
+            dtype = self.drawn.dtype
+            parts = [(dtype, 0)] if self.bare else [dtype.fields[name][:2] for name in dtype.names]
+            self.layouts = tuple([Layout(*part) for part in parts])
+            self.batches, self.size = self.drawn.batches, dtype.itemsize
+
+    cdef int draw(self, TerminalState terminal) except -1:
+        """Draw the inputs of the terminal's transaction."""
+        if self.layouts is None:
+            terminal.inputs = self.source() if self.drawn is None else next(self.drawn)
+            return 0
+        if self.batch is None or self.at + self.size > self.batch.shape[0]:
+            self.batch = next(self.batches).view(np.uint8)
+            self.at = 0
+        terminal.keep(&self.batch[self.at], self.size)
+        terminal.inputs = self
+        self.at += self.size
+        return 0
+
+
+cdef class Mix:
+    """See `transaction_loop_python.Mix`."""
+
+    cdef list kinds
+    cdef object batches
+    cdef const uint16_t[::1] batch
+    cdef Py_ssize_t at
+
+    def __init__(self, kinds, batches):
+        self.kinds, self.batches, self.at = list(kinds), batches, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.next()
+
+    cdef KindState next(self):
+        if self.batch is None or self.at == self.batch.shape[0]:
+            self.batch, self.at = next(self.batches), 0
+        self.at += 1
+        return <KindState?>self.kinds[self.batch[self.at - 1]]
 
 
 cdef class TerminalState:
@@ -223,6 +284,11 @@ cdef class TerminalState:
     cdef public int64_t intended_ns, started_ns, ended_ns
     cdef public int outcome
     cdef public bint restless
+    cdef uint8_t* row  # the inputs, where they are a row of an array
+    cdef Py_ssize_t row_size
+
+    def __cinit__(self):
+        self.row, self.row_size = NULL, 0
 
     def __init__(self):
         self.session = self.body = self.kind = self.inputs = None
@@ -231,6 +297,19 @@ cdef class TerminalState:
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
         self.kept, self.at = [], 0
+
+    def __dealloc__(self):
+        free(self.row)
+
+    cdef int keep(self, const uint8_t* row, Py_ssize_t size) except -1:
+        cdef uint8_t* larger
+        if size > self.row_size:
+            larger = <uint8_t*>realloc(self.row, size)
+            if larger == NULL:
+                raise MemoryError
+            self.row, self.row_size = larger, size
+        memcpy(self.row, row, size)
+        return 0
 
     cpdef object restart(self, Script script):
         """Prepare for the first statement of a script; returns that statement, BEGIN."""
@@ -397,6 +476,46 @@ cdef inline bint exchange(object session, Wire wire, object prepared, object arg
     return sampler.found(wire)
 
 
+cdef bint step(object session, Wire wire, Script script, Py_ssize_t at, TerminalState terminal, Sampler sampler) except -1:
+    """Send the statement of a step."""
+    cdef tuple layouts = terminal.kind.layouts
+    if layouts is None:
+        return exchange(session, wire, script.prepared[at], script.arguments(at, terminal), sampler)
+    wire.put_row(<Prepared?>script.prepared[at], <Layout?>layouts[at], terminal.row, terminal.kept, script.places[at])
+    return sampler.found(wire)
+
+
+cdef bint begin(object session, Wire wire, TerminalState terminal, Sampler sampler) except -1:
+    """Send the first statement of a transaction whose inputs are drawn."""
+    cdef KindState kind = terminal.kind
+    if kind.bare:
+        terminal.body = None
+        if kind.layouts is None:
+            return exchange(session, wire, kind.statement, terminal.inputs[1], sampler)
+        wire.put_row(<Prepared?>kind.statement, <Layout>kind.layouts[0], terminal.row, None, None)
+        return sampler.found(wire)
+    if kind.script is not None:
+        return exchange(session, wire, terminal.restart(kind.script), (), sampler)
+    terminal.body = kind.start(terminal.inputs)
+    request = next(terminal.body)
+    return exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
+
+
+def first(TerminalState terminal):
+    """See `transaction_loop_python.first`."""
+    terminal.kind.draw(terminal)
+    return again(terminal)
+
+
+def again(TerminalState terminal):
+    """See `transaction_loop_python.again`."""
+    cdef KindState kind = terminal.kind
+    if kind.bare and kind.layouts is not None:
+        terminal.body = None
+        return kind.statement, (<Layout>kind.layouts[0]).values(terminal.row)
+    return transaction_loop_python.again(terminal)
+
+
 def turns(TerminalState terminal, int64_t limit_ns):
     """See `transaction_loop`."""
     return turn(terminal, limit_ns, Sampler())
@@ -431,7 +550,7 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
                         terminal.outcome = 0
                         answered = exchange(session, wire, script.commit, (), sampler)
                     else:
-                        answered = exchange(session, wire, script.prepared[at], script.arguments(at, terminal), sampler)
+                        answered = step(session, wire, script, at, terminal, sampler)
                     continue
                 outcome = terminal.outcome
         elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
@@ -452,18 +571,11 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
         left -= 1
         if not (terminal.restless and left):
             return NEXT
-        kind = terminal.kind = <KindState?>next(terminal.draw)
+        mix = terminal.draw
+        kind = terminal.kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
         terminal.intended_ns = terminal.started_ns = now
-        inputs = terminal.inputs = kind.draw()
-        if kind.bare:
-            terminal.body = None
-            answered = exchange(session, wire, kind.prepared, inputs[1], sampler)
-        elif kind.script is not None:
-            answered = exchange(session, wire, terminal.restart(kind.script), (), sampler)
-        else:
-            terminal.body = kind.start(inputs)
-            request = next(terminal.body)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
+        kind.draw(terminal)
+        answered = begin(session, wire, terminal, sampler)
     return WAIT
 
 
