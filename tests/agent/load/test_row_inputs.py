@@ -68,14 +68,14 @@ def prepared_of(statement: Statement) -> Any:
 
 
 def sent(loop: ModuleType, kind: TransactionType, *, rows: bool) -> bytes:
-    """What a terminal sends in some transactions; `rows`: with the source of the workload itself."""
+    """The messages of a terminal in some transactions; `rows`: with the source of the workload itself."""
     from proveout.agent.engines.postgres.wire.protocol_native import Wire
 
     server = Server()
     source = kind.inputs(HLR.keys(5))
     state, terminal = loop.KindState([loop.Times(), loop.Times()]), loop.TerminalState()
     state.bare = kind.bare
-    state.inputs = source if rows else partial(next, source.__self__)
+    state.inputs = source if rows else partial(next, iter(source, None))
     state.prepared = prepared_of(kind.statements[0])
     if kind.steps:
         steps = [(prepared_of(s.statement), s.places, s.keeps, s.least, s.most) for s in kind.steps]

@@ -17,7 +17,7 @@ cdef class Prepared:
 
 
 cdef class Layout:
-    """Where the drawn values of a statement are in a row of a structured array."""
+    """Places of a statement's drawn values in a row of a structured array."""
     cdef int count
     cdef uint32_t offsets[PARAMETERS_MAX]
     cdef uint32_t widths[PARAMETERS_MAX]  # characters of a text; 0 = an integer of 8 bytes

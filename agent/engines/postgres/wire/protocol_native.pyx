@@ -59,7 +59,7 @@ cdef class Prepared:
 
 
 cdef class Layout:
-    """Where the drawn values of a statement are in a row of a structured array, from the statement's dtype there."""
+    """Places of a statement's drawn values in a row of a structured array: `dtype`, which begins there at `offset`."""
 
     def __init__(self, object dtype, Py_ssize_t offset):
         self.count = 0
