@@ -331,6 +331,16 @@ def database_folder() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture
+def sqlite_file(database_folder: Path) -> Path:
+    """An empty SQLite file in such a folder."""
+    path = database_folder / "x.db"
+    path.touch()
+    owner = database_folder.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+    return path
+
+
 class RecordingContext:
     """A `TaskContext` for tests: it records the calls of a handler, and finishes when `end()` is called."""
 

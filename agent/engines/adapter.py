@@ -16,6 +16,7 @@ and loads only the clients it uses.
 | `OpensQueries` | give plans the rows of their queries |
 | `DescribesSchema` | name its tables and indexes for the fingerprint |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
+| `OpensNamedFiles` | check, copy and restore a database file of the user, which a dsn names |
 | `MakesReports` | take snapshots of its statistics, and report on two of them |
 | `Propagates` | replicate to a system of the same engine, and compare both |
 | `OwnsProcess` | share no process with another engine's client |
@@ -31,7 +32,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
@@ -268,6 +269,16 @@ class ReportSession(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProblem:
+    """A problem of a user's database file: `code` as in `check_results.FINDINGS`; with `warns` a run goes on."""
+
+    code: Literal["unreachable", "rights"]
+    message: str
+    way_out: str = ""
+    warns: bool = False
+
+
 # ---- the adapter -----------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +399,23 @@ class CapturesSizes(Protocol):
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         """Connect. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class OpensNamedFiles(Protocol):
+    """An engine whose databases are files, and that opens one of the user as it is: with its settings."""
+
+    def file_problems(self, dsn: str, *, changes: bool) -> Iterable[FileProblem]:
+        """Return what keeps a run from using the file, or slows it; `changes`: the run writes. Blocks."""
+        ...
+
+    def copy_file(self, dsn: str, copy: Path) -> None:
+        """Copy the database as it is at one instant to a new file. TaskFault. Blocks."""
+        ...
+
+    def restore_file(self, dsn: str, copy: Path) -> None:
+        """Put the content of a copy into the file, all or nothing. TaskFault. Blocks."""
         ...
 
 

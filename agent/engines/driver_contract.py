@@ -102,6 +102,16 @@ class BlockingSession(Protocol):
 
 
 @runtime_checkable
+class CarriesCommit(Protocol):
+    """A blocking session that can send COMMIT with a statement."""
+
+    def execute_committing(self, prepared: Any, arguments: Sequence[Any]) -> None:
+        """Execute one statement that returns no rows, and commit the transaction with it, in one round trip. If it
+        fails, nothing is committed and the transaction stays open. Raises StatementFailure."""
+        ...
+
+
+@runtime_checkable
 class Labelled(Protocol):
     """A session that its server can tell from others: a load labels it when it connects."""
 
@@ -117,15 +127,6 @@ class OpensWithSettings(Protocol):
 
     def dsn_for_load(self, dsn: str, settings: Iterable[tuple[str, str]], *, changes: bool) -> str:
         """Return the dsn of a load's connections; `changes`: whether the load changes rows."""
-        ...
-
-
-@runtime_checkable
-class OpensToLook(Protocol):
-    """A driver of an engine whose connections for loads change the database by being opened."""
-
-    def open_to_look(self, dsn: str) -> Any:
-        """A session that changes nothing, for preparing statements. Raises StatementFailure (lost)."""
         ...
 
 

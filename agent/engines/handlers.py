@@ -17,6 +17,7 @@ from typing import TypeAlias, cast
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
     Checkpoints,
+    OpensNamedFiles,
     Propagates,
     ProvisionedSystem,
     Provisions,
@@ -131,12 +132,29 @@ async def stop_system(context: TaskContext, spec: StopSystem) -> Done:
 async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
     """Save or restore the data of a system of this session; its address stays the same."""
     began = time.monotonic()
+    if spec.system.is_named_file:
+        await asyncio.to_thread(_copy_or_restore, spec)
+        return Done(seconds=time.monotonic() - began)
     system = _existing(context, spec.system.name)
     if system is None:
         raise TaskFault("missing", f"system {spec.system.name!r} was not started here", way_out="start it first")
     with explain_death(context, [spec.system.name]):
         await (system.save_snapshot() if spec.action == "save" else system.restore_snapshot())
     return Done(seconds=time.monotonic() - began)
+
+
+def _copy_or_restore(spec: SnapshotSystem) -> None:
+    """Copy a user's database file into the data root, or restore it."""
+    engine = adapter(spec.system.engine)
+    if not isinstance(engine, OpensNamedFiles):
+        raise TaskFault("invalid", f"files of {spec.system.engine} are not copied")
+    dsn, copy = str(spec.system.dsn), Path(spec.data_root) / f"{spec.system.name}.copy"
+    if spec.action == "restore":
+        if not copy.exists():
+            raise TaskFault("missing", f"there is no copy of {dsn} to restore", way_out="begin a new run")
+        engine.restore_file(dsn, copy)
+    elif spec.action == "save" or not copy.exists():
+        engine.copy_file(dsn, copy)
 
 
 def resource_name(system: str) -> str:

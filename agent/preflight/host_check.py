@@ -14,11 +14,16 @@ from proveout.agent.engines.adapter import FindsServer
 from proveout.agent.engines.pgbouncer import places as pooler
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
+from proveout.agent.load import ceiling_store
 from proveout.agent.security import data_dirs
 from proveout.core import disk_space
+from proveout.core.numbers import number, percent
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.check_results import Checked, CheckFinding
-from proveout.proto.wire.tasks import CheckHost
+from proveout.proto.wire.tasks import CheckHost, OfferedRate
+
+CEILING_FRACTION_MAX = 0.9
+"""The part of a ceiling from which on a run has the finding `client-ceiling`."""
 
 
 async def check_host(context: TaskContext, spec: CheckHost) -> Checked:
@@ -37,6 +42,25 @@ def _findings(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
             yield CheckFinding(code="missing", subject="", message=f"{tool} is not installed", way_out=way_out)
     if spec.systems or spec.bytes_min:
         yield from _of_space(context, spec)
+    for rate in spec.rates:
+        yield from rate_findings(rate)
+
+
+def rate_findings(rate: OfferedRate) -> Iterator[CheckFinding]:
+    """Whether the load generator of this host can offer a rate, where its ceiling was measured."""
+    known = ceiling_store.known(rate.engine)
+    most = known.shared_per_s if rate.beside else known.apart_per_s
+    if most is None or rate.per_s <= CEILING_FRACTION_MAX * most:
+        return
+    beside = " beside the server" if rate.beside else ""
+    yield CheckFinding(
+        code="rate",
+        subject=rate.subject,
+        message=f"the load offers {number(rate.per_s)}/s from this host, {percent(rate.per_s / most)} of the"
+        f" {number(most)}/s that its load generator can do{beside} with the {rate.engine} driver",
+        way_out="use more client hosts, or a lower rate; `proveout ceiling` measures the host again",
+        warns=True,
+    )
 
 
 def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:

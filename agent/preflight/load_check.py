@@ -15,7 +15,6 @@ from proveout.agent.engines.adapter import OpensQueries, QuerySession
 from proveout.agent.engines.driver_contract import (
     Driver,
     FailureKind,
-    OpensToLook,
     OpensWithSettings,
     StatementFailure,
 )
@@ -44,11 +43,6 @@ _TYPES: Mapping[str, str] = {
     "date": r"time|date",
 }
 """The types that hold a kind of column of a population."""
-
-
-def open_to_look(engine: Driver, dsn: str) -> Any:
-    """A session of a driver that changes nothing by being opened. StatementFailure."""
-    return engine.open_to_look(dsn) if isinstance(engine, OpensToLook) else engine.connect(dsn)
 
 
 class LoadCheck:
@@ -88,7 +82,7 @@ class LoadCheck:
         dsn = self._end.dsn
         if isinstance(self._engine, OpensWithSettings):
             dsn = self._engine.dsn_for_load(dsn, self._load.session, changes=writes(self._load.workload))
-        return open_to_look(self._engine, dsn)
+        return self._engine.connect(dsn)
 
     def _refused(self, failure: StatementFailure, code: str) -> CheckFinding:
         subject = f"systems.{self._end.system}"

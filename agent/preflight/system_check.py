@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 from proveout.agent.daemon.tasks import TaskContext
@@ -22,6 +21,7 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     CapturesWaits,
     MakesReports,
+    OpensNamedFiles,
     OpensQueries,
     QuerySession,
     Tick,
@@ -31,11 +31,11 @@ from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter, driver, is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.preflight.load_check import LoadCheck, open_to_look
+from proveout.agent.preflight.load_check import LoadCheck
 from proveout.agent.preflight.statement_check import StatementCheck
+from proveout.agent.security import user_files
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import Capture
-from proveout.dsl.rules import duckdb_settings
 from proveout.dsl.workloads.kinds import writes
 from proveout.proto.wire.check_results import Checked, CheckFinding
 from proveout.proto.wire.tasks import CheckSystem, Endpoint
@@ -48,14 +48,14 @@ async def check_system(context: TaskContext, spec: CheckSystem) -> Checked:
     began = time.monotonic()
     end = spec.endpoint
     found = await asyncio.to_thread(lambda: list(_file_findings(spec)))
-    if not found:
+    if all(one.warns for one in found):
         try:
             await adapter(end.engine).settings(end)
         except TaskFault as fault:
             if fault.code == "unreachable":
                 raise
             found.append(_of_fault(fault, f"systems.{end.system}", "missing" if fault.code == "missing" else "login"))
-    if not found and engines.of(end.engine).has_driver:
+    if all(one.warns for one in found) and engines.of(end.engine).has_driver:
         check = _SystemCheck(spec)
         try:
             found += await asyncio.to_thread(check.run)
@@ -98,7 +98,7 @@ class _SystemCheck:
     def _of_instances(self, engine: Driver) -> Iterator[CheckFinding]:
         for number, dsn in enumerate(self._end.instances[1:], 2):
             try:
-                open_to_look(engine, dsn).close()
+                engine.connect(dsn).close()
             except StatementFailure as failure:
                 yield CheckFinding(
                     code="login",
@@ -114,7 +114,7 @@ class _SystemCheck:
         if not self._spec.texts:
             return
         try:
-            session = open_to_look(engine, self._end.dsn)
+            session = engine.connect(self._end.dsn)
         except StatementFailure as failure:
             yield CheckFinding(code="login", subject=f"systems.{self._end.system}", message=failure.what)
             return
@@ -198,7 +198,7 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
     end = spec.endpoint
     if not is_in_files(end.engine) or end.provisioned:
         return
-    path = Path(duckdb_settings.split_dsn(end.dsn)[0] if end.engine == "duckdb" else end.dsn)
+    path = user_files.path_of(end)
     subject = f"systems.{end.system}"
     populates = "populate" in spec.uses
     writing = populates or any(writes(load.workload) for load in spec.loads)
@@ -216,3 +216,8 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
     elif writing and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         message = f"{path}: the plan changes rows, and {user} cannot write the file and its folder"
         yield CheckFinding(code="rights", subject=subject, message=message, way_out=f"chown or chmod {path}")
+    elif isinstance(found := adapter(end.engine), OpensNamedFiles):
+        for one in found.file_problems(end.dsn, changes=writing):
+            yield CheckFinding(
+                code=one.code, subject=subject, message=one.message, way_out=one.way_out, warns=one.warns
+            )

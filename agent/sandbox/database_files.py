@@ -12,20 +12,48 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
 from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl.plan.topology import System
-from proveout.proto.wire.results import SystemStarted
+from proveout.proto.wire.results import SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 
 FILES = "files"
+
+
+async def snapshot(context: TaskContext, spec: SnapshotSystem) -> TaskResult:
+    """Save or restore the data of a system. The copy of a user's file lies in a store of the agent, with the owner of
+    the file as its owner, because the process that copies has that user's rights."""
+    system = spec.system
+    if not system.is_named_file:
+        return await handlers.snapshot_system(context, spec)
+    privileges_of = Privileges.for_engine(system.engine, str(system.dsn), context.policy)
+    folder = data_store.home(Path(spec.data_root), system.name)
+    local = replace(spec, data_root=str(await asyncio.to_thread(_copies, folder, privileges_of)))
+    if privileges_of.inherited:
+        return await handlers.snapshot_system(context, local)
+    return await helper_for(context, privileges_of, system.engine).run(context, local)
+
+
+def _copies(folder: Path, owner: Privileges) -> Path:
+    """The folder of the copies in the store of a system, made when it is not there."""
+    data_store.sweep((), locked=is_locked)
+    reachable = is_enterable_by_all if not owner.inherited else (lambda _: True)
+    state = data_store.read_state(folder) or data_store.make_store(folder, None, reachable)
+    files = Path(state.store) / FILES
+    if not files.exists():
+        files.mkdir(mode=0o700)
+        owner.give(files)
+    return files
 
 
 class DatabaseFiles:

@@ -201,6 +201,8 @@ class _Process:
         try:
             self._send(helper_messages.control(kind, number, *arguments))
             return await answer
+        except WireFault as fault:
+            raise TaskFault("invalid", fault.what, way_out=fault.way_out) from None
         finally:
             del self._requests[number]
 
@@ -260,10 +262,10 @@ class _Process:
                 self._send(helper_messages.control("reply", number, self._helper.replication_log(system)))
             case ["done", int(number), answer] if (request := self._open_request(number)) is not None:
                 request.set_result(answer)
-            case ["fault", int(number), str(code), str(what), str(way_out)] if (
+            case ["fault", int(number), str(code), str(what), str(way_out), str(refusal), int(line)] if (
                 request := self._open_request(number)
             ) is not None:
-                request.set_exception(TaskFault(code, what, way_out=way_out))
+                request.set_exception(TaskFault(code, what, way_out=way_out, refusal=refusal, line=line))
             case LogLine() | Sample() | TaskProgress() | TaskDone() | TaskFailed():
                 self._forward(message)
 

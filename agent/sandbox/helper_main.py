@@ -50,6 +50,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
         tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
         tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
+        tasks.RestoreCopy: "proveout.agent.engines.copies.data_copy:restore_copy",
         tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
         tasks.CheckSystem: "proveout.agent.preflight.system_check:check_system",
         tasks.RunCapture: "proveout.agent.capture.kinds:capture",
@@ -61,6 +62,9 @@ CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.sql_access:rows",
         "run": "proveout.agent.tuning.sql_access:run",
+        "copy_state": "proveout.agent.engines.copies.data_copy:state",
+        "save_copy": "proveout.agent.engines.copies.data_copy:save",
+        "release_copy": "proveout.agent.engines.copies.data_copy:release",
     }
 )
 """Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
@@ -182,14 +186,31 @@ class HelperServer:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
             self._write(
-                helper_messages.control("fault", number, fault.code, sanitize(fault.what), sanitize(fault.way_out))
+                helper_messages.control(
+                    "fault",
+                    number,
+                    fault.code,
+                    sanitize(fault.what),
+                    sanitize(fault.way_out),
+                    sanitize(fault.refusal),
+                    fault.line,
+                )
             )
         except Exception as error:
             logging.exception("%s of system %s failed", name, endpoint.system)
             what = sanitize(f"{type(error).__name__}: {error}")
-            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout."))
+            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout.", "", 0))
         else:
-            self._write(helper_messages.control("done", number, answer))
+            self._answer(number, name, answer)
+
+    def _answer(self, number: int, name: str, answer: Any) -> None:
+        """Send the result of a call; a fault in its place where it cannot be sent: the agent waits for either."""
+        try:
+            frame = helper_messages.control("done", number, answer)
+        except (WireFault, TypeError, ValueError) as error:
+            what = error.what if isinstance(error, WireFault) else str(error)
+            frame = helper_messages.control("fault", number, "fault", f"the result of {name}: {what}", "", "", 0)
+        self._write(frame)
 
     async def _close(self, number: int, name: str, keep_data: bool) -> None:
         resource = self._resources.pop(name, None)

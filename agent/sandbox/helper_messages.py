@@ -13,7 +13,7 @@ message, a JSON array of its name and its arguments:
 | `call` | helper | number, name of a function of `helper_main.CALLS`, its keyword arguments |
 | `reply` | helper | number, the answer to `replication_log` |
 | `done` | agent | number, the result of `close` or `call` |
-| `fault` | agent | number, code, what, way out: a `TaskFault` in place of a result |
+| `fault` | agent | number, code, what, way out, refusal, line: a `TaskFault` in place of a result |
 | `resources` | agent | names of all resources that the helper keeps |
 | `replication_log` | agent | number, name of a system: the last line about replication in its server's log |
 

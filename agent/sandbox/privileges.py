@@ -202,7 +202,7 @@ def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
         path = Path(dsn).resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
         raise TaskFault("refused", f"the path of the database file {dsn!r} cannot be resolved") from None
-    if not policy.allows_file_of_others(str(path)):
+    if not policy.allows_database_file(str(path)):
         return None
     for existing in (path, path.parent):
         with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.tuning.sql_access import call_here
 from proveout.dsl import engines
 from proveout.proto.wire.tasks import Endpoint
@@ -20,13 +21,14 @@ from proveout.proto.wire.tasks import Endpoint
 class SyncClient:
     """Calls of one thread at a time. Create and close it in the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy = NOTHING) -> None:
+        self._policy = policy
         self._loop = asyncio.get_running_loop()
         self._helpers: dict[str, Helper] = {}
 
     def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
         """Call the function `name` of `sql_access`, from a thread. TaskFault as the function raises it."""
-        privileges = Privileges.for_engine(endpoint.engine)
+        privileges = Privileges.for_endpoint(endpoint, self._policy)
         if privileges.inherited:
             return call_here(name, endpoint, statement)
         result = asyncio.run_coroutine_threadsafe(self._call(privileges, name, endpoint, statement), self._loop)
@@ -39,7 +41,7 @@ class SyncClient:
         self._helpers = {}
 
     async def _call(self, privileges: Privileges, name: str, endpoint: Endpoint, statement: str) -> Any:
-        kind = endpoint.engine if engines.of(endpoint.engine).own_process else ""
+        kind = f"{privileges.to_argument()}:{endpoint.engine if engines.of(endpoint.engine).own_process else ''}"
         helper = self._helpers.get(kind)
         if helper is None:
             helper = self._helpers[kind] = Helper(privileges, endpoint.engine)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
 from proveout.agent.errors import TaskFault
+from proveout.agent.security import user_files
 from proveout.agent.security.path_trust import is_link_free
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
 from proveout.dsl import engines
@@ -39,7 +40,12 @@ def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
     """The task with folders of this agent; `work_dir` is the session's. TaskFault `refused` for a foreign file in place
     of a provisioned one.
     """
-    _check_files(policy, work_dir, spec)
+    for end in endpoints(spec):
+        if engines.of(end.engine).in_files:
+            _check_file(policy, work_dir, end)
+    if isinstance(spec, SnapshotSystem) and spec.system.is_named_file:
+        named = Endpoint(system=spec.system.name, engine=spec.system.engine, dsn=str(spec.system.dsn))
+        _check_file(policy, work_dir, named)
     match spec:
         case StartSystem() | StopSystem() | SnapshotSystem():
             return replace(spec, data_root=str(data_root(policy, work_dir, spec.data_root)))
@@ -57,15 +63,17 @@ def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
     return (*several, *(getattr(spec, name) for name in ("endpoint", "source", "sink") if hasattr(spec, name)))
 
 
-def _check_files(policy: Policy, work_dir: Path, spec: TaskSpec) -> None:
-    """A provisioned system that is a file must lie in a folder of an agent: a coordinator cannot name another file."""
-    for end in endpoints(spec):
-        if engines.of(end.engine).in_files and end.provisioned and not _is_of_an_agent(policy, work_dir, end.dsn):
-            raise TaskFault(
-                "refused",
-                f"the file {end.dsn!r} of system {end.system!r} was not made by an agent of this host",
-                way_out="let the plan start the system on this host in the same run",
-            )
+def _check_file(policy: Policy, work_dir: Path, end: Endpoint) -> None:
+    """A system that is a file lies in a folder of an agent if an agent has made it, so that a coordinator cannot name
+    another file; else the policy lists it."""
+    if not end.provisioned:
+        user_files.require(policy, end)
+    elif not _is_of_an_agent(policy, work_dir, end.dsn):
+        raise TaskFault(
+            "refused",
+            f"the file {end.dsn!r} of system {end.system!r} was not made by an agent of this host",
+            way_out="let the plan start the system on this host in the same run",
+        )
 
 
 def _is_of_an_agent(policy: Policy, work_dir: Path, file: str) -> bool:

@@ -114,6 +114,8 @@ class Policy:
     """Engines whose servers a coordinator may start here."""
     own_folders: tuple[str, ...] = ()
     """Folders with certificates and journals of this agent, in addition to `OWN_FOLDERS`."""
+    database_files: tuple[str, ...] = ()
+    """Database files, or folders of them, that plans may open by a dsn, with the rights of the file's owner."""
     faults: tuple[str, ...] = ()
     """Operations of faults that plans may inject here: `FAULTS`."""
     disk_left_bytes: int = 1 << 30
@@ -142,18 +144,8 @@ class Policy:
 
     def allows_path(self, path: str) -> Decision:
         """Whether a file at `path` may be written, changed or removed."""
-        if not is_plain_path(path):
-            return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
-        if any(is_beneath(path, folder) for folder in (*OWN_FOLDERS, *self.own_folders)):
-            return _never(f"{path} belongs to the agent itself")
-        if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
-            return Decision(
-                allowed=False,
-                reason=f"{path} lies in {folder}, where the agent's policy is",
-                way_out=f"No policy can allow files beside itself; put {self.source} into a folder of its own.",
-            )
-        if (reason := self._used_by_agent(path) or trusted_by_root(path)) is not None:
-            return _never(reason)
+        if (never := self._refused_path(path)) is not None:
+            return never
         if self.root_of(path) or (path in allow_lists.KNOWN_FILES and path in self.paths):
             return ALLOWED
         folder = posixpath.dirname(path)
@@ -164,9 +156,33 @@ class Policy:
         )
         return self._denied("paths", f"the path {path}", line)
 
-    def allows_file_of_others(self, path: str) -> bool:
-        """Whether a database file that the agent has not made may be used with the privileges of its owner."""
-        return self.own or bool(self.allows_path(path))
+    def allows_database_file(self, path: str) -> Decision:
+        """Whether a database file that the agent has not made may be opened, with the rights of its owner.
+
+        A run may do so on its own machine.
+        """
+        if self.own:
+            return ALLOWED
+        if (never := self._refused_path(path)) is not None:
+            return never
+        if self.root_of(path) or any(is_beneath(path, listed) for listed in self.database_files):
+            return ALLOWED
+        return self._denied("database_files", f"opening the database file {path}", path)
+
+    def _refused_path(self, path: str) -> Decision | None:
+        """The refusal of a path that no policy can allow; else None."""
+        if not is_plain_path(path):
+            return _never(f"{path!r} is not an absolute path without `.`, `..` and doubled slashes")
+        if any(is_beneath(path, folder) for folder in (*OWN_FOLDERS, *self.own_folders)):
+            return _never(f"{path} belongs to the agent itself")
+        if self.source and is_beneath(path, folder := posixpath.dirname(self.source)):
+            return Decision(
+                allowed=False,
+                reason=f"{path} lies in {folder}, where the agent's policy is",
+                way_out=f"No policy can allow files beside itself; put {self.source} into a folder of its own.",
+            )
+        reason = self._used_by_agent(path) or trusted_by_root(path)
+        return None if reason is None else _never(reason)
 
     def allows_provision(self, engine: str) -> Decision:
         """Whether a server (or the file) of an engine may be created and started.

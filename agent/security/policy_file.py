@@ -276,6 +276,7 @@ class PolicyEntry(_Strict):
     )
     provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
     provision_as_agent_user: bool = False
+    database_files: list[Annotated[Word, AfterValidator(_root)]] = Field(default_factory=list, max_length=1000)
     faults: list[Annotated[Word, AfterValidator(_fault)]] = Field(default_factory=list, max_length=100)
     disk_left: Annotated[Word, AfterValidator(_size)] = "1GiB"
 
@@ -321,6 +322,7 @@ def read(path: Path) -> Policy:
         oracle_parameters=tuple(entry.oracle_parameters),
         provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
+        database_files=tuple(entry.database_files),
         faults=tuple(entry.faults),
         disk_left_bytes=units.size_bytes(entry.disk_left),
         programs=names_of(*programs),
@@ -393,6 +395,7 @@ def describe(found: Policy) -> str:
         ("oracle settings", found.oracle_parameters),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
+        ("database files", found.database_files),
         ("faults", _faults(found)),
     ]
     rows += [("by its owner", [f"{what} ({why})" for what, why in found.widened])] if found.widened else []

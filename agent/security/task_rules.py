@@ -66,7 +66,8 @@ def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
 
 
 def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
-    yield from _snapshot(spec)
+    yield from host_rules.system_problems(spec.system)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
     if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.follows is not None):
         message = f"system {spec.system.name} has one primary if it is a standby or a PgBouncer, and else none"
         yield Objection(message=message)
@@ -80,8 +81,8 @@ def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
         yield from host_rules.name_problems("system", name)
 
 
-def _snapshot(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
-    yield from host_rules.system_problems(spec.system)
+def _snapshot(spec: tasks.SnapshotSystem) -> Iterator[Objection]:
+    yield from host_rules.copied_problems(spec.system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
 
@@ -96,7 +97,7 @@ def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
     )
 
 
-def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint) -> Iterator[Objection]:
+def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint | tasks.RestoreCopy) -> Iterator[Objection]:
     return _endpoint(spec.endpoint)
 
 
@@ -139,6 +140,13 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
     for system in spec.systems[:CHECKS_MAX]:
         yield from host_rules.system_problems(system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
+    if len(spec.rates) > CHECKS_MAX or not all(0.0 < rate.per_s <= RATE_MAX for rate in spec.rates):
+        yield Objection(
+            message=f"a check of {len(spec.rates)} rates, or of one that is not above 0 and at most {RATE_MAX:g}/s"
+        )
+    for rate in spec.rates[:CHECKS_MAX]:
+        yield from host_rules.text_problems("the path of a stage", rate.subject)
+        yield from host_rules.text_problems("the engine of a load", rate.engine)
 
 
 def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
@@ -365,6 +373,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.CheckHost: _check_host,
         tasks.RunSql: _sql,
         tasks.Checkpoint: _endpoint_only,
+        tasks.RestoreCopy: _endpoint_only,
         tasks.ApplyTuning: _tuning,
         tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,

@@ -9,7 +9,7 @@ transaction, as a cancelled task does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from proveout.agent.errors import TaskFault
@@ -98,13 +98,14 @@ class Transaction:
         return tuple(refused)
 
     def _look(self, tuning: Tuning) -> _Look:
+        operation: Operation | None = None
         try:
             operation = operation_of(tuning)
             step = self._step(tuning, operation)
             denied = self.host.objections(step.changes)
         except ProveoutError as fault:
             owner = isinstance(fault, TaskFault) and fault.code == "refused"
-            return _Look(state=_state(tuning, "refused", (_text(fault),)), denied=owner)
+            return _Look(state=_refused_by(tuning, "refused", operation, fault), denied=owner)
         if step.refusals or denied:
             return _Look(state=_state(tuning, "refused", (*step.refusals, *denied)), denied=bool(denied))
         if step.changes:
@@ -125,6 +126,7 @@ class Transaction:
         return step
 
     def _apply(self, tuning: Tuning) -> TuningState:
+        operation: Operation | None = None
         try:
             operation = operation_of(tuning)
             step = self._step(tuning, operation)
@@ -133,7 +135,7 @@ class Transaction:
             self._make(tuning, step.changes)
             return self._verified(tuning, operation, step)
         except ProveoutError as fault:
-            return _state(tuning, "failed", (_text(fault),))
+            return _refused_by(tuning, "failed", operation, fault)
 
     def _make(self, tuning: Tuning, changes: Sequence[Change]) -> None:
         if not changes:
@@ -194,6 +196,17 @@ def _diff(changes: Sequence[Change]) -> tuple[str, ...]:
 
 def _state(tuning: Tuning, outcome: TuningOutcome, lines: tuple[str, ...] = ()) -> TuningState:
     return TuningState(name=tuning.name, operation=tuning.operation, outcome=outcome, lines=lines, keep=tuning.keep)
+
+
+def _refused_by(
+    tuning: Tuning, outcome: TuningOutcome, operation: Operation | None, fault: ProveoutError
+) -> TuningState:
+    """The state after a fault; with the place of the plan's text where a database refused that."""
+    state = _state(tuning, outcome, (_text(fault),))
+    if operation is None or not isinstance(fault, TaskFault) or not fault.subject:
+        return state
+    subject = operation.subject_of(fault.subject)
+    return replace(state, subject=subject, line=fault.line) if subject else state
 
 
 def _text(fault: ProveoutError) -> str:

@@ -44,6 +44,7 @@ from proveout.proto.wire.messages import (
     Welcome,
 )
 from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import Task
 
 BURST = 8
@@ -306,8 +307,17 @@ class AgentSession:
                     await self._stream.write(message, digest)
                 except StreamEnded as ended:
                     return str(ended), False
+                except WireFault as fault:
+                    self._take_unsendable(message, fault)
             self._wake.clear()
             await self._wake.wait()
+
+    def _take_unsendable(self, message: CoordinatorMessage, fault: WireFault) -> None:
+        """A message that cannot be encoded: its task fails, as if the agent had answered so. The session goes on."""
+        if not isinstance(message, (Task, Start, Trigger, Finish, Cancel)):
+            raise fault
+        error = TaskError(code="invalid", message=f"it cannot be sent: {fault.what}", way_out=fault.way_out)
+        self._take(TaskFailed(key=message.key, error=error))
 
     async def _beat(self) -> tuple[str, bool]:
         """Beat; quickly at first, for the clock. Returns when the agent was silent for a lease.

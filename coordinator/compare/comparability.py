@@ -59,11 +59,14 @@ class Difference:
         return f"{place}{self.name}: {self.before or 'none'} -> {self.after or 'none'}"
 
 
-def differences(reference: RunResults, other: RunResults, allow: Sequence[str] = ()) -> tuple[Difference, ...]:
-    """All differences that may change a number: the environment first, then the plan. JournalFault."""
+def differences(
+    reference: RunResults, other: RunResults, allow: Sequence[str] = (), names: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """All differences that may change a number: the environment first, then the plan; `names` are those of the two
+    runs in `missing_in`, their ids by default. JournalFault."""
     environment = tuple(_environment(reference, other))
     known = {(one.where, one.name) for one in environment}
-    schema = (one for one in _schemas(reference, other) if (one.where, one.name) not in known)
+    schema = (one for one in _schemas(reference, other, names) if (one.where, one.name) not in known)
     found = (*environment, *schema, *_program(reference, other), *_plan(reference, other))
     return tuple(replace(one, allowed=_allowed(one, allow)) for one in found)
 
@@ -110,10 +113,10 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
                 yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
 
 
-def _schemas(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> Iterator[Difference]:
     """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
     at its first stage."""
-    ids = [results.run.run_id if results.run else "?" for results in (reference, other)]
+    ids = names or [results.run.run_id if results.run else "?" for results in (reference, other)]
     left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
     seen: set[Difference] = set()
     shared = reference.stages.keys() & other.stages.keys()

@@ -1,10 +1,12 @@
 """Compare two runs of the same study: the relative change of each number, with its confidence interval. Pure.
 
 Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number
-`base`, `other` and `change`, the relative difference other/base - 1 of these two numbers, with its confidence interval
-(`statistics.ratio`: Welch on logarithms; none with one repeat) -> `report.compare` and `fail_if`. The trees have the
-names of a run's own results, with these three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
-Where the runs offered other rates, what follows the rate has no change (`offered_rates`).
+`base`, `other`, `ratio` (other/base, with its confidence interval; `statistics.ratio`: Welch on logarithms; none with
+one repeat) and `change` (the same less 1) -> `report.compare` and `fail_if`. The trees have the names of a run's own
+results, with these numbers in the place of each number: `ladder.at(4).tps.ratio.upper`. Where the runs offered other
+rates, what follows the rate has no ratio (`offered_rates`).
+
+In all sentences the runs have short names: A is the reference, B, C, … the others (`short_name`).
 
 All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
 widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
@@ -14,12 +16,13 @@ repeats within a run; they do not cover further differences from one run to the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare import offered_rates
 from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
 from proveout.coordinator.compare.offered_rates import THROUGHPUT, OfferedRates
+from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import (
     RungResult,
     RunResults,
@@ -30,17 +33,45 @@ from proveout.coordinator.results.results import (
 )
 from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import safe
 from proveout.core.power import CONFIDENCE
 from proveout.core.search_interval import ends
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.proto.events import Metrics
 
-Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown", "offered"]
+Direction: TypeAlias = Literal["better", "worse", "changed", "same", "none", "unknown", "offered"]
 
+ERRORS = ("errors", "fraction")
 LATENCIES = ("avg_us", "p50_us", "p95_us", "p99_us")
 REPEATS_MIN = 3
-BASE, OTHER, CHANGE = "base", "other", "change"
+BASE, OTHER, CHANGE, RATIO = "base", "other", "change", "ratio"
+REFERENCE = "A"
+"""The short name of the reference."""
+
+
+def short_name(place: int) -> str:
+    """The short name of a run by its place: A, B, …, Z, AA, AB, …
+
+    >>> [short_name(place) for place in (0, 1, 25, 26, 27)]
+    ['A', 'B', 'Z', 'AA', 'AB']
+    """
+    before, letter = divmod(place, 26)
+    return (short_name(before - 1) if before else "") + chr(ord("A") + letter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """A run of a comparison: its short name, and what identifies it. `environment`: a line for each kind of host and
+    system."""
+
+    name: str
+    run_id: str
+    plan: str = ""
+    version: str = ""
+    started_unix_s: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +79,8 @@ class Row:
     """One number of both runs. `path` has its names in the rung's tree; `change` is {} where it cannot be computed.
 
     `base` and `other` are means over the repeats; `estimates` has both with their intervals, where they have one.
-    `offered`: the number follows the offered rate, which differs between the runs, so that it is not judged.
+    `offered`: the number follows the offered rate, which differs between the runs, so that it is not judged. `band`:
+    a ratio between 1 / (1 + band) and 1 + band does not matter; 0 for no such band.
     """
 
     path: tuple[str, ...]
@@ -57,6 +89,7 @@ class Row:
     change: Mapping[str, Any]
     estimates: tuple[Any, Any] = (None, None)
     offered: bool = False
+    band: float = 0.0
 
     @property
     def metric(self) -> str:
@@ -64,20 +97,47 @@ class Row:
         return self.path[-1]
 
     @property
+    def ratio(self) -> Mapping[str, Any]:
+        """other / base with its interval; {} where it is not known."""
+        moved = {key: 1.0 + self.change[key] for key in _MOVED if self.change.get(key) is not None}
+        return {**{key: self.change[key] for key in _KEPT if key in self.change}, **moved} if moved else {}
+
+    @property
+    def lower_is_better(self) -> bool | None:
+        """Whether a smaller number is the better one; None where a change is neither better nor worse."""
+        if self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s") or self.path[-2:] == ERRORS:
+            return True
+        return False if self.metric in THROUGHPUT else None
+
+    @property
     def direction(self) -> Direction:
-        """The direction that the interval of the change shows: more throughput and shorter response are better."""
+        """The direction that the interval of the ratio shows: more throughput and shorter response are better."""
         if self.offered:
             return "offered"
         found = ends(self.change)
         if found is None:
             return "unknown"
         lower, upper = found
+        if self.band and 1.0 + lower >= 1.0 / (1.0 + self.band) and upper <= self.band:
+            return "same"
         if lower <= 0.0 <= upper:
             return "none"  # not shown; a smaller change is possible
-        shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
-        if self.metric not in THROUGHPUT and not shorter:
+        if self.lower_is_better is None:
             return "changed"
-        return "better" if (lower > 0.0) != shorter else "worse"
+        return "better" if (lower > 0.0) != self.lower_is_better else "worse"
+
+    def reason(self, other: str) -> str:
+        """The reason for which the number is not judged, "" where it is judged; `other` is the short name of the run
+        that is not the reference."""
+        if self.offered:
+            return "rates differ"
+        if self.direction != "unknown":
+            return ""
+        for name, value in ((REFERENCE, self.base), (other, self.other)):
+            if not value:
+                return f"none in {name}" if value is None else f"0 in {name}"
+        alone = self.change.get("method") != "single" and self.change.get("n") == 1
+        return "1 repeat" if alone else "no interval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +156,8 @@ class RungPair:
 class StagePair:
     """A stage in both runs.
 
-    `missing` are rungs that have a valid iteration in one run only, with the id of the other run. `values`: the metrics
-    of a stage without rungs: estimates over its repeats; the rate of a search, None where it found none.
+    `missing` are rungs that have a valid iteration in one run only, with the short name of the other run. `values`: the
+    metrics of a stage without rungs: estimates over its repeats; the rate of a search, None where it found none.
     """
 
     id: str
@@ -110,14 +170,20 @@ class StagePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """Run `other` against run `reference`. `confidence` is the level of every interval; `notes` qualify the numbers."""
+    """Run `runs[1]` against the reference `runs[0]`. `confidence` is the level of every interval; `notes` qualify the
+    numbers; `band` as in `Row`."""
 
-    reference: str
-    other: str
+    runs: tuple[ComparedRun, ComparedRun]
     differences: tuple[Difference, ...]
     stages: tuple[StagePair, ...]
     confidence: float
     notes: tuple[str, ...]
+    band: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The short names: of the reference, of the other run."""
+        return self.runs[0].name, self.runs[1].name
 
     @property
     def tree(self) -> Metrics:
@@ -126,43 +192,91 @@ class ComparedRuns:
 
 
 def compare(
-    reference: RunResults, other: RunResults, *, allow: Sequence[str] = (), despite: bool = False
+    reference: RunResults,
+    other: RunResults,
+    *,
+    allow: Sequence[str] = (),
+    despite: bool = False,
+    band: float = 0.0,
+    name: str = "B",
 ) -> ComparedRuns:
-    """Compare the runs.
+    """Compare the runs; `name` is the short name of `other`, `band` as in `Row`.
 
     NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault.
     """
     found = differences(reference, other, ("*",) if despite else allow)
-    ids = _name(reference), _name(other)
     if against := refused(found):
-        raise refuse(*ids, against)
+        raise refuse(_id(reference), _id(other), against)
     measured = sum(bool(_measured(stage)) for name, stage in reference.stages.items() if name in other.stages)
     compared = sum(1 for _ in _shared_rungs(reference, other)) + measured
     confidence = statistics.confidence_after(max(1, compared))
     before, after = _trees(reference), _trees(other)
+    sides = (_Side(REFERENCE, reference), _Side(name, other))
     stages = tuple(
         _stage(
-            (reference.stages[name], other.stages[name]),
-            paired(before[name], after[name], confidence),
-            ids,
-            reference.plan_stage(name),
+            (reference.stages[stage], other.stages[stage]),
+            paired(before[stage], after[stage], confidence),
+            (REFERENCE, name),
+            reference.plan_stage(stage),
         )
-        for name in before
-        if name in after and name in reference.stages and name in other.stages
-    )
-    notes = (
-        *_notes(reference, other),
-        *_absent(reference, other, ids),
-        *_unanswered(reference, other),
-        *_offered(stages),
-        *_few(stages),
+        for stage in before
+        if stage in after and stage in reference.stages and stage in other.stages
     )
     return ComparedRuns(
-        reference=ids[0], other=ids[1], differences=found, stages=stages, confidence=confidence, notes=notes
+        runs=(_run(sides[0]), _run(sides[1])),
+        differences=found,
+        stages=tuple(_banded(stage, band) for stage in stages) if band else stages,
+        confidence=confidence,
+        notes=(*_notes(*sides), *_absent(*sides), *_unanswered(*sides), *_offered(stages), *_few(stages)),
+        band=band,
     )
 
 
-def _name(results: RunResults) -> str:
+def compare_all(
+    runs: Sequence[RunResults], *, allow: Sequence[str] = (), despite: bool = False, band: float = 0.0
+) -> list[ComparedRuns]:
+    """Compare each run with the first one, as `compare`."""
+    return [
+        compare(runs[0], other, allow=allow, despite=despite, band=band, name=short_name(place))
+        for place, other in enumerate(runs[1:], 1)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    name: str
+    results: RunResults
+
+
+def _run(side: _Side) -> ComparedRun:
+    run = side.results.run
+    alike: dict[str, list[str]] = {}
+    for one in fingerprints(side.results):
+        alike.setdefault(outline(one), []).append(one.equipment or one.system or one.host)
+    return ComparedRun(
+        name=side.name,
+        run_id=_id(side.results),
+        plan=run.name if run else "",
+        version=run.version if run else "",
+        started_unix_s=side.results.started_unix_s,
+        labels=run.labels if run else {},
+        environment=tuple(f"{', '.join(where)}: {words}" for words, where in alike.items()),
+    )
+
+
+def _banded(stage: StagePair, band: float) -> StagePair:
+    """The stage with the band of equivalence in every row."""
+    rungs = tuple(replace(rung, rows=tuple(replace(row, band=band) for row in rung.rows)) for rung in stage.rungs)
+    return replace(stage, rungs=rungs, values=tuple(replace(row, band=band) for row in stage.values))
+
+
+def legend(compared: Sequence[ComparedRuns]) -> str:
+    """The runs behind the short names, in a line: `A = smoke-…-7a87, B = smoke-…-3576`."""
+    runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
+    return safe(", ".join(f"{one.name} = {one.run_id}" for one in runs))
+
+
+def _id(results: RunResults) -> str:
     return results.run.run_id if results.run else "?"
 
 
@@ -183,24 +297,25 @@ def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[Ru
             yield from ((rung, after[rung.threads]) for rung in stage.rungs if rung.tree and rung.threads in after)
 
 
-def _notes(reference: RunResults, other: RunResults) -> Iterator[str]:
-    for results in (reference, other):
-        if results.ended is None or results.ended.status != "finished":
-            yield f"{_name(results)} did not finish: {results.ended.reason if results.ended else 'no end is recorded'}"
+def _notes(*sides: _Side) -> Iterator[str]:
+    for side in sides:
+        ended = side.results.ended
+        if ended is None or ended.status != "finished":
+            yield f"{side.name} did not finish: {ended.reason if ended else 'no end is recorded'}"
 
 
-def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> Iterator[str]:
-    for lacking, whole, name in ((other, reference, ids[1]), (reference, other, ids[0])):
-        for stage in whole.stages:
-            if stage not in lacking.stages:
-                yield f"stage {stage} was not run in {name}"
+def _absent(reference: _Side, other: _Side) -> Iterator[str]:
+    for lacking, whole in ((other, reference), (reference, other)):
+        for stage in whole.results.stages:
+            if stage not in lacking.results.stages:
+                yield f"stage {stage} was not run in {lacking.name}"
 
 
-def _unanswered(*runs: RunResults) -> Iterator[str]:
-    for results in runs:
-        for stage in results.stages.values():
+def _unanswered(*sides: _Side) -> Iterator[str]:
+    for side in sides:
+        for stage in side.results.stages.values():
             if stage.search is not None and stage.search.rate is None:
-                yield f"{stage.id} found no rate in {_name(results)}: {stage.search.reason}"
+                yield f"{stage.id} found no rate in {side.name}: {stage.search.reason}"
 
 
 def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -223,7 +338,7 @@ def _few(stages: Sequence[StagePair]) -> Iterator[str]:
 
 
 def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = CONFIDENCE) -> Metrics:
-    """Merge two trees of the same names: `{base, other, change}` in the place of each number that both have."""
+    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have."""
     result: Metrics = {}
     for name, left in base.items():
         right = other.get(name)
@@ -239,25 +354,33 @@ def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float 
 
 
 def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
-    """`{change: estimate}`, or {} where the base is 0 or unknown."""
+    """`{change: estimate, ratio: estimate}`, or {} where the base is 0 or unknown."""
     if metrics.is_bound(name) or isinstance(left, bool):
         return {}
     if not isinstance(left, Mapping):
-        # One number on either side says nothing about its spread: a change without an interval.
-        return {CHANGE: {"mean": right / left - 1.0, "n": 1, "method": "single"}} if left else {}
+        # One number on either side says nothing about its spread: a ratio without an interval.
+        if not left:
+            return {}
+        single = {"n": 1, "method": "single"}
+        return {CHANGE: {"mean": right / left - 1.0, **single}, RATIO: {"mean": right / left, **single}}
     quotient = statistics.ratio(right, dict(left), confidence=confidence)
     if "mean" not in quotient:
         return {}
-    moved = {key: quotient[key] - 1.0 for key in ("mean", "median", "lower", "upper") if key in quotient}
-    kept = {key: quotient[key] for key in ("n", "method", "confidence", "chosen_from") if key in quotient}
-    return {CHANGE: moved | kept}
+    kept = {key: quotient[key] for key in _KEPT if key in quotient}
+    found = {key: quotient[key] for key in _MOVED if key in quotient}
+    return {CHANGE: {key: value - 1.0 for key, value in found.items()} | kept, RATIO: found | kept}
+
+
+_MOVED = ("mean", "median", "lower", "upper")
+"""The keys of an estimate that change by 1 from a ratio to a change."""
+_KEPT = ("n", "method", "confidence", "chosen_from")
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 
 def _stage(
-    stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[str, str], plan: Mapping[str, Any]
+    stages: tuple[StageResult, StageResult], tree: Metrics, names: tuple[str, str], plan: Mapping[str, Any]
 ) -> StagePair:
     base, other = stages
     if not base.climbs:
@@ -277,7 +400,7 @@ def _stage(
         )
         for threads in shared
     ]
-    lacking = {threads: ids[1] if threads in left else ids[0] for threads in left.keys() ^ right.keys()}
+    lacking = {threads: names[1] if threads in left else names[0] for threads in left.keys() ^ right.keys()}
     return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=tuple(sorted(lacking.items())), tree=tree)
 
 
@@ -328,7 +451,7 @@ def _paths(tree: Mapping[str, Any]) -> list[tuple[str, ...]]:
     iops = _leaf(tree, ("iops",)) is not None
     paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
     paths += [("nopm",), ("tpm",), ("solve_s",), ("geomean_s",), ("sizes", "total_bytes")]
-    paths += [*(("response", name) for name in LATENCIES), ("errors", "fraction")]
+    paths += [*(("response", name) for name in LATENCIES), ERRORS]
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]
@@ -362,6 +485,6 @@ def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Row | None:
 
 
 def _leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:
-    """The `{base, other, change}` at a path; None when it is missing."""
+    """The `{base, other, change, ratio}` at a path; None when it is missing."""
     node = at_path(tree, *path)
     return node if isinstance(node, Mapping) and BASE in node else None

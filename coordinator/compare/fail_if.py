@@ -3,11 +3,11 @@
 Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` ->
 `Judgement` with the evidence -> the exit code.
 
-Each number of a result is three numbers in a comparison: `base`, `other`, `change` (relative; `-5%` is a number). A
-condition on a rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them, and holds
-when it holds at one; a condition on stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. A condition on a
-bound is judged by that bound alone. A condition is undecidable when numbers, bounds or rungs are missing, and when the
-interval of an estimate (`tps.change < -5%`) contains the limit.
+Each number of a result is four in a comparison: `base`, `other`, `ratio` (other / base) and `change` (ratio - 1; `-5%`
+is a number). A condition on a rung's names (`tps.ratio.upper < 0.95`) is judged at each rung of each ladder that has
+them, and holds when it holds at one; a condition on stages (`ladder.at(4).tps.ratio.upper < 0.95`) is judged once. A
+condition on a bound is judged by that bound alone. A condition is undecidable when numbers, bounds or rungs are
+missing, and when the interval of an estimate (`tps.ratio < 0.95`) contains the limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, ComparedRuns, StagePair
+from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, RATIO, ComparedRuns, StagePair
 from proveout.coordinator.verdict import checks
 from proveout.core.numbers import rung_name, safe
 from proveout.dsl.compile.result_names import run_scope
@@ -74,7 +74,7 @@ def exit_code(judged: Iterable[Judgement]) -> int:
 
 def check(text: str, plan: Plan) -> Condition:
     """Check that every name of the condition can have a number in a comparison of this plan's runs. ExpressionFault."""
-    stages = _tripled(run_scope(plan, plan.stages))
+    stages = _compared(run_scope(plan, plan.stages))
     assert isinstance(stages, Group)  # noqa: S101 - a scope is a group
     rungs = {name: shape.rung for name, shape in stages.members.items() if isinstance(shape, Group) and shape.rung}
     once = check_expression(text, Group(what="the comparison", members=stages.members), "condition")
@@ -100,21 +100,22 @@ def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
     return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
 
 
-def _tripled(shape: Shape) -> Shape:
-    """The shape with `{base, other, change}` in the place of each number."""
+def _compared(shape: Shape) -> Shape:
+    """The shape with `{base, other, change, ratio}` in the place of each number."""
     if isinstance(shape, Estimate | Number):
-        return Group(what="a compared number", members={BASE: shape, OTHER: shape, CHANGE: ESTIMATE})
+        members = {BASE: shape, OTHER: shape, CHANGE: ESTIMATE, RATIO: ESTIMATE}
+        return Group(what="a compared number", members=members)
     if not isinstance(shape, Group):
         return shape
-    rung = _tripled(shape.rung) if shape.rung is not None else None
+    rung = _compared(shape.rung) if shape.rung is not None else None
     return Group(
         what=shape.what,
-        members={name: _tripled(member) for name, member in shape.members.items()},
+        members={name: _compared(member) for name, member in shape.members.items()},
         absent=shape.absent,
         rungs=shape.rungs,
         rung=rung if isinstance(rung, Group) else None,
         axes=shape.axes,
-        cells={labels: (name, _tripled(cell)) for labels, (name, cell) in shape.cells.items()},
+        cells={labels: (name, _compared(cell)) for labels, (name, cell) in shape.cells.items()},
     )
 
 
@@ -128,21 +129,21 @@ def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
         evidence = tuple(words for one, words in found if one == outcome)
         if evidence:
             return Judgement(text=condition.text, outcome=outcome, evidence=evidence)
-    nothing = f"{compared.reference} and {compared.other} have no rung in common"
+    nothing = f"{' and '.join(compared.names)} have no rung in common"
     return Judgement(text=condition.text, outcome="INCONCLUSIVE", evidence=(nothing,))
 
 
 def _judged(condition: Condition, compared: ComparedRuns) -> Iterator[tuple[Outcome, str]]:
     tree = compared.tree
     if not condition.ladders:
-        yield _one(condition.text, tree, compared.other)
+        yield _one(condition.text, tree, compared.names[1])
         return
     stages = {stage.id: stage for stage in compared.stages}
     for name in condition.ladders:
         if name not in stages:
-            yield "INCONCLUSIVE", f"{compared.other}: {name} was not measured in both runs"
+            yield "INCONCLUSIVE", f"{compared.names[1]}: {name} was not measured in both runs"
             continue
-        yield from _at_rungs(condition.text, tree, stages[name], compared.other)
+        yield from _at_rungs(condition.text, tree, stages[name], compared.names[1])
 
 
 def _at_rungs(text: str, tree: Mapping[str, Any], stage: StagePair, other: str) -> Iterator[tuple[Outcome, str]]:

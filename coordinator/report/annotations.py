@@ -125,8 +125,8 @@ def to_github(found: Iterable[Remark], root: Path) -> str:
     return "".join(f"{_command(remark, root)}\n" for remark in found)
 
 
-def of_conditions(judged: Iterable[Judgement]) -> tuple[Remark, ...]:
-    """The conditions of a comparison that hold or cannot be decided."""
+def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark, ...]:
+    """The conditions of a comparison that hold or cannot be decided; `legend` says what the short names stand for."""
     words = {"PASS": "holds", "INCONCLUSIVE": "is undecidable"}
     return tuple(
         Remark(
@@ -134,7 +134,7 @@ def of_conditions(judged: Iterable[Judgement]) -> tuple[Remark, ...]:
             level="error",
             outcome=one.outcome,
             title=f"fails if {one.text}",
-            text=f"{words[one.outcome]}: {'; '.join(one.evidence)}",
+            text=f"{words[one.outcome]}: {'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
         )
         for one in judged
         if one.outcome in words

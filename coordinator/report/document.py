@@ -180,7 +180,7 @@ PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
 class Document:
     """A report.
 
-    `about` identifies it; `answer` is its outcome in a sentence, for a page; `status` is how the run ended; `files` is
+    `about` identifies it; `answer` is its outcome in a sentence; `status` is how the run ended; `files` is
     the directory of all recorded data, "" for none; `whole`, of a short form, is the command that prints all of it.
     """
 

@@ -109,7 +109,8 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind
         case Figure():
             return _figure(block)
         case Drawing():
-            return Markup(block.svg)  # noqa: S704 - `topology_drawing` has escaped its text
+            drawing = Markup(block.svg)  # noqa: S704 - `topology_drawing` has escaped its text
+            return Markup('<div class="scroll">{}</div>').format(drawing)
         case Preformatted():
             return Markup("<pre>{}</pre>").format(safe_lines(block.text))
         case Download():
@@ -198,13 +199,20 @@ def _check(one: Outcome) -> Markup:
     return _join(parts)
 
 
+def _is_tall(figure: Figure) -> bool:
+    """Whether it has three rows of small panels or more, which need more of a printed page than others."""
+    panels, columns = len(figure.spec.get("concat") or ()), figure.spec.get("columns", 1)
+    return bool(columns > 1 and panels > 2 * columns)
+
+
 def _figure(figure: Figure) -> Markup:
     return Markup(
-        '<figure class="card" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
+        '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
         '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n'
         "{table}</figure>"
     ).format(
         slug=figure.slug,
+        tall=" tall" if _is_tall(figure) else "",
         title=safe(figure.title),
         caption=safe(figure.caption),
         alt=" ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))),

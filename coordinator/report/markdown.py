@@ -37,6 +37,8 @@ def render(document: Document) -> str:
     """The document's summary, ends with a newline."""
     summary = document.summary()
     blocks = [f"# {escape(summary.title)}", escape(summary.about)]
+    if summary.answer is not None:
+        blocks.append(f"**{escape(summary.answer.text)}**")
     if summary.status is not None:
         blocks.append(f"**{escape(summary.status.text)}**")
     for section in summary.sections:

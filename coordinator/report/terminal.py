@@ -48,11 +48,15 @@ def render(document: Document, console: Console) -> None:
     """Print the document's summary on the console."""
     summary = document.summary()
     with console.capture() as captured:
+        if summary.answer is not None:
+            console.print(
+                Text(safe(summary.answer.text), style=_STYLES[summary.answer.tone] or "bold", overflow="fold")
+            )
         for section in summary.sections:
             for part in _section(section):
                 console.print(part)
         for part in _end(summary):
-            console.print(part)
+            console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
     # rich fills lines up to their block's width; such blanks are in the way when a log is copied.
     console.file.write(re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 

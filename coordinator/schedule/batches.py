@@ -17,10 +17,14 @@ from proveout.coordinator.schedule.preflight.findings import of_failure, of_resu
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
+from proveout.core.errors import Where
+from proveout.dsl.operations.database import database_copy
+from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.positions import position
-from proveout.dsl.plan.stages import Drop, Populate, Sql
+from proveout.dsl.plan.positions import all_tunings, position
+from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql
 from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.resets.removed_ddl import is_ddl
 from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,
@@ -45,6 +49,7 @@ from proveout.proto.wire.results import (
     TaskError,
     TaskResult,
     TuningDone,
+    TuningState,
 )
 from proveout.proto.wire.tasks import (
     ApplyTuning,
@@ -220,6 +225,13 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             pass
 
 
+def tuning_place(plan: Plan, state: TuningState) -> Where:
+    """The position of a text of a tuning that a database refused."""
+    system = next((one.system for one in all_tunings(plan) if one.name == state.name), "")
+    engine = plan.system(system).engine if system else ""
+    return position(plan, f"tuning.{state.name}.{state.subject}", engine, state.line)
+
+
 def _found(turn: Turn, step: Batch, key: str, findings: Iterable[CheckFinding]) -> None:
     """Add the findings of a preflight check."""
     host, system = key.rpartition("/")[2], system_of(step.specs[key])
@@ -314,6 +326,33 @@ def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | 
     return made
 
 
+def _copied(turn: Turn, system: str) -> None:
+    """Run again what has changed a system since it was copied: after a resume, or the loss of its agent, a copy is made
+    of the original."""
+    state = turn.state
+    due: list[Sql] = []
+    for stage in state.plan.stages:
+        ended = state.progress.stages_finished.get(stage.id)
+        if ended is None or ended.outcome == SKIPPED or iteration_order.ladder_of_step(state.plan, stage) is not None:
+            continue
+        match stage:
+            case Populate(into=into) if system in into:
+                due = []
+            case Sql(system=name, statements=statements) if name == system and statements:
+                due.append(stage)
+            case Reset(systems=systems, restore=True, keep=keep) if system in systems:
+                due = [one for one in due if keep and all(map(is_ddl, one.statements))]
+            case _:
+                pass
+    order = [one.id for one in state.plan.stages]
+    names = [one.id for one in due]
+    turn.set(redo=tuple(sorted({*state.redo, *names}, key=order.index)))
+    if due:
+        turn.notice(
+            "warning", f"{system} is copied again, and what had changed its copy runs again ({', '.join(names)})"
+        )
+
+
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
     turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
     up = SystemUp(
@@ -393,15 +432,25 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
     for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
         problem = _BAD.get(state.outcome, "was changed by another process since")
         level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
-        turn.notice(level, f"tuning {state.name!r} {problem}: {'; '.join(state.lines)}", host)
+        place = f"{tuning_place(turn.state.plan, state)}: " if state.subject else ""
+        turn.notice(level, f"{place}tuning {state.name!r} {problem}: {'; '.join(state.lines)}", host)
     if isinstance(spec, ApplyTuning):
         done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
         turn.set(
             tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.progress.stages_finished))
         )
+        for tuning in () if bad else spec.tunings:
+            if tuning.operation == database_copy.NAME:
+                _copied(turn, tuning.system)
     if bad and turn.state.ending is None and step.purpose == "tune":
         did = "tuned" if act == "apply" else "set back"
-        turn.end("failed", 4, f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}")
+        why = f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}"
+        wrong = next((state for state in bad if state.subject), None)
+        if wrong is None:
+            turn.end("failed", 4, why)
+        else:
+            where = tuning_place(turn.state.plan, wrong)
+            turn.end("failed", 2, f"{where}: {why}: {'; '.join(wrong.lines)}")
 
 
 def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:

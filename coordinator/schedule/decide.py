@@ -14,12 +14,14 @@ from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule import iteration, teardown
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED, skip_stage
+from proveout.coordinator.schedule.copies.file_copies import copy_files
 from proveout.coordinator.schedule.disk_full import stop_if_full
 from proveout.coordinator.schedule.expectations import check_expectations
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.preflight.step import preflight
 from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.resets.reset_stage import reset_part
 from proveout.coordinator.schedule.setup_stages import (
     as_restarted,
     collect_facts,
@@ -30,7 +32,6 @@ from proveout.coordinator.schedule.setup_stages import (
     part_of,
     pause_part,
     populate_part,
-    reset_part,
     restart_part,
     sql_part,
     start_of,
@@ -92,6 +93,7 @@ def decide(turn: Turn) -> None:
         _prepare_hosts_and_systems(turn)
         or stop_if_full(turn)
         or collect_facts(turn, "start")
+        or copy_files(turn)
         or _populate_again(turn)
         or _relink(turn)
         or verify_tuning(turn)

@@ -11,13 +11,14 @@ import dataclasses
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.positions import all_tunings
 from proveout.dsl.plan.stages import (
     Arrival,
     Closed,
@@ -29,7 +30,6 @@ from proveout.dsl.plan.stages import (
     Search,
     Think,
     Tool,
-    Tune,
     Windows,
 )
 from proveout.dsl.plan.topology import Capture, System
@@ -53,6 +53,7 @@ from proveout.proto.wire.tasks import (
     PopulateSystem,
     PrepareFio,
     ReadFacts,
+    RestoreCopy,
     RevertTuning,
     RunCapture,
     RunCommand,
@@ -131,11 +132,11 @@ def links_after_populate(plan: Plan, stage: Populate) -> tuple[tuple[System, Sys
 
 
 def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
-    """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
+    """Systems that a populate filled and a later reset restores from a copy; sources before sinks."""
     later = plan.stages[plan.stages.index(stage) + 1 :]
     restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
     filled = set(stage.into) | {sink.name for _, sink, _ in links_after_populate(plan, stage)}
-    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
+    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.can_be_restored)
 
 
 def propagated_workload(plan: Plan, source: str) -> Workload:
@@ -434,8 +435,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"sql:{endpoint.system}"
         case RunCommand(command=command):
             return f"command:{command.argv[0].rpartition('/')[2]}"
-        case Checkpoint(endpoint=endpoint):
-            return f"checkpoint:{endpoint.system}"
+        case Checkpoint(endpoint=endpoint) | RestoreCopy(endpoint=endpoint):
+            return f"{'checkpoint' if isinstance(spec, Checkpoint) else 'restore'}:{endpoint.system}"
         case ApplyTuning(check=check):
             return "plan-tuning" if check else "tune"
         case RunLoad(load=name):
@@ -446,14 +447,6 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"capture:{capture.name}"
         case _:
             return _SUBJECTS[type(spec)]
-
-
-def _tunings(plan: Plan) -> Iterator[Tuning]:
-    """The tunings of the plan and of its `tune` stages."""
-    yield from plan.tunings
-    for stage in plan.stages:
-        if isinstance(stage, Tune):
-            yield from stage.tunings
 
 
 def _longest_s(tunings: Iterable[Tuning]) -> float:
@@ -473,7 +466,7 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
         case ApplyTuning(tunings=tunings):
             return 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
         case RevertTuning():
-            return 600.0 + (0.0 if plan is None else _longest_s(_tunings(plan)))
+            return 600.0 + (0.0 if plan is None else _longest_s(all_tunings(plan)))
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case LinkSystems(workload=workload, copy_data=copy_data):
@@ -490,8 +483,8 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
             return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
         case RunCapture():
             return 8 * 24 * _HOUR_S
-        case SnapshotSystem() | Checkpoint():
-            return _HOUR_S
+        case SnapshotSystem() | Checkpoint() | RestoreCopy():
+            return 4 * _HOUR_S
         case RunSql():
             return 12 * _HOUR_S
         case RunCommand(command=command):

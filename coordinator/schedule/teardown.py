@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import load_results
+from proveout.coordinator.schedule.copies.file_copies import restored_files
 from proveout.coordinator.schedule.messages import CloseSessions, EndRun
 from proveout.coordinator.schedule.state import Batch, Turn
 from proveout.coordinator.schedule.tasks import start_order, task_deadline_s, task_key, task_subject
@@ -67,7 +68,8 @@ def conclude(turn: Turn) -> None:
         return
     state = turn.state
     for system in reversed(start_order(state.plan)):
-        stoppable = system.provision is not None and system.host in state.up and system.name in state.endpoints
+        started = system.provision is not None or (not keep and system in restored_files(state.plan))  # it has a copy
+        stoppable = started and system.host in state.up and system.name in state.endpoints
         if stoppable and not end.hurried:
             _stop(turn, system.name, system.host, remove=not keep)
             return

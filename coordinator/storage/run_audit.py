@@ -15,6 +15,7 @@ from proveout.coordinator.storage.run_directory import storage_failed
 from proveout.proto.trust.audit_log import FILE, AuditLog
 from proveout.proto.wire.codec import task_digest
 from proveout.proto.wire.messages import Welcome
+from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.tasks import Task
 
 
@@ -43,8 +44,11 @@ class Record:
         self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
 
     def task(self, host: str, task: Task) -> str:
-        """A task goes to an agent; its digest."""
-        digest = task_digest(task)
+        """A task goes to an agent; its digest. "" for one that cannot be sent, which its session answers."""
+        try:
+            digest = task_digest(task)
+        except WireFault:
+            return ""
         self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
         return digest
 

@@ -34,9 +34,11 @@ from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
 from proveout.dsl.operations.database.commit_table import commit_tables
+from proveout.dsl.operations.database.database_copy import copies_before
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
+from proveout.dsl.plan.positions import all_tunings
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
@@ -48,7 +50,7 @@ from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
-from proveout.dsl.source.text_positions import text_positions
+from proveout.dsl.source.text_positions import maps_below, text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -114,17 +116,22 @@ def _compile(
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
     check_slopes(problems, sound, verdicts, draft.captures)
-    tables = commit_tables(draft) if not problems.found else ()
+    implied = (*commit_tables(draft), *copies_before(draft)) if not problems.found else ()
     whole = dataclasses.replace(
-        draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
+        draft,
+        tunings=(*tunings, *implied),
+        stages=stages,
+        verdicts=verdicts,
+        published=published,
+        conditions=conditions,
     )
     whole = dataclasses.replace(
-        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, problems))
+        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
     return one_agent_per_machine(whole), unused(original, root, problems)
 
 
-def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterator[TextPosition]:
+def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problems) -> Iterator[TextPosition]:
     topology = root.get("topology")
     systems = topology.get("systems") if isinstance(topology, Map) else None
     sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
@@ -133,6 +140,11 @@ def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterat
             yield from text_positions(name, section, problems)
     for draft in drafts:
         yield from text_positions(f"stages.{draft.id}", draft.body, problems)
+    names = {one.where: one.name for one in all_tunings(plan)}
+    for section in (root.get("tuning"), *(draft.body for draft in drafts)):
+        for node in maps_below(section):
+            if node.where in names:
+                yield from text_positions(f"tuning.{names[node.where]}", node, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:

@@ -181,7 +181,13 @@ class StageNames:
         return tuple(name for name in names or () if found[name])
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
-        """An embedded system listens on its own machine only."""
+        """An embedded system listens on its own machine only; a file is opened on its own host only."""
+        if system.is_named_file:
+            others = [name for name in clients if name != system.host]
+            if others:
+                message = f"`{system.name}` is a file of {system.host} and out of reach for {', '.join(others)}"
+                self.problem(message, key, hint=f"from: {system.host}")
+            return
         remote = [name for name in clients if not self.scope.hosts[name].is_local]
         if system.provision is not None and remote:
             message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"

@@ -57,6 +57,9 @@ class Operation(BaseModel, ABC):
     of_fault: ClassVar[bool] = False
     """Whether it is only for `faults:`."""
 
+    implied: ClassVar[bool] = False
+    """Whether only the compiler adds it, for another key of a plan."""
+
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """The block as the fields have it, where a plan writes it shorter; positions are kept."""
@@ -102,6 +105,11 @@ class Operation(BaseModel, ABC):
     @property
     def lasting(self) -> str:
         """Effects that stay on the host after undo: such a tuning needs `keep: true`. "" when there are none."""
+        return ""
+
+    def subject_of(self, statement: str) -> str:
+        """The path of a statement below the tuning, `sql.apply.0`, where it is the plan's own text; else ""."""
+        del statement
         return ""
 
     @abstractmethod

@@ -64,7 +64,8 @@ class System:
     `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
     names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
     of the primary waits until the standby has it on disk. `in_front_of` names the database that a PgBouncer keeps
-    connections to.
+    connections to. `restore`: how the data of one that runs already is copied, so that resets and the end of the run
+    restore it; "" for not at all.
     """
 
     name: str
@@ -78,12 +79,23 @@ class System:
     standby_of: str | None = field(default=None, metadata=OMITTED)
     synchronous: bool = field(default=False, metadata=OMITTED)
     in_front_of: str | None = field(default=None, metadata=OMITTED)
+    restore: Literal["", "template"] = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
 
     @property
     def follows(self) -> str | None:
         """The system that is started before it: the primary of a standby, the database behind a PgBouncer."""
         return self.standby_of or self.in_front_of
+
+    @property
+    def is_named_file(self) -> bool:
+        """Whether it is a database file of the user, which the dsn names."""
+        return self.provision is None and self.dsn is not None and engines.of(self.engine).in_files
+
+    @property
+    def can_be_restored(self) -> bool:
+        """Whether a reset can restore it: proveout starts it, or an agent copies the file that its dsn names."""
+        return self.provision is not None or (self.is_named_file and engines.of(self.engine).copies_file)
 
     @property
     def propagates_by_itself(self) -> bool:

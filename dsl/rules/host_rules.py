@@ -205,6 +205,16 @@ def system_problems(system: System) -> Iterator[Objection]:
         yield from setting_problems(system.engine, name, value, system.provision)
 
 
+def copied_problems(system: System) -> Iterator[Objection]:
+    """A system of which an agent copies the data: one that it has started, or a file that the dsn names."""
+    if not system.is_named_file:
+        yield from system_problems(system)
+        return
+    if not system.can_be_restored or system.settings or system.instances or system.follows or system.propagates_to:
+        yield Objection(message=f"system {system.name} is not a file that agents copy")
+    yield from endpoint_problems(system.name, system.engine, str(system.dsn))
+
+
 def standby_problems(engine: str) -> Iterator[Objection]:
     """A standby of a system that proveout starts."""
     if not engines.of(engine).standbys:

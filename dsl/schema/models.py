@@ -80,7 +80,9 @@ class SystemEntry(Strict):
         None, description="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
     )
     dsn: Text | None = Field(
-        None, description="The address of a system that runs already; passwords as ${secrets.name}."
+        None,
+        description="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute "
+        "path of a file on `host`, which must be there.",
     )
     instances: list[Text] | None = Field(
         None,
@@ -106,6 +108,11 @@ class SystemEntry(Strict):
     )
     in_front_of: Name | None = Field(
         None, description="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too."
+    )
+    restore: Literal["template"] | None = Field(
+        None,
+        description="Of a `dsn`: the run works on a copy of its database, which a reset makes again; the original is "
+        "put back at the end. `template`: CREATE DATABASE … TEMPLATE (PostgreSQL).",
     )
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)

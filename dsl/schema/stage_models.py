@@ -371,7 +371,9 @@ class ResetEntry(StageBase):
 
     systems: Names
     restore: bool = Field(
-        True, description="Restore the copy that the last populate saved: rows, and tables and indexes too."
+        True,
+        description="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a "
+        "user's SQLite file without a populate, the copy of the beginning of the run.",
     )
     keep: Literal["ddl"] | None = Field(
         None,

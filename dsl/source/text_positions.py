@@ -26,6 +26,14 @@ def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPo
             yield from text_positions(f"{path}.{key}", below, problems)
 
 
+def maps_below(node: Node | None) -> Iterator[Map]:
+    """The mappings at and below a node."""
+    if isinstance(node, Map):
+        yield node
+    for _, below in _below(node) if node is not None else ():
+        yield from maps_below(below)
+
+
 def _all(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
     if isinstance(node, Scalar):
         yield _position(path, node, problems)

@@ -45,8 +45,9 @@ class Statement:
     values.
 
     `reads`: whether rows come back (else a count of rows affected); `writes`: whether rows are changed (by default,
-    when it does not read). `rows_max` is the most rows that can come back, where that is known: drivers that fetch in
-    batches size them by it.
+    when it does not read). `rows_only`: its whole effect is on the rows that it counts, so with a count of 0 it has
+    changed nothing; not known where a table may have triggers, or the statement is a call. `rows_max` is the most rows
+    that can come back, where that is known: drivers that fetch in batches size them by it.
 
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
     counts as a logical failure: the driver closes the body, rolls back and records `Outcome.LOGICAL_FAILURE`.
@@ -60,6 +61,7 @@ class Statement:
     logical_errors: frozenset[str] = frozenset()
     rows_max: int | None = None
     writes: bool | None = None
+    rows_only: bool = False
     ranges: tuple[tuple[int, int] | None, ...] = ()
 
     @property

@@ -63,7 +63,7 @@ def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...
     analyse = tuple(f"ANALYZE TABLE {name}" for name in names)
     return {
         "postgres": _phases(keys, foreign, vacuum),
-        "sqlite": (("ANALYZE",),),
+        "sqlite": (tuple(f"ANALYZE {name}" for name in names),),
         "duckdb": (("ANALYZE",),),
         "oracle": _phases(keys, *singly, statistics),
         "mysql": _phases(*singly, analyse),

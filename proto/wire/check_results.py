@@ -22,7 +22,18 @@ class CheckFinding:
 
 PLAN_FINDINGS = frozenset({"statement", "setting"})
 """Findings of which the plan is the cause: a database refuses a part of it."""
-FINDINGS = PLAN_FINDINGS | {"unreachable", "login", "rights", "table", "rows", "space", "capture", "missing", "tuning"}
+FINDINGS = PLAN_FINDINGS | {
+    "unreachable",
+    "login",
+    "rights",
+    "table",
+    "rows",
+    "rate",
+    "space",
+    "capture",
+    "missing",
+    "tuning",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from proveout.proto.wire.protobuf_mapping import Members, WireFault, members
 from proveout.proto.wire.tasks import Task
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+TOO_LONG = "Shorten or divide the texts and lists that one task of the plan has."
 
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -100,7 +101,9 @@ def _wrap(message: Any, envelope: _Envelope, union: Members) -> _Envelope:
     except (TypeError, ValueError, EncodeError) as error:
         raise WireFault(f"a {type(message).__name__} cannot be sent: {error}") from error
     if size > MAX_MESSAGE_BYTES:
-        raise WireFault(f"a {type(message).__name__} of {size} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+        raise WireFault(
+            f"a {type(message).__name__} of {size} bytes is above the limit of {MAX_MESSAGE_BYTES}", way_out=TOO_LONG
+        )
     return envelope
 
 

@@ -30,8 +30,10 @@ takes a third of a second."""
 class WireFault(ProveoutError):
     """A value that has no message of this protocol, or a message that cannot be decoded."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what, way_out="Coordinator and agents must be of the same version of proveout.")
+    def __init__(
+        self, what: str, *, way_out: str = "Coordinator and agents must be of the same version of proveout."
+    ) -> None:
+        super().__init__(what, way_out=way_out)
 
 
 _Put = Callable[[Any, Any], None]  # (value, message): write the value into its place in the message

@@ -397,13 +397,16 @@ not be undone).
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningState:
-    """A tuning and what became of it; `lines` tell people how: the diff, the reason, the missing step, what is left."""
+    """A tuning and what became of it; `lines` tell people how: the diff, the reason, the missing step, what is left.
+    `subject` and `line` as in `TaskError`, below the tuning: `sql.apply.0`."""
 
     name: str
     operation: str
     outcome: TuningOutcome
     lines: tuple[str, ...] = ()
     keep: bool = False
+    subject: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

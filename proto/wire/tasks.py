@@ -77,11 +77,12 @@ class InspectSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSystem:
-    """Keep (`save`) or bring back (`restore`) the data of a provisioned system; it is stopped and started for it."""
+    """Keep (`save`) or bring back (`restore`) the data of a provisioned system, which is stopped and started for it, or
+    of a database file that the dsn of the system names. `keep`: save it unless there is a copy."""
 
     system: System
     data_root: str
-    action: Literal["save", "restore"]
+    action: Literal["save", "restore", "keep"]
 
 
 POPULATE_STEPS = ("prepare", "load", "finish")
@@ -196,17 +197,29 @@ class CheckSystem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedRate:
+    """The highest rate, 1/s, that loads with a driver offer from one host at the same time. `subject`: the path of the
+    stage in the plan; `beside`: the server runs on the same machine."""
+
+    subject: str
+    engine: str
+    per_s: float
+    beside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckHost:
     """Check what a run needs of this host; answer `Checked`. Nothing is changed.
 
     The agent must be able to start `systems`, whose data would be below `data_root`, with `bytes_min` of free space
-    there, and find the `tools`.
+    there, and find the `tools`. The ceilings measured on this host should be above the `rates`.
     """
 
     systems: tuple[System, ...] = ()
     data_root: str = ""
     bytes_min: int = 0
     tools: tuple[str, ...] = ()
+    rates: tuple[OfferedRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +253,13 @@ class RunCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreCopy:
+    """Make the data of a running system again from the copy that its tuning `database_copy` keeps."""
 
     endpoint: Endpoint
 
@@ -443,6 +463,7 @@ TaskSpec: TypeAlias = (
     | RunSql
     | RunCommand
     | Checkpoint
+    | RestoreCopy
     | ApplyTuning
     | VerifyTuning
     | RevertTuning

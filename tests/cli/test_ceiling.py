@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.load.ceiling_store import known
+from proveout.agent.load.ceiling_store import Ceiling, keep, known
 from proveout.cli import execute
 from proveout.cli.ceiling import is_local
+from proveout.coordinator.schedule.preflight.preflight_tasks import offered_rates
 from proveout.core.numbers import number
+from proveout.dsl.compile.compiler import compile_plan
 
 pytestmark = pytest.mark.server
 
@@ -83,3 +85,64 @@ def test_targets_that_cannot_be_measured_are_refused(
 )
 def test_whether_a_dsn_is_local(dsn: str, local: bool) -> None:
     assert is_local("postgres", dsn) is local
+
+
+PLAN = """proveout: 1
+name: fast
+topology:
+  hosts:
+    here: {roles: [client, server], address: local}
+  systems: {db: {engine: postgres, host: here, provision: embedded}}
+workloads: {hlr: {kind: hlr, population: 100}}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder: {id: open, workload: hlr, target: db, threads: [2], arrival: constant, rate: 5000/s,
+             ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2}
+  - ladder: {id: slow, workload: hlr, target: db, threads: [2], arrival: poisson, rate: 800/s,
+             ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2}
+  - ladder: {id: closed, workload: hlr, target: db, threads: [2], ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2}
+"""
+
+
+@pytest.fixture
+def fast(tmp_path: Path) -> Path:
+    path = tmp_path / "fast.yaml"
+    path.write_text(PLAN)
+    keep(
+        Ceiling(
+            engine="postgres", shared=True, per_s=1_000.0, connections=1, cpu_us=9.0, workers=1, measured_unix_s=1.0
+        )
+    )
+    return path
+
+
+def test_explain_warns_of_a_rate_above_the_ceiling(capsys: pytest.CaptureFixture[str], fast: Path) -> None:
+    assert execute(["explain", str(fast)]) == 0
+    said = capsys.readouterr().out
+    assert "postgres: at most 1,000/s beside the server" in said
+    assert "warning: stages.open: the load offers 5,000/s from this host, 500 % of the 1,000/s that its" in said
+    assert said.count("warning:") == 1
+
+
+def test_a_preflight_warns_of_it_at_its_line(capsys: pytest.CaptureFixture[str], fast: Path) -> None:
+    execute(["check", "--connect", "--json", str(fast)])
+    (found,) = json.loads(capsys.readouterr().out)["plans"]
+    assert [one["code"] for one in found["problems"]] == ["rate"], found
+    rate = found["problems"][0]
+    assert rate["message"].startswith("the load offers 5,000/s from this host")
+    assert rate["line"] == 10
+
+
+def test_the_rates_that_a_plan_offers_from_each_host(fast: Path) -> None:
+    other = '    other: {roles: [client], address: "other.example:7443"}\n'
+    phases = "phases: [{name: a, for: 1s, rate: 100/s}, {name: b, for: 1s, rate: 900/s}]"
+    several = PLAN.replace("  systems:", f"{other}  systems:").replace(
+        "arrival: poisson, rate: 800/s,\n             ramp_up: 0s, measure: 2s", f"{phases},\n             ramp_up: 0s"
+    )
+    fast.write_text(several.replace("provision: embedded", 'dsn: "postgresql://bench@db.example/bench"'))
+    found = {host: offered_rates(compile_plan(fast), host) for host in ("here", "other")}
+    assert [(one.subject, one.per_s, one.beside) for one in found["here"]] == [
+        ("stages.open", 2_500.0, True),
+        ("stages.slow", 450.0, True),
+    ]
+    assert [(one.per_s, one.beside) for one in found["other"]] == [(2_500.0, False), (450.0, False)]

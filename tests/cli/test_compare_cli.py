@@ -81,10 +81,33 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, *condition, *files) == 1
     assert "HOLDS         fails if tps.change.upper < -5%" in capsys.readouterr().out
     assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
-    assert "-20.00 %" in (tmp_path / "c.md").read_text()
+    assert "0.8000 ×" in (tmp_path / "c.md").read_text()
     assert compare(tmp_path, after, before, *condition) == 0
     assert compare(tmp_path, before, before, after, *condition) == 1
     assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3
+
+
+def test_the_short_form_names_the_command_that_prints_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = record(tmp_path, 1.0), record(tmp_path, 1.01)
+    assert compare(tmp_path, before, after, "--band", "5%") == 0
+    short = capsys.readouterr().out
+    assert "≈ equal within 5 %" in short
+    assert f"proveout compare {before} {after} --band 5% --runs-dir {tmp_path} --full" in short
+    assert compare(tmp_path, before, after, "--full") == 0
+    full = capsys.readouterr().out
+    assert "ladder, 4 threads, 3 and 3 repeats" in full
+    assert "--full" not in full
+    assert compare(tmp_path, before, after, "--quiet", "--fail-if", "tps.ratio < 0.9") == 0
+    legend, sentence = capsys.readouterr().out.splitlines()
+    assert legend == f"A = {before}, B = {after}"
+    assert sentence.startswith("passed: tps.ratio < 0.9 does not hold (B, ladder at 4 threads: ")
+
+
+@pytest.mark.parametrize("band", ["0", "100%", "-5%", "5 percent", "nan"])
+def test_a_wrong_band_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], band: str) -> None:
+    record(tmp_path, 1.0)
+    assert compare(tmp_path, "latest", "latest", f"--band={band}") == 2
+    assert "is not between 0 % and 100 %; write 5% or 0.05" in " ".join(capsys.readouterr().err.split())
 
 
 def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +115,9 @@ def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest
     assert compare(tmp_path, before, after) == 2
     assert "db1: kernel: 6.1 -> 6.2" in capsys.readouterr().err
     assert compare(tmp_path, before, after, "--allow", "cpus,kernel") == 0
-    assert "· db1: kernel: 6.1 -> 6.2" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "db1: kernel 6.1 6.2" in printed
+    assert "compared despite 1 difference" in printed
     assert compare(tmp_path, before, after, "--despite") == 0
 
 

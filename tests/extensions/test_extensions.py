@@ -109,6 +109,8 @@ def build(parameters):
 """
 
 DRIVER = '''
+from pathlib import Path
+
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 
@@ -120,6 +122,7 @@ class ShoutDriver(SqliteDriver):
         return "shout 7"
 
     def loader(self, dsn, population):
+        Path(dsn).touch()
         return SqliteLoader(dsn, population)
 '''
 

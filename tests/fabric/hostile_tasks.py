@@ -81,6 +81,7 @@ HONEST: dict[type, Any] = {
     tasks.CheckHost: tasks.CheckHost(systems=(EMBEDDED,), data_root="/tmp/run/systems", tools=("fio",)),
     tasks.RunSql: tasks.RunSql(endpoint=DB, statements=("SELECT 1",)),
     tasks.Checkpoint: tasks.Checkpoint(endpoint=DB),
+    tasks.RestoreCopy: tasks.RestoreCopy(endpoint=DB),
     tasks.ApplyTuning: tasks.ApplyTuning(tunings=(SYSCTL,), endpoints=(DB,)),
     tasks.InjectFault: tasks.InjectFault(
         fault="less_swap", tunings=(SYSCTL,), for_s=1.0, begins_s=(1.0,), windows=WINDOWS, label="climb/1/1/1"
@@ -230,7 +231,8 @@ def _systems() -> Iterator[Attempt]:
 # ---- endpoints: each kind of task that has one -----------------------------------------------------------------------
 
 ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
-    ("a file by a dsn", "have root use a file of root's", replace(FILE, provisioned=False), "it has no dsn"),
+    ("a file by a dsn", "have root use a file of root's", replace(FILE, engine="duckdb", provisioned=False), "it has no dsn"),
+    ("options of a file", "open with options of SQLite", replace(FILE, provisioned=False, dsn="/x/a.db?mode=rwc"), "not the absolute path"),
     ("a file said to be ours, by `..`", "use a file of others", replace(FILE, dsn="/var/tmp/../../etc/x"), "absolute path"),
     ("a file by a URI", "open with options of SQLite", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),
     ("a relative file", "use a file of the agent's folder", replace(FILE, dsn="x.sqlite"), "absolute path"),
@@ -261,7 +263,7 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
 
 WITH_ENDPOINT = (
     tasks.InspectSystem, tasks.PopulateSystem, tasks.CheckInvariants, tasks.RunSql, tasks.Checkpoint, tasks.RunLoad,
-    tasks.CheckSystem,
+    tasks.CheckSystem, tasks.RestoreCopy,
 )  # fmt: skip
 
 
@@ -358,6 +360,9 @@ def _numbers() -> Iterator[Attempt]:
     yield Attempt(name="ReadFacts: a name", tries="look elsewhere", spec=facts, says="not the name of a system")
     host = _with(tasks.CheckHost, tools=("/bin/sh",))
     yield Attempt(name="CheckHost: tools", tries="look for any file", spec=host, says="a check of 1 systems")
+    fast = (tasks.OfferedRate(subject="stages.climb", engine="postgres", per_s=float("nan")),)
+    host = _with(tasks.CheckHost, rates=fast)
+    yield Attempt(name="CheckHost: rates", tries="a rate that is not a number", spec=host, says="a check of 1 rates")
     two = tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1\0")
     spec = _with(tasks.CheckSystem, texts=(two,))
     yield Attempt(name="CheckSystem: texts", tries="end a text early", spec=spec, says="holds a NUL")

@@ -16,12 +16,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFile:
-    """`says`: part of the refusal."""
+    """`says`: part of the refusal by `privileges`; `fault`: the beginning of that of a task, which `user_files` checks
+    before."""
 
     name: str
     tries: str
     make: Callable[[Path, int], str]
     says: str
+    fault: str = ""
 
 
 def victim(folder: Path) -> Path:
@@ -80,11 +82,53 @@ def _nul(folder: Path, user: int) -> str:
 
 FILES: tuple[RootFile, ...] = (
     RootFile(name="file", tries="change a file of root's", make=_roots, says="belongs to root"),
-    RootFile(name="new file", tries="make a file where only root can", make=_new, says="would be made in"),
-    RootFile(name="link to a file", tries="hide whose the file is", make=_link_to_file, says="belongs to root"),
-    RootFile(name="link to no file", tries="hide where it is made", make=_link_to_new, says="would be made in"),
-    RootFile(name="link on the way", tries="hide where it is made", make=_link_on_the_way, says="would be made in"),
-    RootFile(name="dots", tries="hide where it is", make=_climbing, says="belongs to root"),
-    RootFile(name="links in a circle", tries="break the look", make=_circle, says="cannot be resolved"),
-    RootFile(name="a NUL", tries="cut the name off", make=_nul, says="cannot be resolved"),
+    RootFile(
+        name="new file",
+        tries="make a file where only root can",
+        make=_new,
+        says="would be made in",
+        fault="does not exist",
+    ),
+    RootFile(
+        name="link to a file",
+        tries="hide whose the file is",
+        make=_link_to_file,
+        says="belongs to root",
+        fault="behind the symbolic link",
+    ),
+    RootFile(
+        name="link to no file",
+        tries="hide where it is made",
+        make=_link_to_new,
+        says="would be made in",
+        fault="behind the symbolic link",
+    ),
+    RootFile(
+        name="link on the way",
+        tries="hide where it is made",
+        make=_link_on_the_way,
+        says="would be made in",
+        fault="behind the symbolic link",
+    ),
+    RootFile(
+        name="dots",
+        tries="hide where it is",
+        make=_climbing,
+        says="belongs to root",
+        fault="belongs to root|without `.`",
+    ),
+    RootFile(
+        name="links in a circle",
+        tries="break the look",
+        make=_circle,
+        says="cannot be resolved",
+        fault="behind the symbolic link",
+    ),
+    RootFile(
+        name="a NUL",
+        tries="cut the name off",
+        make=_nul,
+        says="cannot be resolved",
+        fault="cannot be resolved|without `.`",
+    ),
 )

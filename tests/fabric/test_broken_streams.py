@@ -17,7 +17,7 @@ from proveout.coordinator.agents.session import Lost
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import Cancel, Finish, Hello, Sample, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import SqlDone
-from proveout.proto.wire.tasks import RunCapture, Task
+from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql, Task
 
 pytestmark = pytest.mark.server
 
@@ -85,6 +85,18 @@ async def test_a_lost_reply_has_one_effect_and_one_outcome(bench: Bench, proxies
     counts = Counter((type(message), getattr(message, "key", "")) for message in line.messages())
     assert counts[TaskAccepted, "k"] == counts[TaskDone, "k"] == 1
     assert lines(tmp_path / "f") == ["effect"]
+
+
+async def test_a_task_that_cannot_be_sent_fails_and_the_session_goes_on(bench: Bench, proxies: MakeProxy) -> None:
+    _, line = await through(bench, proxies)
+    big = RunSql(endpoint=Endpoint(system="db", engine="sqlite", dsn="/x.db"), statements=("x" * (5 << 20),))
+    line.session.send(Task(key="big", spec=big, deadline_s=60))
+    code, message = await line.failure("big")
+    assert code == "invalid"
+    assert "it cannot be sent: a Task of" in message
+    line.session.send(task("after", "sleep 0"))
+    assert isinstance(await line.outcome("after"), TaskDone)
+    assert not any(isinstance(event, Lost) for event in line.rest())
 
 
 async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(

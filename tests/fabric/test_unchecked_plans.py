@@ -46,7 +46,7 @@ class Unchecked:
 
 SERVER = "engine: postgres, provision: embedded"
 PLANS = (
-    Unchecked(name="sqlite with a dsn", parts=system("engine: sqlite, dsn: /etc/x.db") + PAUSE, says="it has no dsn"),
+    Unchecked(name="duckdb with a dsn", parts=system("engine: duckdb, dsn: /etc/x.db") + PAUSE, says="it has no dsn"),
     Unchecked(
         name="archive_command",
         parts=system(f"{SERVER}, settings: {{archive_command: touch /tmp/x}}") + PAUSE,

@@ -314,6 +314,48 @@ def test_a_wrong_statement_of_an_sql_stage_has_its_line(tmp_path: Path, refused:
     assert (f"plan.yaml:{line_of(text, 'INSERT INTO') + 1}:" in output) == refused
 
 
+TUNING = """
+tuning:
+  - name: made
+    sql:
+      system: db
+      verify: {query: SELECT count(*) FROM pg_tables WHERE tablename = 'made', equals: 1}
+      apply: CREATE TABLE made (id int)
+      revert: DROP TABLE IF EXISTS made
+  - name: wrong
+    sql:
+      system: db
+      verify: {query: SELECT count(*) FROM pg_tables WHERE tablename = 'other', equals: 1}
+      apply:
+        - CREATE TABLE other (id int)
+        - |
+          ALTER TABLE other
+          %s
+      revert: [DROP TABLE IF EXISTS other]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("ADD COLUM CONSTRAINT x", ["--no-preflight"]), ("ADD COLUM CONSTRAINT x", []), ("DROP COLUMN gone", [])],
+    ids=["without a preflight", "syntax", "a missing column"],
+)
+def test_a_wrong_statement_of_a_tuning_has_its_line(
+    text: str, words: list[str], database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems = f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n"
+    plan_text = plan(systems, "  - sql: {id: one, system: db, statements: [SELECT 1]}\n", TUNING % text, workload="")
+    (tmp_path / "plan.yaml").write_text(plan_text)
+    code, output = proveout(tmp_path, "run", "--headless", *words, "--runs-dir", "runs", "plan.yaml")
+    assert code == 2, output
+    line = line_of(plan_text, "ALTER TABLE other") + (text != "DROP COLUMN gone")  # the server names a line of syntax
+    assert f"plan.yaml:{line}:11: " in output
+    made = bool(words) or text == "DROP COLUMN gone"
+    assert ("tuning made: reverted" in output) == made, output
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('made'), to_regclass('other')").fetchone() == (None, None)
+
+
 def test_an_agent_that_cannot_be_reached_is_one_problem_among_others(tmp_path: Path) -> None:
     text = plan(
         "    gone: {engine: postgres, host: here, dsn: 'host=127.0.0.1 port=1 user=x dbname=x'}\n",

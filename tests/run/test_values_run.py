@@ -92,7 +92,7 @@ def _compare(folder: Path, first: Path) -> None:
     ]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "grow, measured values" in done.stdout
+    assert "grow: max_iops" in done.stdout
     (stage,) = json.loads((folder / "c.json").read_text())["comparisons"][0]["stages"]
     changed = {row["metric"]: row for row in stage["values"]}
     assert changed["max_iops"]["base"] == changed["max_iops"]["other"] == 1002.0

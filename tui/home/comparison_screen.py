@@ -26,7 +26,7 @@ from proveout.tui.colours import MUTED
 from proveout.tui.home.forest_plot import TONES, forest_plot
 from proveout.tui.home.services import ComparedPart, Comparison
 
-SIGNS = "▲ better  ▼ worse  ≠ changed  = no change shown  ? no interval   ├●┤ this run / reference with its interval"
+SIGNS = "▲ better  ▼ worse  ≠ changed  = not distinguishable  … not judged   ├●┤ B / A with its interval"
 DIFFERENCES_OPEN = 6
 """As many differences or fewer are not folded."""
 
@@ -41,7 +41,10 @@ class Compares(Protocol):
 
 def rendered(found: Comparison) -> RenderableType:
     """The head of the comparison: the names of the runs, the answer, notes; of a refusal all differences."""
-    parts: list[RenderableType] = [Text(safe(f"{found.other} against {found.reference}"), style="bold")]
+    parts: list[RenderableType] = [
+        Text.assemble((f"{name} ", "bold"), safe(run))
+        for name, run in (("A", f"{found.reference} (reference)"), ("B", found.other))
+    ]
     if found.refused:
         return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), differences(found), Text(DESPITE))
     if found.headline:
@@ -65,9 +68,8 @@ def _table(heads: tuple[str, ...], part: ComparedPart) -> Table:
     for index, head in enumerate(heads):
         table.add_column(Text(head), justify="left" if index in (0, len(heads) - 1) else "right", no_wrap=index > 0)
     for row in part.rows:
-        sign, style = TONES[row.tone]
         cells = [Text(safe(cell)) for cell in row.cells[:-1]]
-        table.add_row(*cells, Text(f"{sign} {safe(row.cells[-1])}", style=style))
+        table.add_row(*cells, Text(safe(row.cells[-1]), style=TONES[row.tone][1]))
     return table
 
 
@@ -112,12 +114,8 @@ class ComparedScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read; make the texts again for another theme, since they keep the colours of the one before."""
+        """Begin to read."""
         self._compare(despite=False)
-        self.watch(self.app, "theme", self._theme_changed, init=False)
-
-    def _theme_changed(self) -> None:
-        self.call_after_refresh(self._show)
 
     @work(exclusive=True, group="compare")
     async def _compare(self, *, despite: bool) -> None:
@@ -146,7 +144,8 @@ class ComparedScreen(Screen[None]):
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
         parts: list[Static | Collapsible] = [Forest(found), Static(Text.assemble((SIGNS, MUTED)), id="forest-signs")]
         if found.differences:
-            title = f"{len(found.differences)} differences of plan and environment"
+            count = len(found.differences)
+            title = f"{count} difference{'s' if count != 1 else ''} of plan and environment"
             few = len(found.differences) <= DIFFERENCES_OPEN
             parts.append(Collapsible(Static(differences(found)), title=title, collapsed=not few))
         for part in found.parts:

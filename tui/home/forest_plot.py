@@ -20,8 +20,10 @@ TONES = {
     "better": ("▲", "green"),
     "worse": ("▼", "red"),
     "changed": ("≠", "yellow"),
+    "same": ("≈", ""),
     "none": ("=", ""),
-    "unknown": ("?", MUTED),
+    "unknown": ("…", MUTED),
+    "offered": ("…", MUTED),
 }
 WIDEST = 20.0
 """The axis ends at this ratio and its inverse: an interval of two repeats may be wider than any use."""

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
 PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "interrupted", "crashed", "unreadable"]
-Tone: TypeAlias = Literal["better", "worse", "changed", "none", "unknown", "offered"]
+Tone: TypeAlias = Literal["better", "worse", "changed", "same", "none", "unknown", "offered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRow:
-    """One number of both runs as text; `tone` is the direction of the change."""
+    """One number of both runs as text, the last cell with the sign of its direction, which is `tone`."""
 
     cells: tuple[str, ...]
     tone: Tone
@@ -122,7 +122,7 @@ class ComparedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A number of this run over that of the reference, with its interval; `of` is its stage and rung."""
+    """A number of run B over that of the reference A, with its interval; `of` is its stage and rung."""
 
     of: str
     what: str
@@ -136,8 +136,8 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Run `other` against run `reference`. `refused` is the reason for a refusal, "" for none; `headline` is the answer
-    in one sentence.
+    """Run `other`, B in all texts, against run `reference`, A. `refused` is the reason for a refusal, "" for none;
+    `headline` is the answer in one sentence.
     """
 
     reference: str

@@ -60,6 +60,9 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 )
 """Those of a small, durable server: `innodb_flush_log_at_trx_commit` and the doublewrite buffer stay as shipped, on."""
 
+COUNTING = (("performance_schema_consumer_events_statements_current", "ON"),)
+"""With performance_schema: without it MariaDB does not count the executions of each prepared statement."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Programs:
@@ -94,7 +97,8 @@ def configuration(
     """The text of the defaults file: ours, then the plan's settings, then what is not negotiable, with `replication`,
     the settings of a server's role in its group. TaskFault."""
     lines = ["[mysqld]"]
-    for name, value in (*DEFAULTS, *_checked(settings)):
+    settings = tuple(settings)
+    for name, value in (*DEFAULTS, *(COUNTING if _is_observed(settings) else ()), *_checked(settings)):
         lines.append(f"{name} = {value}")
     fixed = {
         "datadir": str(data),
@@ -110,6 +114,11 @@ def configuration(
         **(replication or {"skip_networking": "on"}),
     }
     return "\n".join([*lines, *(f"{name} = {value}" for name, value in fixed.items())]) + "\n"
+
+
+def _is_observed(settings: Iterable[tuple[str, str]]) -> bool:
+    """Whether the plan turns performance_schema on."""
+    return dict(settings).get("performance_schema", "").lower() in ("on", "1")
 
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
@@ -204,8 +213,7 @@ class Server(GroupServer[Workspace]):
 
     def _observed(self) -> tuple[str, ...]:
         """The tables of performance_schema for the capture `statements`, where the plan turns it on."""
-        is_on = dict(self._system.settings).get("performance_schema", "").lower() in ("on", "1")
-        return OBSERVED if is_on else ()
+        return OBSERVED if _is_observed(self._system.settings) else ()
 
     def _accounts(self) -> tuple[str, ...]:
         """The statements of the init file, a line each. They are not replicated: each member has its own accounts."""

@@ -2,9 +2,10 @@
 
 Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as
 text, and `prepared_statements_instances` for those that are prepared and executed by the binary protocol; of the latter
-the sessions must be open at the end of the window, as those of a load are. MariaDB lists prepared statements, and does
-not count their executions: there they are together one line, from `events_statements_summary_global_by_event_name`,
-of the whole server. For EXPLAIN a placeholder becomes the text
+the sessions must be open at the end of the window, as those of a load are. MariaDB counts the executions of each only
+with the consumer `events_statements_current`, which is off unless the server is started with it, as an embedded one is.
+Without it they are together one line, from `events_statements_summary_global_by_event_name`, of the whole server. For
+EXPLAIN a placeholder becomes the text
 '1', which compares with numbers and texts by an index. Source: MySQL 8.0 Reference Manual, 29.12.6.3, 29.12.6.4,
 29.12.20.3; MariaDB knowledge base, Performance Schema Tables.
 """
@@ -28,13 +29,13 @@ ENABLED = "SELECT @@global.performance_schema"
 DIGESTS = (
     "SELECT /* proveout */ DIGEST, MIN(DIGEST_TEXT), SUM(COUNT_STAR), SUM(SUM_TIMER_WAIT) / 1e12,"
     " SUM(SUM_ROWS_SENT + SUM_ROWS_AFFECTED) FROM performance_schema.events_statements_summary_by_digest"
-    " WHERE SCHEMA_NAME = DATABASE() AND DIGEST IS NOT NULL GROUP BY DIGEST"
+    " WHERE SCHEMA_NAME = %s AND DIGEST IS NOT NULL GROUP BY DIGEST"
 )
 PREPARED = (
     "SELECT /* proveout */ MD5(p.SQL_TEXT), MIN(p.SQL_TEXT), SUM(p.COUNT_EXECUTE), SUM(p.SUM_TIMER_EXECUTE) / 1e12,"
     " SUM(p.SUM_ROWS_SENT + p.SUM_ROWS_AFFECTED) FROM performance_schema.prepared_statements_instances p"
     " JOIN performance_schema.threads t ON t.THREAD_ID = p.OWNER_THREAD_ID"
-    " WHERE t.PROCESSLIST_DB = DATABASE() GROUP BY MD5(p.SQL_TEXT)"
+    " WHERE t.PROCESSLIST_DB = %s GROUP BY MD5(p.SQL_TEXT)"
 )
 COUNTED = (
     "SELECT /* proveout */ 1 FROM performance_schema.prepared_statements_instances WHERE COUNT_EXECUTE > 0 LIMIT 1"
@@ -44,7 +45,10 @@ TOGETHER = (
     " FROM performance_schema.events_statements_summary_global_by_event_name"
     " WHERE EVENT_NAME = 'statement/com/Execute' AND COUNT_STAR > 0"
 )
-NOT_APART = "(executions of prepared statements, which this server does not tell apart)"
+OURS = "performance_schema"
+NOT_APART = (
+    "(executions of prepared statements together: apart with performance_schema's consumer events_statements_current)"
+)
 OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
 SHORTENED = "..."
 _PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
@@ -63,6 +67,7 @@ class MysqlStatements:
                 what = f"the performance_schema of system {endpoint.system!r} is off"
                 way_out = 'start the server with performance_schema = ON (settings: {performance_schema: "ON"})'
                 raise TaskFault("missing", what, way_out=way_out)
+            ((self._database,),) = self._rows("SELECT DATABASE()")
             self._rows("SET SESSION sql_mode = CONCAT(@@sql_mode, ',IGNORE_SPACE')")
         except BaseException:
             self.close()
@@ -74,10 +79,23 @@ class MysqlStatements:
         return ""
 
     def counts(self) -> Mapping[str, StatementCounts]:
-        """Return the counters by digest, or by the text of a prepared statement. TaskFault."""
+        """Return the counters by digest, or by the text of a prepared statement. TaskFault.
+
+        A digest has no comments, so that our own statements have no mark: they run in another database.
+        """
+        try:
+            self._connection.select_db(OURS)
+            return self._counts()
+        except pymysql.err.MySQLError as error:
+            raise fault_of(self._endpoint, error) from None
+        finally:
+            with suppress(OSError, pymysql.err.Error):  # the connection may be lost
+                self._connection.select_db(self._database)
+
+    def _counts(self) -> Mapping[str, StatementCounts]:
         found: dict[str, StatementCounts] = {}
         for query in (DIGESTS, PREPARED):
-            for id, text, calls, seconds, rows in self._rows(query):
+            for id, text, calls, seconds, rows in self._rows(query, self._database):
                 if OF_PROTOCOL.match(str(text)) is None:
                     self._texts[str(id)] = str(text)
                     found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
@@ -104,10 +122,10 @@ class MysqlStatements:
             except pymysql.err.MySQLError as error:
                 raise fault_of(self._endpoint, error) from None
 
-    def _rows(self, query: str) -> Sequence[Sequence[Any]]:
+    def _rows(self, query: str, *values: str) -> Sequence[Sequence[Any]]:
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(query)
+                cursor.execute(query, values or None)
                 rows: Sequence[Sequence[Any]] = cursor.fetchall()
                 return rows
         except pymysql.err.MySQLError as error:

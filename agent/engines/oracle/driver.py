@@ -6,8 +6,9 @@ bind `:p1`, the server parses it once, before T0 -> `execute` runs the cursor ag
 How many rows can come is known of many statements (`Statement.rows_max`); then the cursor asks for one more, so that
 the rows and the end of them come in one round trip.
 
-A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off, COMMIT
-and ROLLBACK are calls of their own and turn it on again. `label` names the session for AWR and ASH.
+A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off. The last
+statement of a transaction carries it along too, where the load allows that (`execute_committing`); else COMMIT, and
+always ROLLBACK, is a call of its own and turns autocommit on again. `label` names the session for AWR and ASH.
 
 Thin mode holds the GIL but for socket I/O, so a load wants a process per core and threads within it, which is what a
 load does by itself. A call that times out leaves a connection that must not be touched again (python-oracledb 26.1 may
@@ -44,26 +45,35 @@ _PARSED_AHEAD = re.compile(r"\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE)\b", r
 
 @dataclass(slots=True)
 class OraclePrepared:
-    """A statement on its own open cursor: names of its binds in order; `control` for BEGIN, COMMIT and ROLLBACK."""
+    """A statement on its own open cursor; `control` for BEGIN, COMMIT and ROLLBACK.
+
+    `execute` and `fetchall` are the cursor's own, the latter where rows come back. Arguments are bound by position,
+    where each is used once: `places` are then their order in the text, and None where it is the arguments' own. Else
+    they are bound by `names`.
+    """
 
     statement: Statement
     names: tuple[str, ...] = ()
+    places: tuple[int, ...] | None = None
     cursor: Any = None
+    execute: Any = None
+    fetchall: Any = None
     control: str = ""
 
 
 class CursorSession:
     """One connection of python-oracledb (a `BlockingSession`): what Oracle and TimesTen have in common.
 
-    `parses_ahead`: the server parses a statement when it is prepared, so that a mistake shows before T0.
+    `parses_ahead`: the server parses a statement when it is prepared, so that a mistake shows before T0. `by_position`:
+    arguments are bound by position where that is possible, which costs the client less than by name.
     """
 
-    __slots__ = ("_broken", "_connection", "_parses_ahead", "_rows", "count")
+    __slots__ = ("_broken", "_by_position", "_connection", "_parses_ahead", "_rows", "count")
 
-    def __init__(self, connection: Any, *, parses_ahead: bool) -> None:
+    def __init__(self, connection: Any, *, parses_ahead: bool, by_position: bool) -> None:
         self._connection = connection
         self._connection.autocommit = True
-        self._parses_ahead = parses_ahead
+        self._parses_ahead, self._by_position = parses_ahead, by_position
         self._rows: list[Row] = []
         self._broken = False
         self.count = 0
@@ -84,7 +94,13 @@ class CursorSession:
                 cursor.parse(named)
         except oracledb.Error as error:
             raise self._failure(error, statement) from None
-        return OraclePrepared(statement, names=names_of(statement), cursor=cursor)
+        prepared = OraclePrepared(statement, names=names_of(statement), cursor=cursor, execute=cursor.execute)
+        if statement.reads:
+            prepared.fetchall = cursor.fetchall
+        if self._by_position and (order := positions(text)) is not None and _are_bound(cursor, order):
+            prepared.names = ()
+            prepared.places = None if order == tuple(range(len(order))) else order
+        return prepared
 
     def execute(self, prepared: OraclePrepared, arguments: Sequence[Any]) -> None:
         """Execute, fetch all, and count; or begin, commit, roll back."""
@@ -94,15 +110,28 @@ class CursorSession:
             if prepared.control:
                 self._control(prepared.control)
                 return
-            cursor = prepared.cursor
-            cursor.execute(None, dict(zip(prepared.names, arguments, strict=True)))
-            if prepared.statement.reads:
-                rows = self._rows = cursor.fetchall()
-                self.count = len(rows)
+            if prepared.names:
+                prepared.execute(None, dict(zip(prepared.names, arguments, strict=True)))
+            elif prepared.places is None:
+                prepared.execute(None, arguments)
             else:
-                self.count = cursor.rowcount
+                prepared.execute(None, [arguments[place] for place in prepared.places])
+            if prepared.fetchall is None:
+                self.count = prepared.cursor.rowcount
+            else:
+                rows = self._rows = prepared.fetchall()
+                self.count = len(rows)
         except oracledb.Error as error:
             raise self._failure(error, prepared.statement) from None
+
+    def execute_committing(self, prepared: OraclePrepared, arguments: Sequence[Any]) -> None:
+        """See `driver_contract.CarriesCommit`. Oracle's clients call it "commit on success"."""
+        if not self._broken:
+            try:
+                self._connection.autocommit = True
+            except oracledb.Error as error:  # the client has closed the connection
+                raise self._failure(error, prepared.statement) from None
+        self.execute(prepared, arguments)
 
     def rows(self) -> list[Row]:
         """The rows of the last reading statement."""
@@ -152,7 +181,7 @@ class OracleSession(CursorSession):
     __slots__ = ()
 
     def __init__(self, connection: Any) -> None:
-        super().__init__(connection, parses_ahead=True)
+        super().__init__(connection, parses_ahead=True, by_position=True)
 
     def label(self, run: str, work: str) -> None:
         """Module, action and client identifier, for V$SESSION, AWR and ASH; they travel with the next call."""
@@ -215,6 +244,18 @@ def parts(dsn: str) -> tuple[str, str, str]:
 def binds(text: str) -> str:
     """`$1` written as `:p1`; literals and quoted names stay."""
     return _PLACEHOLDER.sub(lambda match: f":p{match[1]}" if match[1] else match[0], text)
+
+
+def positions(text: str) -> tuple[int, ...] | None:
+    """The arguments of a text in the order in which it uses them, from 0; None if it uses one more often than once, as
+    SQL and PL/SQL then differ in what a position is."""
+    order = tuple(int(match[1]) - 1 for match in _PLACEHOLDER.finditer(text) if match[1])
+    return order if len(set(order)) == len(order) else None
+
+
+def _are_bound(cursor: Any, order: Sequence[int]) -> bool:
+    """Whether the binds that the client has found in a prepared text are these. Those in comments are none."""
+    return bool(cursor.bindnames() == [f"P{place + 1}" for place in order])
 
 
 def names_of(statement: Statement) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from proveout.agent.engines.adapter import (
     Checkpoints,
     DescribesSchema,
     EngineAdapter,
+    FileProblem,
     Loader,
     OpensCursors,
+    OpensNamedFiles,
     OpensQueries,
     Populates,
     ProvisionedSystem,
@@ -42,6 +44,7 @@ class SqliteAdapter(
     OpensQueries,
     DescribesSchema,
     CapturesSizes,
+    OpensNamedFiles,
     RedactsDsn,
 ):
     """See `adapter` for the protocols. The engine runs in the process that opens the file, through apsw."""
@@ -91,6 +94,21 @@ class SqliteAdapter(
 
     def public_dsn(self, dsn: str) -> str:
         return dsn  # a path
+
+    def file_problems(self, dsn: str, *, changes: bool) -> Iterable[FileProblem]:
+        from proveout.agent.engines.sqlite.user_file import problems
+
+        return problems(Path(dsn), changes=changes)
+
+    def copy_file(self, dsn: str, copy: Path) -> None:
+        from proveout.agent.engines.sqlite.user_file import copy_file
+
+        copy_file(Path(dsn), copy)
+
+    def restore_file(self, dsn: str, copy: Path) -> None:
+        from proveout.agent.engines.sqlite.user_file import restore_file
+
+        restore_file(Path(dsn), copy)
 
     def query_session(self, endpoint: Endpoint) -> QuerySession:
         from proveout.agent.engines.sqlite.sql import SqliteQueries

@@ -1,14 +1,14 @@
 """SQLite on apsw: the engine lives in this process, so sessions block; sqlite3_step runs with the GIL released.
 
-The file is put into WAL mode (readers do not wait for the writer) and a writer waits for the lock up to the busy
-timeout; past it, and when a read transaction cannot become a write transaction, SQLITE_BUSY is retryable.
+The file keeps its journal mode: WAL (readers do not wait for the writer) where proveout has made it, the user's own
+where a dsn names it. A writer waits for the lock up to the busy timeout; past it, and when a read transaction cannot
+become a write transaction, SQLITE_BUSY is retryable.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
 BUSY_TIMEOUT_MS = 1_000
-BUSY_PAUSE_S = 0.005
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _EXTENDED: dict[int, str] = {
     code: str(name) for code, name in apsw.mapping_extended_result_codes.items() if isinstance(code, int)
@@ -101,36 +100,13 @@ class SqliteDriver:
 
     def connect(self, dsn: str) -> SqliteSession:
         """A new connection. The file must be there: a load never makes one."""
-        return self._open(dsn, wal=True)
-
-    def open_to_look(self, dsn: str) -> SqliteSession:
-        """A connection that leaves the file's journal mode as it is; see `driver_contract.OpensToLook`."""
-        return self._open(dsn, wal=False)
-
-    def _open(self, dsn: str, *, wal: bool) -> SqliteSession:
         try:
             connection = open_database(dsn)
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            if wal:
-                _use_wal(connection)
             connection.pragma("foreign_keys", True)
         except apsw.Error as error:
             raise StatementFailure(error_name(error), f"{dsn}: {error}", FailureKind.LOST) from None
         return SqliteSession(connection)
-
-
-def _use_wal(connection: Any) -> None:
-    """Put the file into WAL mode. SQLite calls no busy handler for that, so concurrent attempts are repeated."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
-    while True:
-        try:
-            connection.pragma("journal_mode", "wal")
-        except apsw.BusyError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(BUSY_PAUSE_S)
-        else:
-            return
 
 
 def placeholders(text: str) -> str:

@@ -1,12 +1,17 @@
 """Loading a population into a SQLite file through apsw: one writer, one transaction per slice.
 
-The load runs without waiting for the disk (`synchronous = OFF`); `settle` writes the log back into the file and syncs
-it, and puts the connection's setting back. A file that is half loaded when the host dies is loaded again anyway.
+A file in WAL mode is loaded without waiting for the disk at each commit (`synchronous = NORMAL`, which cannot damage
+the file), and `settle` writes the log back into the file and syncs it. A file in another mode, which is the user's,
+keeps SQLite's default: it may hold more than the load.
+
+SQLite keeps the text of `CREATE TABLE`, comments included. A table that proveout made has a comment behind its name
+that marks it, as tables of PostgreSQL have; only such tables are ever dropped. They are made in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +20,20 @@ import apsw
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.authorizer import open_database
+from proveout.agent.engines.table_marker import COMMENT
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import describe
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000
 BUSY_MS = 10_000
+CHECKPOINT_PAGES = 16_384
+"""The length of the log at which it is written back: seldom, as each time waits for the disk."""
+_CREATE = re.compile(
+    r"(\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?)(\w+|\"[^\"]+\"|`[^`]+`|\[[^\]]+\])", re.IGNORECASE
+)
+OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('table', 'view')"
+_MARK = f" /* {COMMENT} */"
 
 
 class SqliteLoader:
@@ -32,18 +45,24 @@ class SqliteLoader:
         self._population = population
         self._file = Path(dsn)
         try:
-            self._connection = open_database(dsn, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            self._connection = open_database(dsn)
             self._connection.set_busy_timeout(BUSY_MS)
-            self._connection.pragma("synchronous", "OFF")
+            if self._connection.pragma("journal_mode") == "wal":
+                self._connection.pragma("synchronous", "NORMAL")
+                self._connection.wal_autocheckpoint(CHECKPOINT_PAGES)
         except apsw.Error as error:
             raise fault(f"open the SQLite file {dsn}", error, self._file) from None
 
     def prepare(self) -> None:
-        """Drop earlier tables, create new ones, empty; in one transaction."""
+        """Drop our earlier tables, create new ones, empty, and mark them; in one transaction."""
+        names = {table.name.lower() for table in self._population.tables}
         try:
             with self._connection:
-                for statement in (*self._population.drop["sqlite"], *self._population.before["sqlite"]):
+                self._refuse_foreign_tables()
+                for statement in self._population.drop["sqlite"]:
                     self.execute(statement)
+                for statement in self._population.before["sqlite"]:
+                    self.execute(marked(statement, names))
         except apsw.Error as error:
             raise fault("commit the new tables", error, self._file) from None
 
@@ -96,19 +115,39 @@ class SqliteLoader:
     def settle(self) -> None:
         """Everything into the file itself, and onto the disk."""
         try:
-            self._connection.pragma("synchronous", "FULL")
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
             raise fault("write the load back into the file", error, self._file) from None
 
     def undo(self) -> None:
         """Remove the tables."""
+        self._refuse_foreign_tables()
         for statement in self._population.drop["sqlite"]:
             self.execute(statement)
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _refuse_foreign_tables(self) -> None:
+        texts = {str(name).lower(): (kind, text) for kind, name, text in self.rows(OBJECTS)}
+        for table in self._population.tables:
+            kind, text = texts.get(table.name.lower(), ("", _MARK))
+            if _MARK not in (text or ""):
+                raise TaskFault(
+                    "refused",
+                    f"the file {self._file} has a {kind} {table.name} that proveout did not make, and a load would"
+                    " replace it",
+                    way_out=f"use another file, give the workload's table another name, or drop the {kind} yourself",
+                )
+
+
+def marked(statement: str, names: Collection[str]) -> str:
+    """A statement that creates one of the tables `names` (lower case), with the mark; another one as it is."""
+    found = _CREATE.match(statement)
+    if found is None or found[2].strip('"`[]').lower() not in names:
+        return statement
+    return f"{found[0]}{_MARK}{statement[found.end() :]}"
 
 
 def fault(doing: str, error: apsw.Error, file: Path) -> TaskFault:

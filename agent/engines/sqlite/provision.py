@@ -44,7 +44,7 @@ class EmbeddedSqlite(DatabaseFile):
 
     def create(self) -> None:
         """Make the file with its settings; TaskFault `invalid` quotes SQLite."""
-        connection = open_file(str(self.file))
+        connection = open_file(str(self.file), make=True)
         try:
             for name, value in self.system.settings:
                 connection.pragma(name, value)

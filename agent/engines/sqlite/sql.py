@@ -86,10 +86,10 @@ def cursor(path: str) -> Iterator[Any]:
         connection.close(True)
 
 
-def open_file(path: str) -> apsw.Connection:
-    """Open a file, which is made when it is missing. TaskFault."""
+def open_file(path: str, *, make: bool = False) -> apsw.Connection:
+    """Open a file; `make`: it is made when it is missing. TaskFault."""
     try:
-        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection = open_database(path, apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if make else 0))
         connection.set_busy_timeout(BUSY_MS)
     except apsw.Error as error:
         raise file_fault(Path(path), error) from None

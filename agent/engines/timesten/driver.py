@@ -40,7 +40,7 @@ class TimesTenSession(CursorSession):
     __slots__ = ()
 
     def __init__(self, connection: Any) -> None:
-        super().__init__(connection, parses_ahead=False)
+        super().__init__(connection, parses_ahead=False, by_position=False)
 
 
 class TimesTenDriver:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from proveout.agent.engines.driver_contract import CarriesCommit
 from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.intensity import Int64s
 from proveout.agent.load.loop.recorder import Recorder
@@ -32,8 +33,8 @@ class Terminal(TerminalState):
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
     `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. With `passes`, `left`
     counts the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins
-    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `tally`: the account of
-    its commits, where they are tracked.
+    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `carries`: the session
+    `CarriesCommit`. `tally`: the account of its commits, where they are tracked.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Terminal(TerminalState):
         "activity",
         "attempts",
         "busy",
+        "carries",
         "connects",
         "failing_ns",
         "fd",
@@ -93,7 +95,7 @@ class Terminal(TerminalState):
         self.restless = self.fires is None and self.pauses is None and self.activity is None and not passes
         self.pending_ns = self.failing_ns = self.until_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
-        self.busy = self.rolling_back = False
+        self.busy = self.rolling_back = self.carries = False
         self.fd = -1
         if session is not None:
             self.bind(session, prepared)
@@ -142,6 +144,7 @@ class Terminal(TerminalState):
         """Use a session with its prepared statements, by name."""
         self.session = session
         self.prepared = prepared
+        self.carries = isinstance(session, CarriesCommit)
         for kind in self._kinds:
             kind.bind(prepared)
 

@@ -213,6 +213,8 @@ class ThreadedLoop:
         if kind.bare:
             execute(kind.prepared, terminal.inputs[1])
             return 0 if session.count else 1
+        if kind.script is not None:
+            return kind.script.run(terminal, terminal.carries and kind.carries_commit)
         step: Callable[[Any], Any] = kind.start(terminal.inputs).send
         statement, arguments = step(None)
         while True:

@@ -8,6 +8,7 @@ endless draw by weight -> the load loop. The loop has three shapes only: a bare 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
@@ -25,6 +26,7 @@ from proveout.dsl.workloads.base import (
     Request,
     Sequenced,
     Statement,
+    Step,
     TransactionType,
     WorkloadKind,
 )
@@ -54,12 +56,13 @@ class Kind(KindState):
     """A transaction type of one terminal. `number` is its index in the workload.
 
     `inputs()` draws the inputs of a transaction: for a `bare` type the request to its only statement, which is
-    `prepared` on the terminal's session; for a type with steps the drawn values of its `script`. `start(inputs)`
-    returns the generator of any type. `bracketed` transactions run inside BEGIN … COMMIT; of `tracked` ones the
-    database counts the commits. `times` are the recorder's lists for the two outcomes.
+    `prepared` on the terminal's session; for a type with steps the drawn values of its `script`, whose COMMIT may
+    travel with the last statement if it `carries_commit`. `start(inputs)` returns the generator of any type.
+    `bracketed` transactions run inside BEGIN … COMMIT; of `tracked` ones the database counts the commits. `times` are
+    the recorder's lists for the two outcomes.
     """
 
-    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number", "tracked")
+    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "carries_commit", "number", "tracked")
 
     def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
         super().__init__(times)
@@ -69,6 +72,7 @@ class Kind(KindState):
         self._statement = kind.statements[0].name
         self.bare = kind.single and kind.bare
         self._steps = () if kind.single else kind.steps
+        self.carries_commit = carries_commit(self._steps)
         self._begin = begin_of(kind)
         self.inputs = kind.inputs(keys)
         self.start = kind.body if kind.single else in_transaction(kind)
@@ -85,6 +89,23 @@ class Kind(KindState):
 def begin_of(kind: TransactionType) -> Statement:
     """The statement that begins a transaction of this type."""
     return BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ
+
+
+def carries_commit(steps: Sequence[Step]) -> bool:
+    """Whether COMMIT may travel with the last statement: whatever that counts, the data are then as they are after a
+    COMMIT, or after the ROLLBACK of a logical failure, of its own.
+
+    Either the last statement cannot fail logically; or it fails when it counts no rows, and then the transaction has
+    changed nothing.
+    """
+    if not steps:
+        return False
+    *before, last = steps
+    if last.statement.reads or last.keeps or last.most < sys.maxsize:
+        return False
+    if last.least == 0:
+        return True
+    return last.least == 1 and last.statement.rows_only and not any(step.statement.changes for step in before)
 
 
 def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:

@@ -183,6 +183,23 @@ cdef class Script:
             PyTuple_SET_ITEM(made, i, value)
         return made
 
+    def run(self, TerminalState terminal, bint carried):
+        """See `transaction_loop_python.Script`."""
+        cdef object session = terminal.session
+        cdef object execute = session.execute
+        cdef Py_ssize_t step
+        execute(terminal.restart(self), ())
+        for step in range(self.length):
+            if carried and step == self.length - 1:
+                session.execute_committing(self.prepared[step], self.arguments(step, terminal))
+                return 0 if self.met(step, terminal, session, None) else 1
+            execute(self.prepared[step], self.arguments(step, terminal))
+            if not self.met(step, terminal, session, None):
+                execute(self.rollback, ())
+                return 1
+        execute(self.commit, ())
+        return 0
+
 
 cdef class KindState:
     """The fields of a `Kind` that the hot loop reads.

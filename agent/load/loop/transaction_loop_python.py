@@ -111,6 +111,20 @@ class Script:
         values = (*terminal.kept, *drawn)
         return prepared, [values[place] for place in places]
 
+    def run(self, terminal: TerminalState, carried: bool) -> int:
+        """Execute the whole transaction on the terminal's blocking session; returns its outcome. `carried`: COMMIT is
+        sent with the last statement (`transaction.carries_commit`), by a session that `CarriesCommit`.
+        """
+        session = terminal.session
+        session.execute(terminal.restart(self), ())
+        while (then := self.follow(terminal, session)) is not None:
+            if carried and terminal.at == self.length:
+                session.execute_committing(*then)
+                self.follow(terminal, session)  # for its outcome only: the transaction has ended
+                break
+            session.execute(*then)
+        return terminal.outcome
+
     def _met(self, step: ScriptStep, terminal: TerminalState, session: Any) -> bool:
         """Whether the answered step had the required number of rows. Keeps the values that later steps need."""
         _, _, keeps, least, most = step

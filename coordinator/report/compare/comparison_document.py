@@ -1,22 +1,36 @@
-"""Build the document of a comparison of runs: differences of plan and environment first, then conditions, figures and
-changes.
+"""Build the document of a comparison of runs: the answer, what is compared, what differs, conditions, ratios, all
+numbers.
 
-Data flow: `ComparedRuns`, judged conditions -> `Document`. With the runs' results the document also has the figures of
-a run, overlaid: the ladders of all runs, as if one run had measured them, named apart (`overlaid`).
+Data flow: `ComparedRuns`, judged conditions -> `Document`. With the runs' results it is that of a page: tiles, the
+forest plot and the figures of a run, overlaid; the tables of the rungs are folded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
 
 from proveout.coordinator.compare.comparability import SHOWN_MAX
-from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row, RungPair, StagePair
+from proveout.coordinator.compare.comparison import REFERENCE, ComparedRun, ComparedRuns
 from proveout.coordinator.compare.fail_if import Judgement
+from proveout.coordinator.report.compare.change_tables import (
+    LAYOUT,
+    change_table,
+    heads,
+    missing_rungs,
+    rung_title,
+    table_row,
+    values_table,
+    values_title,
+)
+from proveout.coordinator.report.compare.comparison_headline import answer, run_answer, tiles
+from proveout.coordinator.report.compare.forest_figure import forest
+from proveout.coordinator.report.compare.main_numbers import MainNumber, lead, main_numbers, places
+from proveout.coordinator.report.compare.overlaid_figures import overlaid_figures
 from proveout.coordinator.report.document import (
     Block,
     Cell,
+    Details,
     Document,
     Notes,
     Outcome,
@@ -24,26 +38,16 @@ from proveout.coordinator.report.document import (
     Paragraph,
     Section,
     Table,
+    Tiles,
     Tone,
     Value,
 )
-from proveout.coordinator.report.figures import load_figures, tool_figures
-from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.numbers import half_width, notation, number, percent, rung_name
-from proveout.dsl.metrics import LOADS
+from proveout.coordinator.results.results import RunResults
 
-TOO_WIDE = 10.0
-"""Beyond eleven times as much an interval is of no use; its end is shown as an arrow."""
+ROWS_MAX = 30
+"""Rows of the main numbers in the short form; where there are more, those at the lead rung of each stage and those that
+are better or worse."""
 
-DIRECTIONS: Mapping[Direction, tuple[str, Tone]] = {
-    "better": ("better", "good"),
-    "worse": ("worse", "bad"),
-    "changed": ("changed", "warn"),
-    "none": ("none shown", ""),
-    "unknown": ("no interval", "dim"),
-    "offered": ("rates differ", "dim"),
-}
 _CONDITIONS: Mapping[str, tuple[str, Tone]] = {
     "PASS": ("HOLDS", "bad"),
     "FAIL": ("does not hold", "good"),
@@ -55,180 +59,182 @@ _CONDITIONS: Mapping[str, tuple[str, Tone]] = {
 def comparison_document(
     compared: Sequence[ComparedRuns], judged: Sequence[Judgement], runs: Sequence[RunResults] = ()
 ) -> Document:
-    """The comparison; `runs` has the results of the reference first, for the figures, or nothing for none."""
-    figures = tuple(_figures(runs)) if runs else ()
-    conditions = Outcomes(tuple(map(_condition, judged)), head="Condition")
+    """The comparison; `runs` has the results of the reference first, for the figures of a page, or nothing for text."""
+    is_page = bool(runs)
+    figures = tuple(overlaid_figures(runs)) if runs else ()
+    others = ", ".join(one.names[1] for one in compared)
     sections = (
-        *map(_differences, compared),
-        *([Section(title="Conditions", blocks=(conditions,))] if judged else ()),
-        *([Section(title="Figures", blocks=figures, anchor="figures")] if figures else ()),
-        *(Section(title=f"Changes in {one.other}", blocks=tuple(_changes(one))) for one in compared),
+        _overview(compared),
+        *_differences(compared, is_page=is_page),
+        *_conditions(judged),
+        _ratios(compared, is_page=is_page),
+        *([Section(title="Throughput and latency", blocks=figures, anchor="figures")] if figures else ()),
+        *_numbers(compared, is_page=is_page),
     )
-    about = f"Compared with it: {', '.join(one.other for one in compared)}"
-    return Document(title=f"Comparison with {compared[0].reference}", about=about, sections=sections)
+    return Document(
+        title=f"{compared[0].runs[0].plan or 'Comparison'}: {others} against {REFERENCE}",
+        about=f"Every ratio is that of a run over the reference {REFERENCE}: {compared[0].names[1]} / {REFERENCE}.",
+        answer=answer(compared, judged),
+        sections=sections,
+    )
 
 
-def _differences(one: ComparedRuns) -> Section:
-    found = [f"{difference}" for difference in one.differences[:SHOWN_MAX]]
-    if len(one.differences) > SHOWN_MAX:
-        found.append(f"and {len(one.differences) - SHOWN_MAX} more")
-    first: Block = Notes(tuple(found), "warn") if found else Paragraph("The same plan in the same environment.")
-    notes = (Notes(one.notes, "warn"),) if one.notes else ()
-    return Section(title=f"Differences: {one.other} against {one.reference}", blocks=(first, *notes))
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+def _overview(compared: Sequence[ComparedRuns]) -> Section:
+    """The tiles, and the runs behind the short names."""
+    runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
+    notes = tuple(dict.fromkeys(note for one in compared for note in one.notes))
+    alike = len({one.environment for one in runs}) == 1
+    where = Paragraph(f"All on {'; '.join(runs[0].environment)}.", "dim") if alike and runs[0].environment else None
+    blocks: list[Block | None] = [
+        Tiles(numbers) if (numbers := tiles(compared)) else None,
+        _legend(runs, with_environment=not alike),
+        where,
+        Notes(notes, "warn") if notes else None,
+    ]
+    return Section(title="Overview", blocks=tuple(block for block in blocks if block is not None), anchor="overview")
+
+
+def _legend(runs: Sequence[ComparedRun], *, with_environment: bool) -> Table:
+    labelled = any(one.labels for one in runs)
+    columns = ("", "run", "started", "plan", "proveout", *(["labels"] if labelled else []))
+    rows = [
+        (
+            one.name,
+            one.run_id,
+            _when(one.started_unix_s),
+            one.plan or "-",
+            one.version or "-",
+            *([", ".join(f"{name}={value}" for name, value in one.labels.items()) or "-"] if labelled else []),
+            *([tuple(one.environment) or "-"] if with_environment else []),
+        )
+        for one in runs
+    ]
+    columns += ("environment",) if with_environment else ()
+    return Table(heads=columns, rows=tuple(rows), layout="l" * len(columns))
+
+
+def _when(unix_s: float) -> str:
+    """`2026-01-14 10:15 UTC`."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC") if unix_s else "-"
+
+
+# ---- differences -------------------------------------------------------------------------------------------------
+
+
+def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator[Section]:
+    """A column for each run, a row for each fact or value of the plan in which one differs from the reference."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    bases: dict[tuple[str, str], str] = {}
+    for one in compared:
+        for difference in one.differences:
+            key = difference.where, difference.name
+            lacking = "missing" if difference.missing_in else "none"
+            bases[key] = difference.before or lacking
+            found.setdefault(key, {})[one.names[1]] = difference.after or lacking
+    if not found:  # the answer has it
+        return
+    names = [one.names[1] for one in compared]
+    rows = [
+        (
+            f"{where}: {name}" if where else name,
+            bases[where, name],
+            *(Cell(others[run], "warn") if run in others else bases[where, name] for run in names),
+        )
+        for (where, name), others in found.items()
+    ]
+    columns = ("", REFERENCE, *names)
+    first, rest = (
+        Table(heads=columns, rows=tuple(part), layout="l" * len(columns))
+        for part in (rows[:SHOWN_MAX], rows[SHOWN_MAX:])
+    )
+    more = f"{len(rest.rows)} more differences"
+    whole: tuple[Block, ...] = (first,)
+    if rest.rows:
+        whole = (first, Details(title=more, blocks=(rest,))) if is_page else (first, rest)
+    brief: tuple[Block, ...] = (first, *([Paragraph(f"and {more}")] if rest.rows else []))
+    yield Section(title="Differences", blocks=whole, anchor="differences", brief=brief)
+
+
+def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
+    if judged:
+        conditions = Outcomes(tuple(map(_condition, judged)), head="Condition")
+        yield Section(title="Conditions", blocks=(conditions,), anchor="conditions")
 
 
 def _condition(one: Judgement) -> Outcome:
     result, tone = _CONDITIONS[one.outcome]
-    return Outcome(outcome=result, tone=tone, title=f"fails if {one.text}", evidence=one.evidence)
+    return Outcome(outcome=result, tone=tone, title=f"fails if {one.text}", evidence=one.evidence, brief=one.evidence)
 
 
-# ---- changes -----------------------------------------------------------------------------------------------------
+# ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _changes(one: ComparedRuns) -> Iterator[Block]:
-    for stage in one.stages:
-        for rung in stage.rungs:
-            yield Section(title=rung_title(stage, rung), blocks=(change_table(one, rung.rows),))
-        if stage.values:
-            yield Section(title=values_title(stage), blocks=(_values_table(one, stage),))
-    if missing := tuple(line for stage in one.stages for line in missing_rungs(stage)):
-        yield Notes(missing, "warn")
+def _ratios(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
+    """The forest plot and the main numbers of each run."""
+    drawn = tuple(forest(compared)) if is_page else ()
+    whole, short = ([part for one in compared for part in _main(one, several, short=short)]
+                    for several in [len(compared) > 1] for short in (False, True))  # fmt: skip
+    return Section(title="Ratios", blocks=(*drawn, *whole), anchor="ratios", brief=tuple(short))
+
+
+def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
+    numbers = main_numbers(one)
+    shown = _short(numbers) if short else numbers
+    blocks: list[Block] = [_main_table(one, numbers, shown)] if shown else []
+    if len(shown) < len(numbers):
+        blocks.append(Paragraph(f"{len(numbers) - len(shown)} more main numbers are not shown.", "dim"))
     if not one.stages:
-        yield Paragraph("No stage was run in both.", "warn")
+        blocks.append(Paragraph("No stage was run in both.", "warn"))
+    elif not numbers:
+        blocks.append(Paragraph("No rung was measured in both.", "warn"))
+    if several:
+        yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))
+    else:
+        yield from blocks
 
 
-def rung_title(stage: StagePair, rung: RungPair) -> str:
-    """`ladder, 4 threads, 5 and 5 repeats`."""
-    return f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
-
-
-def missing_rungs(stage: StagePair) -> Iterator[str]:
-    """The rungs that only one run has, and the run without them."""
-    for count, run in stage.missing:
-        yield f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}"
-
-
-def values_title(stage: StagePair) -> str:
-    """`load, measured values`, `cap, search (intervals of 80 %)`: those of searches have a level of their own."""
-    if stage.kind != "search":
-        return f"{stage.id}, measured values"
-    level = next((float(row.change["confidence"]) for row in stage.values if "confidence" in row.change), None)
-    return f"{stage.id}, search" + ("" if level is None else f" (intervals of {percent(level)})")
-
-
-def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
-    """The numbers of a rung, or of a search, on both sides."""
-    return Table(heads=heads(one), rows=tuple(map(_row, rows)), layout="lrrrrl")
-
-
-def _values_table(one: ComparedRuns, stage: StagePair) -> Table:
-    rows: list[tuple[Value, ...]] = []
-    for direction, (*words, last) in value_cells(stage):
-        rows.append((*words, Cell(last, DIRECTIONS[direction][1])))
-    return Table(heads=heads(one), rows=tuple(rows), layout="lrrrrl")
-
-
-def value_cells(stage: StagePair) -> Iterator[tuple[Direction, tuple[str, ...]]]:
-    """The rows of a stage without rungs as text; below the rate of a search the ends of its interval in both runs."""
-    for row in stage.values:
-        yield row.direction, cells(row)
-        if stage.kind == "search":
-            sides = [side if isinstance(side, Mapping) else {} for side in row.estimates]
-            same = notation("", *(side or None for side in sides))
-            for end in ("lower", "upper"):
-                shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in sides)
-                yield "none", (f"{end} end", *shown, "", "", "")
-
-
-def heads(one: ComparedRuns) -> tuple[str, ...]:
-    """The heads over `cells`."""
-    return ("", "reference", "this run", "change", f"{percent(one.confidence)} CI", "")
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as text."""
-    direction, _ = DIRECTIONS[row.direction]
-    return label(row), *_values(row), *_change(row), direction
-
-
-def _row(row: Row) -> tuple[Value, ...]:
-    *first, direction = cells(row)
-    return *first, Cell(direction, DIRECTIONS[row.direction][1])
-
-
-def label(row: Row) -> str:
-    """`TPS`, `response p99`, `UpdateLocation avg`; `one: TPS` of the load `one`."""
-    if row.path[0] == LOADS:
-        return f"{row.path[1]}: {label(replace(row, path=row.path[2:]))}"
-    if row.path[0] == "transactions":
-        return f"{row.path[1]} {_short(row.path[-1])}"
-    if row.path[0] == "response":
-        return f"response {_short(row.path[-1])}"
-    if len(row.path) == 4:  # of a capture of measured values
-        return ".".join(row.path[1:])
-    return "errors" if row.path[0] == "errors" else _short(row.path[0])
-
-
-def _short(metric: str) -> str:
-    if metric == "mb_per_s":
-        return "MB/s"
-    return metric.upper() if metric in ("tps", "nopm", "tpm", "iops") else metric.removesuffix("_us")
-
-
-def _change(row: Row) -> tuple[str, str]:
-    """The change and its interval: `-3.1 %`, `× 17.2` for a change above `TOO_WIDE`, or `-`."""
-    mean, lower, upper = (row.change.get(name) for name in ("mean", "lower", "upper"))
-    same = notation("change", row.change, signed=True)
-    change = (
-        f"× {number(1.0 + mean, half_width(row.change))}" if mean is not None and mean > TOO_WIDE else same.text(mean)
-    )
-    if lower is None or upper is None:
-        return change, same.bounds(lower, upper)
-    return change, " … ".join("→" if end > TOO_WIDE else same.text(end) for end in (lower, upper))
-
-
-def _values(row: Row) -> tuple[str, str]:
-    """Both means in one unit, different when they differ; a rate without unit, its label has it."""
-    halves = (half_width(side) if isinstance(side, Mapping) else None for side in row.estimates)
-    sides = zip((row.base, row.other), halves, strict=True)
-    same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *sides)
-    base, other = (
-        "none found" if value is None and row.path == ("rate",) else same.text(value) for value in (row.base, row.other)
-    )
-    return base, other
-
-
-# ---- figures -----------------------------------------------------------------------------------------------------
-
-
-def overlaid(runs: Sequence[RunResults]) -> RunResults:
-    """The ladders that every run has, as stages of one run: `ladder` of the reference, `ladder (2)` of the second, …"""
-    shared = [
-        name
-        for name, stage in runs[0].stages.items()
-        if stage.climbs and all(name in other.stages for other in runs[1:])
+def _main_table(one: ComparedRuns, numbers: Sequence[MainNumber], shown: Sequence[MainNumber]) -> Table:
+    named = places(numbers)
+    rows: list[tuple[Value, ...]] = [
+        table_row(f"{named[id(number)]}: {number.what}", number.row, one.names[1]) for number in shown
     ]
-    stages: dict[str, StageResult] = {}
-    plans: list[dict[str, Any]] = []
-    for place, results in enumerate(runs, 1):
-        for name in shared:
-            named = name if place == 1 else f"{name} ({place})"
-            plan = results.plan_stage(name)
-            run_id = results.run.run_id if results.run else place
-            where = f"{plan.get('target', '?')} in {run_id}"
-            # A ladder is compared with the one of the same name, so that the name stands for the workload.
-            if results.stages[name].kind == "tool":
-                hosts = ", ".join(plan.get("clients", ()))
-                plans.append({**plan, "id": named, "clients": [f"{hosts} in {run_id}"]})
-            else:
-                plans.append({"id": named, "kind": "ladder", "workload": name, "target": where})
-            stages[named] = replace(results.stages[name], id=named)
-    run = replace(runs[0].run, plan={"stages": plans}) if runs[0].run else None
-    return replace(runs[0], run=run, stages=stages)
+    return Table(heads=heads(one), rows=tuple(rows), layout=LAYOUT)
 
 
-def _figures(runs: Sequence[RunResults]) -> Iterator[Figure]:
-    together = overlaid(runs)
-    yield from load_figures.relative_tps_latency(together)
-    yield from load_figures.latency_by_transaction(together)
-    yield from tool_figures.iops_by_queue_depth(together)
+def _short(numbers: Sequence[MainNumber]) -> Sequence[MainNumber]:
+    """At most `ROWS_MAX` numbers: of searches, at the lead rung of each stage, then those that are better or worse."""
+    if len(numbers) <= ROWS_MAX:
+        return numbers
+    leads = [
+        lead([one for one in numbers if one.stage == stage]) for stage in dict.fromkeys(one.stage for one in numbers)
+    ]
+    rungs = {one.rung for one in leads if one is not None}
+    ranked = sorted(numbers, key=lambda one: (one.place != "search", one.rung not in rungs, not _moved(one)))
+    kept = {id(one) for one in ranked[:ROWS_MAX] if one.place == "search" or one.rung in rungs or _moved(one)}
+    return [one for one in numbers if id(one) in kept]
+
+
+def _moved(one: MainNumber) -> bool:
+    return one.row.direction in ("better", "worse", "changed")
+
+
+def _numbers(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator[Section]:
+    """All numbers of every rung, folded on a page and left out of the short form."""
+    several = len(compared) > 1
+    blocks: list[Block] = []
+    missing: list[str] = []
+    for one in compared:
+        of = f"{one.names[1]} against {REFERENCE}: " if several else ""
+        for stage in one.stages:
+            tables = [(rung_title(stage, rung), change_table(one, rung.rows)) for rung in stage.rungs]
+            tables += [(values_title(stage), values_table(one, stage))] if stage.values else []
+            for title, table in tables:
+                whole = Details if is_page else Section
+                blocks.append(whole(title=f"{of}{title}", blocks=(table,)))
+            missing += [f"{of}{line}" for line in missing_rungs(stage)]
+    notes = (Notes(tuple(missing), "warn"),) if missing else ()
+    if blocks or notes:
+        yield Section(title="All numbers", blocks=(*notes, *blocks), anchor="numbers", brief=notes)

@@ -3,9 +3,9 @@
 Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the types of differences and conditions ->
 `schema` -> `proveout schema --compare` and docs/reference/compare.schema.json. Within version 1 fields are only added.
 
-A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, confidence,
-differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, change, direction`) and `missing`. An
-unknown number is null.
+A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, names, confidence,
+band, differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, ratio, change, direction,
+reason`) and `missing`. Notes and evidence have the short `names`. An unknown number is null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> d
     """The comparison as JSON's data; its schema is `schema`."""
     made: dict[str, Any] = {
         "format": FORMAT,
-        "reference": compared[0].reference,
+        "reference": compared[0].runs[0].run_id,
         "comparisons": [_comparison(one) for one in compared],
         "conditions": [to_plain(one) for one in judged],
         "exit_code": exit_code(judged),
@@ -44,40 +44,46 @@ def document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> d
 
 def _comparison(one: ComparedRuns) -> dict[str, Any]:
     return {
-        "other": one.other,
+        "other": one.runs[1].run_id,
+        "names": list(one.names),
         "confidence": one.confidence,
+        "band": one.band,
         "differences": to_plain(one.differences),
         "notes": list(one.notes),
-        "stages": [_stage(stage) for stage in one.stages],
+        "stages": [_stage(stage, one) for stage in one.stages],
     }
 
 
-def _stage(stage: StagePair) -> dict[str, Any]:
+def _stage(stage: StagePair, one: ComparedRuns) -> dict[str, Any]:
+    ids = {run.name: run.run_id for run in one.runs}
+    other = one.names[1]
     return {
         "id": stage.id,
         "kind": stage.kind,
-        "rungs": [_rung_data(rung) for rung in stage.rungs],
-        "missing": [{"threads": count, "run": run} for count, run in stage.missing],
-        "values": list(map(_row_data, stage.values)),
+        "rungs": [_rung_data(rung, other) for rung in stage.rungs],
+        "missing": [{"threads": count, "run": ids[run]} for count, run in stage.missing],
+        "values": [_row_data(row, other) for row in stage.values],
     }
 
 
-def _rung_data(rung: RungPair) -> dict[str, Any]:
+def _rung_data(rung: RungPair, other: str) -> dict[str, Any]:
     return {
         "threads": rung.threads,
         "repeats": list(rung.repeats),
-        "rows": list(map(_row_data, rung.rows)),
+        "rows": [_row_data(row, other) for row in rung.rows],
         "offered": to_plain(rung.offered),
     }
 
 
-def _row_data(row: Row) -> dict[str, Any]:
+def _row_data(row: Row, other: str) -> dict[str, Any]:
     return {
         "metric": ".".join(row.path),
         "base": row.base,
         "other": row.other,
+        "ratio": to_plain(row.ratio),
         "change": to_plain(row.change),
         "direction": row.direction,
+        "reason": row.reason(other),
         "intervals": [_interval(side) for side in row.estimates],
     }
 
@@ -106,7 +112,9 @@ def schema() -> Schema:
     made = Definitions(definitions)
     comparison = record(
         other=TEXT,
+        names={"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2},
         confidence=NUMBER,
+        band=NUMBER,
         differences=list_of(made.of(Difference)),
         notes=list_of(TEXT),
         stages=list_of(_stage_schema(made)),
@@ -132,19 +140,20 @@ def schema_json() -> str:
 
 
 def _stage_schema(made: Definitions) -> Schema:
-    change = {
-        "type": "object",
-        "description": "The relative change, other over base - 1: `mean`, and `lower` and `upper` where there is "
-        "an interval.",
-        "additionalProperties": {"type": ["number", "string", "null"]},
-    }
+    estimate = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
+    ends = "`mean`, and `lower` and `upper` where there is an interval."
     interval = maybe(record(lower=NUMBER, upper=NUMBER, confidence=NUMBER))
     row = record(
         metric=TEXT,
         base=NUMBER,
         other=NUMBER,
-        change=change,
+        ratio=estimate | {"description": f"other over base: {ends}"},
+        change=estimate | {"description": f"The relative change, other over base - 1: {ends}"},
         direction={"enum": list(get_args(Direction))},
+        reason={
+            "type": "string",
+            "description": "The reason for which the number is not judged; empty where it is judged.",
+        },
         intervals={"type": "array", "items": interval, "minItems": 2, "maxItems": 2},
     )
     rung = record(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from proveout.coordinator.report.cost.cost_tables import currency_of, has_cost, label
 from proveout.coordinator.report.figures.cases import Case, Cases, cases
 from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, described, panels, table
+from proveout.coordinator.report.figures.panels import Point, described, panels, table, whiskers_of
 from proveout.coordinator.report.tables import ladders
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
@@ -16,8 +16,8 @@ from proveout.dsl.metrics import COST
 
 NAME = "transaction-cost"
 _CAPTION = (
-    "Per transaction that ended in the measure window, means over the repeats with their intervals. The notes below "
-    "the tables of the cost name the source of each number: a whole host, or the processes of the servers alone. A "
+    "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the tables of "
+    "the cost name the source of each number: a whole host, or the processes of the servers alone. A "
     "number that was not captured, or is 0 at every rung, has no panel."
 )
 
@@ -33,7 +33,7 @@ def transaction_cost(results: RunResults) -> Iterator[Figure]:
             name=NAME,
             slug=slug(NAME, found.of) if found.of else NAME,
             title=f"Cost of a transaction{f': {safe(found.of)}' if found.of else ''}",
-            caption=_CAPTION,
+            caption=_CAPTION.format(whiskers_of(points)),
             spec=panels(points, place=found.place, mark="line" if lines else "bar"),
             heads=heads,
             rows=rows,

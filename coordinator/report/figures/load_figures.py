@@ -55,7 +55,9 @@ _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
 def label(results: RunResults, stage: StageResult) -> str:
-    """A ladder with what it ran on."""
+    """A ladder with what it ran on, or the `label` of its stage where it is that of one of several runs."""
+    if name := results.plan_stage(stage.id).get("label"):
+        return safe(str(name))
     where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
     return safe(f"{titled(results, stage.id)} on {where}")
 
@@ -89,7 +91,7 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 
 
 def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
-    """Bars of relative throughput with lines of latency, one figure a group of ladders."""
+    """Bars of relative throughput with lines of latency, one figure a group of ladders; none for one bar."""
     for stages in groups(results):
         first = next((rung for rung in stages[0].rungs if number_at(rung.tree, "tps")), None)
         unit = number_at(first.tree, "tps") if first else None
@@ -98,6 +100,8 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
         values = [
             _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
         ]
+        if len(values) == 1:
+            continue
         base = threads(stages[0].rungs[0].threads)
         yield Figure(
             name="relative-tps-latency",

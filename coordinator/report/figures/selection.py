@@ -65,7 +65,7 @@ _NEEDS = {
     "percentiles": "no ladder has samples of a valid iteration",
     "latency-heat-map": "no ladder has samples of a valid iteration",
     "rung-timeline": "no ladder has samples of a valid iteration of two seconds or more",
-    "relative-tps-latency": "no ladder has a valid iteration",
+    "relative-tps-latency": "no ladder has two valid rungs, nor is one compared with another",
     "scaling": "no ladder of two valid rungs ran without a fixed rate",
     "latency-by-transaction": "no ladder has a valid iteration",
     "latency-by-threads": "no ladder has two valid rungs",

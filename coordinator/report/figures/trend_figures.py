@@ -13,8 +13,9 @@ from typing import Any
 
 from proveout.coordinator.history.metric_history import MetricHistory
 from proveout.coordinator.history.run_summary import RunSummary
+from proveout.coordinator.report.compare.ratio_notation import ratio_text
 from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, slug, tips, whiskers
-from proveout.core.numbers import percent, quantity, rung_name, safe
+from proveout.core.numbers import quantity, rung_name, safe
 from proveout.core.statistics import t_quantile
 
 SCALES = {"_us": (1e3, "ms"), "_s": (1.0, "s")}
@@ -83,7 +84,7 @@ def _changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict
             "kind": "change",
             "at": at(change.run, label),
             "run": change.run.run,
-            "change": percent(change.effect.change if change.effect else change.found.change),
+            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
             "value": math.exp(history.points[change.found.index].value) / factor,
             "status": "acknowledged" if change.acknowledged else change.direction,
         }
@@ -101,7 +102,7 @@ def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
             {
                 "transform": [{"filter": "datum.kind == 'change'"}],
                 "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"},
-                "encoding": {"x": x, "tooltip": tips(run="run", change="change", status="")},
+                "encoding": {"x": x, "tooltip": tips(run="run", change="new / old", status="")},
             }
         )
     layers.append(

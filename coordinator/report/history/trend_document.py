@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from proveout.coordinator.history.metric_history import (
     exit_code,
     open_changes,
 )
-from proveout.coordinator.report.compare.comparison_document import DIRECTIONS
+from proveout.coordinator.report.compare.ratio_notation import DIRECTIONS, interval_text, ratio_in_words, ratio_text
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -91,43 +91,38 @@ def _condition(trend: Trend) -> Iterator[Section]:
 
 
 def words(change: Change) -> str:
-    """`-4.1 % (95 % CI -5.2 % … -3 %) from run … on, shown by run …`"""
-    interval = f"95 % CI {_interval(change)}" if change.effect else "when shown"
-    return f"{_signed(_size(change))} ({interval}) from {change.run.run} on, shown by {change.shown_by.run}"
+    """`0.959 × (0.948 … 0.970) from run … on, shown by run …`"""
+    when = "" if change.effect else " when shown,"
+    return f"{ratio_in_words(_ratio(change))}{when} from {change.run.run} on, shown by {change.shown_by.run}"
 
 
-def _size(change: Change) -> float:
-    return change.effect.change if change.effect else change.found.change
-
-
-def _interval(change: Change) -> str:
-    """`-5.2 % … -3 %`; `-` before there are enough later runs."""
-    return f"{_signed(change.effect.lower)} … {_signed(change.effect.upper)}" if change.effect else "-"
-
-
-def _signed(change: float) -> str:
-    return f"+{percent(change)}" if change > 0.0 else percent(change)
+def _ratio(change: Change) -> Mapping[str, float]:
+    """The new level over the one before; without an interval before there are enough later runs."""
+    effect = change.effect
+    if effect is None:
+        return {"mean": 1.0 + change.found.change}
+    return {"mean": 1.0 + effect.change, "lower": 1.0 + effect.lower, "upper": 1.0 + effect.upper}
 
 
 def _changes(trend: Trend) -> Iterator[Block]:
     rows = []
     for history in trend.histories:
         for change in history.changes:
-            direction, tone = DIRECTIONS[change.direction]
+            sign, direction, tone = DIRECTIONS[change.direction]
             seen = f"acknowledged: {change.acknowledged.note}" if change.acknowledged else "open"
             rows.append(
                 (
                     f"{where(history)}: {history.metric}",
                     change.run.run if not trend.label else f"{change.run.run} ({at(change.run, trend.label)})",
-                    _signed(_size(change)),
-                    _interval(change),
+                    ratio_text(_ratio(change)),
+                    interval_text(_ratio(change)) or "-",
                     str(change.effect.runs) if change.effect else "-",
-                    Cell(direction, tone),
+                    Cell(f"{sign} {direction}", tone),
                     seen,
                 )
             )
     if rows:
-        heads = ("metric", "from run", "change", "95 % CI", "later runs", "", "")
+        heads = ("metric", "from run", "new / old", "95 % CI", "later runs", "", "")
         yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")
         yield Notes((SIZES,))
     else:

@@ -46,6 +46,8 @@ from proveout.dsl.plan.phases import Level, edges_s
 POINTS_MAX = 240
 """Points of the offered rate of a phase."""
 LETTER_PX = 6.5
+PHONE = 0.45
+"""The width of a panel on a phone, of `WIDTH`: names are shown where they fit there."""
 _SHADES = PALE[:6]
 _RAMPS = PALE[6]
 _OFFERED = "offered"
@@ -212,7 +214,7 @@ def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Ro
     rows: Rows = []
     for at, (one, of) in enumerate(zip(shown, parts, strict=True)):
         first_s, last_s = ends_of(one)
-        px_per_s = WIDTH / max(last_s - first_s, 1e-9)
+        px_per_s = PHONE * WIDTH / max(last_s - first_s, 1e-9)
         begin_s, end_s = of[0].begin_s, of[-1].end_s
         ramps = [("ramp-up", first_s, begin_s), ("ramp-down", end_s, max(last_s, end_s))]
         spans = [*((part.name, part.begin_s, part.end_s) for part in of), *ramps]

@@ -11,12 +11,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from proveout.coordinator.load_shares import present_hosts
+from proveout.coordinator.measure.disturbances import machine_of
 from proveout.dsl import engines
+from proveout.dsl.operations.database.database_copy import copies_after
+from proveout.dsl.operations.database.sql import Sql as SqlTuning
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import Arrival, Ladder, Open, Phased, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.values import Expression
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.wire.tasks import (
     ApplyTuning,
@@ -25,6 +30,7 @@ from proveout.proto.wire.tasks import (
     CheckHost,
     CheckSystem,
     Endpoint,
+    OfferedRate,
     TaskSpec,
 )
 
@@ -51,14 +57,15 @@ class Moment:
 
 
 def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[tuple[str, TaskSpec]]:
-    """The checks of the hosts on which the run starts systems or outside programs."""
+    """The checks of the hosts on which the run starts systems or outside programs, or that offer a given rate."""
     for host in (one.name for one in plan.hosts if one.name in hosts):
         started = tuple(one for one in plan.systems if one.host == host and one.provision is not None)
         tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
-        if started or tools:
+        rates = offered_rates(plan, host)
+        if started or tools or rates:
             servers = sum(not engines.of(one.engine).in_files for one in started)
             bytes_min = SERVER_BYTES * servers + sum(ROW_BYTES * _rows(plan, one) for one in started)
-            yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools)
+            yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools, rates=rates)
 
 
 def _rows(plan: Plan, system: System) -> int:
@@ -92,6 +99,7 @@ def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
     """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
     later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
+    later += [one for stage in plan.stages if isinstance(stage, Populate) for one in copies_after(plan, stage)]
     tunings = [*(() if moment.again else plan.tunings), *later]
     due = [one for one in tunings if one.system in moment.endpoints and one.operation not in STATEMENTS]
     for host in (one.name for one in plan.hosts if one.name in moment.hosts):
@@ -100,6 +108,36 @@ def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
             names = dict.fromkeys(one.system for one in mine)
             endpoints = tuple(moment.endpoints[name] for name in names)
             yield host, ApplyTuning(tunings=mine, endpoints=endpoints, check=True)
+
+
+def offered_rates(plan: Plan, host: str) -> tuple[OfferedRate, ...]:
+    """The highest rate of each stage and engine that open loads on local workers offer from a host; that of a search,
+    and one that is a result of other stages, is not known before."""
+    found: dict[tuple[str, str, bool], float] = {}
+    for stage in plan.stages:
+        if not isinstance(stage, Ladder) or host not in stage.clients or stage.pool.kind != "local":
+            continue
+        for part in parts(stage):
+            system, rate = plan.system(part.stage.target), highest_rate(part.arrival)
+            if rate is not None and engines.of(system.engine).has_driver and host in part.stage.clients:
+                beside = machine_of(plan.host(system.host), {}) == machine_of(plan.host(host), {})
+                key = (f"stages.{stage.id}", system.engine, beside)
+                found[key] = found.get(key, 0.0) + rate / len(part.stage.clients)
+    return tuple(
+        OfferedRate(subject=subject, engine=engine, per_s=per_s, beside=beside)
+        for (subject, engine, beside), per_s in found.items()
+    )
+
+
+def highest_rate(arrival: Arrival) -> float | None:
+    """The highest rate of an arrival, 1/s; None for closed arrival and a rate that is not a number yet."""
+    match arrival:
+        case Open(rate=rate):
+            return None if isinstance(rate, Expression) else rate
+        case Phased(of="rate", levels=levels):
+            return max(max(level.values) + abs(level.amplitude) for level in levels)
+        case _:
+            return None
 
 
 # ---- loads -----------------------------------------------------------------------------------------------------------
@@ -202,10 +240,35 @@ def _all_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str
         after = settled and not stage.statements
         yield f"{path}.wait_until.query", stage.wait_until.query, after
         yield f"{path}.query", stage.query, after
+    yield from _tuning_texts(plan, system, moment)
     for capture in _captures(plan, system):
         first = next((one.id for one in plan.stages if capture.name in getattr(one, "captures", ())), "")
         settled = bool(first) and is_settled(plan, system, first, moment)
         yield f"captures.{capture.name}.query", capture.query, settled
+
+
+def _tuning_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, str, bool]]:
+    """The texts of the sql tunings that are not in place yet. Only the first of the run finds the tables of now."""
+    first = True
+    of_run = () if moment.again else plan.tunings
+    later = (
+        one
+        for stage in plan.stages
+        if isinstance(stage, Tune) and stage.id not in moment.finished
+        for one in stage.tunings
+    )
+    for tuning in (*of_run, *later):
+        if tuning.operation not in STATEMENTS or tuning.system != system.name:
+            continue
+        operation = operation_of(tuning)
+        assert isinstance(operation, SqlTuning)  # noqa: S101 - `STATEMENTS`
+        settled = first and tuning in of_run
+        path, first = f"tuning.{tuning.name}.sql", False
+        yield f"{path}.verify.query", operation.verify.query, settled
+        for number, text in enumerate(operation.apply):
+            yield f"{path}.apply.{number}", text, settled and number == 0
+        for number, text in enumerate(operation.revert):
+            yield f"{path}.revert.{number}", text, False
 
 
 def _captures(plan: Plan, system: System) -> tuple[Capture, ...]:

@@ -63,6 +63,12 @@ class Sql(SystemOperation):
         """The answer to its question."""
         return {f"{self.system}: {' '.join(self.verify.query.split())}": ", ".join(self.verify.equals)}
 
+    def subject_of(self, statement: str) -> str:
+        """Where the statement, or the question, is."""
+        lists = {"apply": self.apply, "revert": self.revert}
+        found = (f"sql.{name}.{texts.index(statement)}" for name, texts in lists.items() if statement in texts)
+        return "sql.verify.query" if statement == self.verify.query else next(found, "")
+
     def wanted(self) -> tuple[str, ...]:
         """The statements and the answer."""
         question = f"{_short(self.verify.query)} gives {', '.join(self.verify.equals)}"

@@ -1,6 +1,7 @@
 """The DDL of sql stages that a reset removes, or with `keep: ddl` executes again. Pure.
 
-A reset restores the copy of a system that its last populate has saved, so that tables, indexes and other objects that
+A reset restores the copy of a system that its last populate has saved (of a system that runs already and is not
+populated: the one from before the first stage), so that tables, indexes and other objects that
 an sql stage has made since are gone. Data flow: the compiled plan -> `since_copy` (for each system of a reset the sql
 stages since the copy, with their DDL) -> `notes` for `check` and `explain`, the statements that the scheduler executes
 again (`keep: ddl`), and the words of the notice in a run.
@@ -29,11 +30,13 @@ SHOWN_MAX = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinceCopy:
-    """An sql stage that has changed a system since it was copied, with the DDL among its statements."""
+    """An sql stage that has changed a system since it was copied, with the DDL among its statements; `populated`: the
+    copy is of a populate, and not of what was there before the run."""
 
     system: str
     stage: Sql
     statements: tuple[str, ...]
+    populated: bool = True
 
     @property
     def shown(self) -> str:
@@ -69,10 +72,8 @@ def notes(plan: Plan) -> tuple[PlanProblem, ...]:
 
 def removal(found: SinceCopy) -> str:
     """The words for what a reset does to an object: "restores `db` …, which removes what stage `index` has made"."""
-    return (
-        f"restores `{found.system}` as its last populate left it, which removes what stage `{found.stage.id}` "
-        f"has made: {found.shown}"
-    )
+    as_of = "as its last populate left it" if found.populated else "as it was before the run"
+    return f"restores `{found.system}` {as_of}, which removes what stage `{found.stage.id}` has made: {found.shown}"
 
 
 def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
@@ -91,16 +92,17 @@ def _steps(stage: Stage, when: str) -> tuple[str, ...]:
 
 def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
     found: list[SinceCopy] = []
+    populated = False
     for stage in before:
         match stage:
             case Populate(into=into) if system in into:
-                found = []
+                found, populated = [], True
             case Drop(systems=systems) if system in systems:
                 found = []
             case Sql(system=name) if name == system:
                 statements = tuple(text for text in stage.statements if is_ddl(text))
                 if not all(_first_word(text) == STATISTICS for text in statements):
-                    found.append(SinceCopy(system=system, stage=stage, statements=statements))
+                    found.append(SinceCopy(system=system, stage=stage, statements=statements, populated=populated))
             case _:
                 pass
     return tuple(found)

@@ -58,12 +58,14 @@ SET_BIT = Statement(
     text=_all("UPDATE subscriber SET bit_1 = $1 WHERE s_id = $2"),
     arguments=(int, int),
     reads=False,
+    rows_only=True,
 )
 SET_DATA_A = Statement(
     name="set_data_a",
     text=_all("UPDATE special_facility SET data_a = $1 WHERE s_id = $2 AND sf_type = $3"),
     arguments=(int, int, int),
     reads=False,
+    rows_only=True,
 )
 FIND_NUMBER = Statement(
     name="find_number",
@@ -77,6 +79,7 @@ SET_LOCATION = Statement(
     text=_all("UPDATE subscriber SET vlr_location = $1 WHERE s_id = $2"),
     arguments=(int, int),
     reads=False,
+    rows_only=True,
 )
 GET_FACILITIES = Statement(
     name="get_facilities",
@@ -90,6 +93,7 @@ INSERT_FORWARDING = Statement(
     text=_all("INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx) VALUES ($1, $2, $3, $4, $5)"),
     arguments=(int, int, int, int, str),
     reads=False,
+    rows_only=True,
     logical_errors=_MISFITS,
 )
 DELETE_FORWARDING = Statement(
@@ -97,4 +101,5 @@ DELETE_FORWARDING = Statement(
     text=_all("DELETE FROM call_forwarding WHERE s_id = $1 AND sf_type = $2 AND start_time = $3"),
     arguments=(int, int, int),
     reads=False,
+    rows_only=True,
 )

@@ -74,7 +74,7 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     numbers = tuple(f"CREATE UNIQUE INDEX {leaf}_sub_nbr ON {leaf} (sub_nbr)" for leaf in _leaves(parameters))
     foreign = tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in FOREIGN_KEYS)
     vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)
-    sqlite = (("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",), ("ANALYZE",))
+    unique = ("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",)
     mysql = (
         ("ALTER TABLE subscriber ADD UNIQUE INDEX subscriber_sub_nbr (sub_nbr)",),
         (f"ANALYZE TABLE {', '.join(NAMES)}",),
@@ -82,8 +82,8 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     oracle = oracle_tables.after(PRIMARY_KEYS, FOREIGN_KEYS, bounds(parameters))
     return {
         "postgres": ((*keys, *numbers), foreign, vacuum),
-        "sqlite": sqlite,
-        "duckdb": sqlite,
+        "sqlite": (unique, tuple(f"ANALYZE {name}" for name in NAMES)),
+        "duckdb": (unique, ("ANALYZE",)),
         "oracle": oracle,
         "mysql": mysql,
     }

@@ -89,7 +89,9 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
     own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
     if dialect == "postgres":
         return (*own, tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in tables))
-    if dialect in {"sqlite", "duckdb"}:
+    if dialect == "sqlite":
+        return (*own, tuple(f"ANALYZE {name}" for name in tables))
+    if dialect == "duckdb":
         return (*own, ("ANALYZE",))
     if dialect == "mysql":
         return (*own, tuple(f"ANALYZE TABLE {name}" for name in tables))

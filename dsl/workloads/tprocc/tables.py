@@ -165,7 +165,7 @@ def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     indexes = tuple(f"CREATE UNIQUE INDEX {index} ON {table} ({key})" for index, table, key in INDEXES)
     return {
         "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)),
-        "sqlite": (indexes, ("ANALYZE",)),
+        "sqlite": (indexes, tuple(f"ANALYZE {name}" for name in NAMES)),
         "duckdb": (*((index,) for index in indexes), ("ANALYZE",)),
         "mysql": (indexes, tuple(f"ANALYZE TABLE {name}" for name in NAMES)),
         "oracle": ((*keys, *indexes), tuple(_gather(name) for name in NAMES)),

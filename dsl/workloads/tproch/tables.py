@@ -139,7 +139,7 @@ def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     return {
         "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in TABLES)),
         "duckdb": (("ANALYZE",),),
-        "sqlite": (*((index,) for index in indexes), ("ANALYZE",)),
+        "sqlite": (*((index,) for index in indexes), tuple(f"ANALYZE {name}" for name in TABLES)),
         "mysql": (*((index,) for index in indexes), tuple(f"ANALYZE TABLE {name}" for name in TABLES)),
         "oracle": (
             (*keys, *indexes),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,9 +23,9 @@ EPILOG = """Examples:
 
   proveout compare smoke-20260114-101500-3f2a latest
 
-  proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.change.upper < -5%'
+  proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.ratio.upper < 0.95'
 
-  proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md
+  proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md --html compare.html
 """
 
 
@@ -32,7 +34,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="RUN RUN...",
-            help="Runs: names, directories or `latest`; the first is the reference.",
+            help="Runs: names, directories or `latest`; the first is the reference A, the others are B, C, …",
             autocompletion=completion.runs,
         ),
     ],
@@ -51,18 +53,26 @@ def compare(
     ] = False,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.change.upper < -5%'. May be given again."),
+        typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.ratio.upper < 0.95'. May be given again."),
     ] = None,
+    band: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Differences within this band do not matter: `5%` calls them equal when the whole interval is in it.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print every number of every rung, not the main numbers alone.")
+    ] = False,
     runs_dir: RunsDir = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file, with the figures of all runs overlaid.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML file with the figures.")] = None,
     annotations: AnnotationsOption = Annotations.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Show the changes from the first run to each of the others, with confidence intervals.
+    """Show the ratio of each run to the first one, with confidence intervals.
 
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
     --fail-if is undecidable.
@@ -71,37 +81,61 @@ def compare(
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.report import annotations as marks
-    from proveout.coordinator.report import terminal
-    from proveout.coordinator.report.compare.comparison_document import comparison_document
-    from proveout.coordinator.storage import run_directory
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = run_directory.runs_directory(runs_dir, os.environ)
-    results = [_results(folder, name) for name in runs]
+    results = [_results(runs_dir, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
-    compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
+    compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
-    if quiet:
-        sys.stdout.write("".join(f"{regression.sentence(one)}\n" for one in judged))
-    else:
-        terminal.show(comparison_document(compared, judged), sys.stdout)
+    again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
+    again += [*(["--band", band] if band else []), *(["--runs-dir", str(runs_dir)] if runs_dir else [])]
+    _print(compared, judged, quiet=quiet, whole="" if full else f"proveout compare {shlex.join(again)} --full")
     if output_files.wants_github(annotations, os.environ):
-        sys.stdout.write(marks.to_github(marks.of_conditions(judged), output_files.checkout(os.environ)))
+        remarks = marks.of_conditions(judged, comparing.legend(compared))
+        sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
     _write(outputs, results, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
 
 
-def _results(folder: Path, name: str) -> RunResults:
+def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:
+    """Print the conditions alone, the short form, where `whole` is the command that prints everything, or all."""
+    from proveout.coordinator.compare.comparison import legend
+    from proveout.coordinator.compare.fail_if import sentence
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.compare.comparison_document import comparison_document
+
+    if not quiet:
+        document = comparison_document(compared, judged)
+        terminal.show(document.brief(whole) if whole else document, sys.stdout)
+    elif judged:
+        sys.stdout.write("".join(f"{line}\n" for line in (legend(compared), *map(sentence, judged))))
+
+
+def _band(text: str | None) -> float:
+    """`5%` and `0.05` as 0.05; 0 for none."""
+    if text is None:
+        return 0.0
+    digits = text.strip()
+    try:
+        value = float(digits.removesuffix("%").strip()) / (100.0 if digits.endswith("%") else 1.0)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value < 1.0:
+        raise typer.BadParameter(f"{text!r} is not between 0 % and 100 %; write 5% or 0.05", param_hint="--band")
+    return value
+
+
+def _results(runs_dir: Path | None, name: str) -> RunResults:
     from proveout.cli.common import messages
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import read
     from proveout.core.errors import ProveoutError
 
-    directory = run_directory.find(folder, name)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), name)
     results = load_results(read(directory.path))
     if results.run is None:
         raise ProveoutError(f"{directory.name} has not started", where=str(directory.path), way_out="Name another run.")
@@ -119,7 +153,7 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 
 
 def _write(
-    outputs: dict[str, str], runs: list[RunResults], compared: list[ComparedRuns], judged: list[Judgement]
+    outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.compare.comparison_document import comparison_document

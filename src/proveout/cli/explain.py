@@ -78,7 +78,11 @@ def explain(
         document |= {"noise": noise} if (noise := noise_document.explain_data(compiled, records)) else {}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(safe_lines("\n".join([render(table), *_noise_lines(compiled, records), *_lines(answers)])))
+        typer.echo(
+            safe_lines(
+                "\n".join([render(table), *_client_lines(compiled), *_noise_lines(compiled, records), *_lines(answers)])
+            )
+        )
     if any(answer.problem or _refused(answer) for answer in answers):
         raise typer.Exit(4)
 
@@ -104,6 +108,27 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
 
 def _refused(answer: HostAnswer) -> bool:
     return any(state.outcome == "refused" for state in answer.states)
+
+
+def _client_lines(plan: Plan) -> Iterator[str]:
+    """The ceilings of this machine's load generator, where they were measured, beside the rates that the plan offers
+    from it."""
+    from proveout.agent.load import ceiling_store
+    from proveout.agent.preflight.host_check import rate_findings
+    from proveout.coordinator.schedule.preflight.preflight_tasks import offered_rates
+    from proveout.core.numbers import number
+
+    title = "\nload generator of this machine, by `proveout ceiling`\n"
+    for engine in dict.fromkeys(system.engine for system in plan.systems):
+        known = ceiling_store.known(engine)
+        both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
+        figures = [f"{number(most)}/s {where}" for most, where in both if most is not None]
+        if figures:
+            yield f"{title}  {engine}: at most {', '.join(figures)}"
+            title = ""
+    for host in (one.name for one in plan.hosts if one.is_local):
+        for rate in offered_rates(plan, host):
+            yield from (f"  warning: {rate.subject}: {found.message}" for found in rate_findings(rate))
 
 
 def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:

@@ -22,7 +22,7 @@ import pytest
 
 from proveout.agent.capture.kinds import capture
 from proveout.agent.capture.statements import MARK, StatementReports
-from proveout.agent.engines.mysql import provision
+from proveout.agent.engines.mysql import provision, statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.engines.mysql.statements import NOT_APART, explainable
@@ -216,8 +216,22 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
     assert select["plan"] == [[0, "const using PRIMARY on item", 1.0]]
     count = next(item for text, item in top.items() if text.startswith("SELECT COUNT"))
     assert count["plan"][0][1] == "ALL on item"
-    together = top[NOT_APART]  # MariaDB does not count the executions of each prepared statement
-    assert (together["calls"], together["rows"]) == (5, 5)
+    prepared_one = top["SELECT name FROM item WHERE id = ?"]
+    assert (prepared_one["calls"], prepared_one["rows"]) == (5, 5)
+    assert prepared_one["plan"] == [[0, "const using PRIMARY on item", 1.0]]
+    assert NOT_APART not in top
+    assert not [text for text in top if "performance_schema" in text], "our own statements"
+
+
+def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
+    mariadb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "COUNTED", "SELECT /* proveout */ 1 FROM DUAL WHERE 1 = 0")
+    session = statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mariadb))
+    ids = session.counts()
+    together = next(id for id, text in session.texts(ids).items() if text == NOT_APART)
+    assert ids[together].calls >= 5
+    session.close()
 
 
 def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:

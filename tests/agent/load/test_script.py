@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from proveout.agent.load.loop import transaction_loop_python
-from proveout.agent.load.loop.transaction import CONTROLS, begin_of, in_transaction
+from proveout.agent.load.loop.transaction import CONTROLS, begin_of, carries_commit, in_transaction
 from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
+from proveout.dsl.workloads.commits import tracked
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
 
@@ -63,6 +64,38 @@ def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Se
     return outcome
 
 
+def by_run(
+    turns: ModuleType, kind: TransactionType, inputs: Any, session: Session, *, carried: bool
+) -> tuple[int, list[str]]:
+    """Run the script as the loop of blocking sessions does; return its outcome, and the statements that carried
+    COMMIT."""
+    state, terminal = turns.KindState([turns.Times(), turns.Times()]), turns.TerminalState()
+    steps = [(step.statement, step.places, step.keeps, step.least, step.most) for step in kind.steps]
+    state.script = turns.Script(begin_of(kind), COMMIT, ROLLBACK, steps)
+    blocking = Blocking(session)
+    terminal.kind, terminal.session, terminal.inputs = state, blocking, inputs
+    return state.script.run(terminal, carried), blocking.carried
+
+
+class Blocking:
+    """A blocking session over the same answers."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.carried = session, list[str]()
+        self.rows = session.rows
+
+    @property
+    def count(self) -> int:
+        return self._session.count
+
+    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self._session.exchange(prepared, arguments)
+
+    def execute_committing(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self._session.exchange(prepared, arguments)
+        self.carried.append(prepared.name)
+
+
 def by_body(kind: TransactionType, inputs: Any, session: Session) -> int:
     body = in_transaction(kind)(inputs)
     statement, arguments = next(body)
@@ -80,6 +113,38 @@ def same_both_ways(
     one, other = Session(answers), Session(answers)
     assert by_script(turns, kind, inputs, one) == by_body(kind, inputs, other)
     assert one.statements == other.statements
+    blocking = Session(answers)
+    outcome, _ = by_run(turns, kind, inputs, blocking, carried=False)
+    assert (outcome, blocking.statements) == (by_body(kind, inputs, Session(answers)), other.statements)
+    carrying = Session(answers)
+    outcome, carried = by_run(turns, kind, inputs, carrying, carried=True)
+    if carried:  # the last statement was reached: it ends the transaction
+        assert carried == [kind.steps[-1].statement.name]
+        assert carrying.statements == other.statements[:-1]
+    else:
+        assert carrying.statements == other.statements
+    assert outcome == by_body(kind, inputs, Session(answers))
+
+
+def test_which_transactions_commit_with_their_last_statement() -> None:
+    kinds = {kind.name: kind for kind in HLR.transactions if kind.steps}
+    assert {name: carries_commit(kind.steps) for name, kind in kinds.items()} == {
+        "UpdateSubscriberData": False,  # where the second update finds nothing, the first one is undone
+        "UpdateLocation": True,
+        "InsertCallForwarding": True,
+        "DeleteCallForwarding": True,
+    }
+    assert not carries_commit(tracked(kinds["UpdateLocation"], (1, 2)).steps)
+    change = statement("change", 1)
+    alone = Statement(name="alone", text={}, arguments=(int,), reads=False, rows_only=True)
+    assert not carries_commit((Step(change),))  # a trigger may have changed more than the rows that it counts
+    assert carries_commit((Step(change, least=0),))
+    assert carries_commit((Step(change), Step(change, least=0)))
+    assert carries_commit((Step(alone),))
+    assert not carries_commit((Step(change), Step(alone)))
+    assert not carries_commit((Step(alone, most=1),))
+    assert not carries_commit((Step(statement("read", 1, reads=True), least=0),))
+    assert not carries_commit(())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HLR.transactions if kind.steps], ids=lambda kind: kind.name)

@@ -233,6 +233,21 @@ async def test_tuning_calls_databases_in_a_helper_process(database: str) -> None
     assert helper.pid is None
 
 
+@pytest.mark.parametrize("result", ["x" * (5 << 20), object()], ids=["too long", "not JSON"])
+async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent waits for an answer of either kind."""
+    frames: list[bytes] = []
+    monkeypatch.setattr(helper_main, "resolve", lambda _: lambda endpoint, statement: result)
+    server = helper_main.HelperServer(frames.append)
+    end = {"system": "db", "engine": "sqlite", "dsn": "/x.db"}
+    await server._call(7, "rows", {"endpoint": end, "statement": "SELECT 1"})
+    stream = asyncio.StreamReader()
+    stream.feed_data(b"".join(frames))
+    kind, number, code, what, *_ = await helper_messages.read_from_helper(stream)  # type: ignore[misc]
+    assert (kind, number, code) == ("fault", 7, "fault")
+    assert what.startswith("the result of rows: ")
+
+
 @as_root
 async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> None:
     """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
@@ -283,6 +298,7 @@ def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
     delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
     assert delegated - {"StartSystem"} == {
         "CheckSystem", "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
+        "RestoreCopy",
     }  # fmt: skip
     assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
     assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated

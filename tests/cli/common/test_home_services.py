@@ -162,7 +162,7 @@ def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) ->
     assert found.differences == refused.differences
     rung = next(part for part in found.parts if "4 threads" in part.head)
     row = next(row for row in rung.rows if row.cells[0] == "TPS")
-    assert (row.tone, row.cells[1:4]) == ("better", ("4,002.0", "6,003.0", "+50.00 %"))
+    assert (row.tone, row.cells[1:4]) == ("better", ("4,002.0", "6,003.0", "1.5000 ×"))
     with pytest.raises(ProveoutError):
         here.compare(str(before), str(tmp_path / "nowhere"), despite=True)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 import scipy
 import thorough
+from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
 from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
@@ -23,28 +23,19 @@ from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import markdown as markdown_renderer
 from proveout.coordinator.report import terminal
 from proveout.coordinator.report.compare import comparison_json
-from proveout.coordinator.report.compare.comparison_document import comparison_document, overlaid
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
-from proveout.coordinator.storage.event_codec import plan_data
-from proveout.core.search_interval import confirmed
+from proveout.coordinator.report.compare.comparison_document import comparison_document
+from proveout.coordinator.report.compare.overlaid_figures import overlaid
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
-    Event,
-    FactsTaken,
-    IterationFinished,
-    IterationId,
-    RunFinished,
-    RunStarted,
     SearchFinished,
     StageFinished,
     StageStarted,
 )
 
 ROOT = Path(__file__).parents[3]
-HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
-FACTS = {"kernel": "6.1", "cpus": 2, "boot_id": "one", "host_name": "a"}
 
 
 @pytest.fixture(scope="module")
@@ -52,78 +43,9 @@ def plan() -> Plan:
     return compile_plan(ROOT / "plans" / "smoke.yaml", overrides={})
 
 
-def iteration(threads: int, repeat: int, tps: float, *, valid: bool = True) -> IterationFinished:
-    avg_us = threads / tps * 1e6
-    latency = {"avg_us": avg_us, "p50_us": avg_us, "p95_us": avg_us * 2.0, "p99_us": avg_us * 3.0}
-    return IterationFinished(
-        id=IterationId(stage="ladder", rung=threads, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=1.0,
-        valid=valid,
-        findings=(),
-        metrics={
-            "tps": tps,
-            "response": latency,
-            "errors": {"count": 0, "fraction": 0.0},
-            "transactions": {"GetAccessData": {"tps": tps / 2.0, "response": latency}},
-        },
-        transactions=(),
-        waits=(),
-    )
-
-
-def results(
-    plan: Plan,
-    rungs: Mapping[int, Sequence[float]],
-    *,
-    run_id: str = "one",
-    facts: Mapping[str, Any] = FACTS,
-    version: str = "1.0",
-    finished: bool = True,
-) -> RunResults:
-    iterations = [iteration(n, i + 1, tps) for n, values in rungs.items() for i, tps in enumerate(values)]
-    started = RunStarted(
-        run_id=run_id,
-        epoch=1,
-        name=plan.name,
-        title="",
-        digest=plan.digest,
-        plan=json.loads(json.dumps(plan_data(plan))),
-        version=version,
-        estimate_s=1.0,
-    )
-    events: list[Event] = [
-        started,
-        FactsTaken(when="start", host="db1", system="", facts=dict(facts)),
-        StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
-        *iterations,
-    ]
-    if finished:
-        ended = StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations))
-        events += [ended, RunFinished(status="finished", exit_code=0, reason="", seconds=2.0)]
-    return load_results(events)
-
-
-BASE = {1: [1000.0, 1010.0, 990.0, 1005.0], 4: [3000.0, 3050.0, 2980.0, 3010.0]}
-
-
-def slower(factor: float, rungs: Mapping[int, Sequence[float]] = BASE) -> dict[int, list[float]]:
-    return {threads: [value * factor for value in values] for threads, values in rungs.items()}
-
-
 def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
     rung = next(rung for rung in compared.stages[0].rungs if rung.threads == threads)
     return {".".join(row.path): row for row in rung.rows}
-
-
-def searched(plan: Plan, rate: float, upper: float | None, run_id: str) -> RunResults:
-    """A run whose search `cap` found a rate."""
-    found = confirmed(rate, upper, 9)
-    stage = StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)
-    answer = SearchFinished(stage="cap", rate=rate, probes=30, reason="", upper=upper, confirmations=9)
-    ended = StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics={"rate": found, "probes": 30})
-    whole = results(plan, BASE, run_id=run_id)
-    return replace(whole, stages={**whole.stages, **load_results([stage, answer, ended]).stages})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +130,7 @@ def test_rungs_missing_in_one_run_are_named(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two", finished=False))
     stage = compared.stages[0]
     assert [rung.threads for rung in stage.rungs] == [1]
-    assert stage.missing == ((4, "two"),)
+    assert stage.missing == ((4, "B"),)
     assert any("did not finish" in note for note in compared.notes)
 
 
@@ -315,7 +237,7 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = markdown_renderer.render(comparison_document(compared, judged))
-    assert "| TPS | 3,010 | 2,408 | -20.0 % |" in markdown
+    assert "| TPS | 3,010 | 2,408 | 0.800 × | (" in markdown
     assert "❌ HOLDS" in markdown
     data = json.loads(comparison_json.to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
@@ -323,15 +245,16 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
     rung = data["comparisons"][0]["stages"][0]["rungs"][1]
     assert rung["rows"][0]["metric"] == "tps"
     assert rung["rows"][0]["change"]["mean"] == pytest.approx(-0.2)
+    assert rung["rows"][0]["ratio"]["mean"] == pytest.approx(0.8)
     stream = io.StringIO()
     terminal.show(comparison_document(compared, judged), stream)
     shown = stream.getvalue()
     assert "worse" in shown
-    assert shown.index("db1: kernel") < shown.index("TPS")
+    assert shown.index("db1: kernel") < shown.index("response p95")
     for text in (markdown, shown):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    table = [line for line in markdown.partition("## Changes")[2].splitlines() if line.startswith("|")]
+    table = [line for line in markdown.partition("## All numbers")[2].splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
 
 
@@ -340,23 +263,24 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     compared = [compare(*runs)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     together = overlaid(runs)
-    assert list(together.stages) == ["ladder", "ladder (2)"]
+    assert list(together.stages) == ["A: ladder", "B: ladder"]
     html = html_renderer.render(comparison_document(compared, judged, runs))
     assert "<script>x" not in html
     assert "&lt;script&gt;x" in html
     specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
-    assert set(specs) == {"relative-tps-latency-ladder", "latency-by-transaction-ladder"}
-    values = specs["relative-tps-latency-ladder"]["data"]["values"]
-    relative = {(value["ladder"].split(" ")[1], value["threads"]): value["relative"] for value in values}
-    assert relative["(2)", 4] == pytest.approx(relative["on", 4] * 0.8)
-    assert html.index("Differences") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
-    assert "<td>-20.0 %</td>" in html
+    assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
+    values = specs["relative-tps-latency-a--ladder"]["data"]["values"]
+    relative = {(value["ladder"][0], value["threads"]): value["relative"] for value in values}
+    assert relative["B", 4] == pytest.approx(relative["A", 4] * 0.8)
+    places = [html.index(text) for text in ('id="overview"', "HOLDS", "<figure", 'id="figures"', 'id="numbers"')]
+    assert places == sorted(places)
+    assert "<td>0.800 ×</td>" in html
 
 
 def test_the_page_names_rungs_without_a_valid_iteration(plan: Plan) -> None:
     runs = [results(plan, BASE), results(plan, {}, run_id="second")]
     html = html_renderer.render(comparison_document([compare(*runs)], [], runs))
-    assert "ladder at 4 threads: no valid iteration in second" in html
+    assert "ladder at 4 threads: no valid iteration in B" in html
 
 
 def test_the_schema_accepts_a_comparison_and_refuses_other_documents(plan: Plan) -> None:
@@ -435,7 +359,7 @@ def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
     compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), other)
     (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
     assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
-    assert "cap found no rate in two: 1,000/s was refused" in compared.notes
+    assert "cap found no rate in B: 1,000/s was refused" in compared.notes
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "none found" in text
     jsonschema.validate(comparison_json.document([compared], []), comparison_json.schema())

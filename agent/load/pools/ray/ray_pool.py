@@ -34,8 +34,9 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.pools.ray.ray_aggregator import pack, without_packed
 from proveout.proto.wire import agent_pb2, codec
-from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone
-from proveout.proto.wire.results import LoadResult, LoadSecond
+from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone, TaskFailed
+from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.results import LoadResult, LoadSecond, TaskError
 from proveout.proto.wire.tasks import RunLoad, Task
 
 LEASE_S = 10.0
@@ -108,7 +109,11 @@ class LoadActor:
             await resource.close(keep_data=False)
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        self._add_message(await runner.run(load_task.run_load, task.spec, task.deadline_s))
+        outcome = await runner.run(load_task.run_load, task.spec, task.deadline_s)
+        try:
+            self._add_message(outcome)
+        except WireFault as fault:
+            self._add_message(TaskFailed(key=outcome.key, error=TaskError(code="fault", message=fault.what)))
 
     def _add_message(self, message: AgentMessage) -> None:
         transactions = b""

@@ -5,7 +5,7 @@ Data flow: two run directories -> their results -> `coordinator.compare` -> `tui
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from proveout.tui.home import services as shown
 
 if TYPE_CHECKING:
     from proveout.coordinator.compare.comparison import ComparedRuns, Row
+    from proveout.coordinator.report.compare.main_numbers import MainNumber
     from proveout.coordinator.results.results import RunResults
 
 
@@ -21,31 +22,26 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     """Run `other` against run `reference`, directories. JournalFault, or ProveoutError when one has not begun."""
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare.comparability import NotComparable, differences
-    from proveout.coordinator.report.compare.comparison_document import heads
-    from proveout.coordinator.report.summary.ratios import ratios, sentence
+    from proveout.coordinator.report.compare.change_tables import heads
+    from proveout.coordinator.report.compare.comparison_headline import sentence
+    from proveout.coordinator.report.compare.main_numbers import main_numbers
 
     before, after = _results(Path(reference)), _results(Path(other))
     names = Path(reference).name, Path(other).name
-    differing = tuple(map(str, differences(before, after)))
+    differing = tuple(map(str, differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))))
     try:
         found = comparing.compare(before, after, despite=despite)
     except NotComparable:
         refused = "The runs differ in their plan or environment."
         return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
-    rows = ratios(found)
+    numbers = main_numbers(found)
     return shown.Comparison(
         reference=names[0],
         other=names[1],
         differences=differing,
         notes=found.notes,
-        headline=sentence(rows),
-        ratios=tuple(
-            shown.Ratio(
-                of=one.of, what=one.what, ratio=one.ratio, lower=one.lower, upper=one.upper, text=one.text,
-                interval=one.interval, tone=one.direction,
-            )
-            for one in rows
-        ),
+        headline=sentence(found.names[1], numbers),
+        ratios=tuple(_ratios(numbers)),
         heads=heads(found),
         parts=tuple(_parts(found)),
     )  # fmt: skip
@@ -61,18 +57,35 @@ def _results(directory: Path) -> RunResults:
     return results
 
 
+def _ratios(numbers: Sequence[MainNumber]) -> Iterator[shown.Ratio]:
+    """The main numbers that have a ratio."""
+    from proveout.coordinator.report.compare.main_numbers import places
+    from proveout.coordinator.report.compare.ratio_notation import interval_text, ratio_text
+
+    named = places(numbers)
+    for one in numbers:
+        ratio = one.row.ratio
+        if ratio.get("mean", 0.0) > 0.0 and one.row.direction != "offered":
+            yield shown.Ratio(
+                of=named[id(one)], what=one.what, ratio=ratio["mean"], lower=ratio.get("lower"),
+                upper=ratio.get("upper"), text=ratio_text(ratio), interval=interval_text(ratio),
+                tone=one.row.direction,
+            )  # fmt: skip
+
+
 def _parts(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.comparison_document import missing_rungs, rung_title, values_title
+    from proveout.coordinator.report.compare.change_tables import missing_rungs, rung_title, values_title
 
     for stage in found.stages:
         for rung in stage.rungs:
-            yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(map(_row, rung.rows)))
+            yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(_rows(rung.rows, found.names[1])))
         if stage.values:
-            yield shown.ComparedPart(head=values_title(stage), rows=tuple(map(_row, stage.values)))
+            yield shown.ComparedPart(head=values_title(stage), rows=tuple(_rows(stage.values, found.names[1])))
         yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
 
 
-def _row(row: Row) -> shown.ComparedRow:
-    from proveout.coordinator.report.compare.comparison_document import cells
+def _rows(rows: Sequence[Row], other: str) -> Iterator[shown.ComparedRow]:
+    from proveout.coordinator.report.compare.change_tables import cells
 
-    return shown.ComparedRow(cells=cells(row), tone=row.direction)
+    for row in rows:
+        yield shown.ComparedRow(cells=cells(row, other), tone=row.direction)

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
-from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, parts
+from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, parts, positions
 from proveout.agent.engines.oracle.errors import error_text, kind_of
 from proveout.agent.engines.table import driver
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
@@ -103,6 +103,41 @@ def test_a_known_number_of_rows_takes_one_round_trip(session: OracleSession) -> 
     before = trips
     session.execute(prepared, (2,))
     assert (session.count, trips - before) == (2, 1)
+
+
+def test_commit_travels_with_a_statement(session: OracleSession, other: OracleSession) -> None:
+    """One round trip; the transaction before it is committed too, and the next one begins as always."""
+    trips = []
+    update, read = session.prepare(UPDATE), other.prepare(READ)
+    session.execute(update, ("warm", 1))
+    session._connection.round_trip_callback = lambda *_: trips.append(1)
+    run(session, BEGIN_WRITE)
+    session.execute(update, ("first", 1))
+    session.execute_committing(update, ("last", 2))
+    assert (session.count, len(trips)) == (1, 2)
+    for number, word in ((1, "first"), (2, "last")):
+        other.execute(read, (number,))
+        assert other.rows() == [(number, word)]
+    run(session, BEGIN_WRITE)
+    session.execute(update, ("open", 1))
+    other.execute(read, (1,))
+    assert other.rows() == [(1, "first")]
+    run(session, ROLLBACK)
+
+
+def test_a_statement_that_fails_commits_nothing(session: OracleSession, other: OracleSession) -> None:
+    run(session, BEGIN_WRITE)
+    run(session, UPDATE, "open", 2)
+    insert = session.prepare(INSERT)
+    with pytest.raises(StatementFailure, match="ORA-00001"):
+        session.execute_committing(insert, (1, "again"))
+    assert run(other, READ, 2).rows() == [(2, "two")]
+    run(session, ROLLBACK)
+    assert run(other, READ, 2).rows() == [(2, "two")]
+    session._connection.close()
+    with pytest.raises(StatementFailure) as lost:
+        session.execute_committing(insert, (3, "three"))
+    assert lost.value.kind is FailureKind.LOST
 
 
 def test_a_single_statement_autocommits_and_a_transaction_commits_at_commit(
@@ -241,6 +276,26 @@ def test_the_label_reaches_the_server(session: OracleSession, tns_database: str)
             names = {row[0] for row in connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()}
             connection.rollback()
     assert "proveout|baseline/4/1/1|0123-run/baseline/4/1/1" in names
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("a = $1 AND b = $2", (0, 1)),
+        ("a = $2 AND b = '$3' AND c = $1", (1, 0)),
+        ("a = $1 AND b >= $1", None),
+        ("SELECT 1 FROM dual", ()),
+    ],
+)
+def test_the_order_of_binds(text: str, order: tuple[int, ...] | None) -> None:
+    assert positions(text) == order
+
+
+def test_a_bind_in_a_comment_is_not_counted(session: OracleSession) -> None:
+    commented = statement("SELECT word FROM item /* not $2 */ WHERE id = $1", int, int)
+    assert session.prepare(commented).names == ("p1", "p2")
+    swapped = statement("SELECT id FROM item WHERE word = $2 AND id = $1", int, str)
+    assert run(session, swapped, 2, "two").rows() == [(2,)]
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ async def test_progress_goes_up_to_all_rows(database: str, context: Any, spec: A
     assert context.reports[-1][3] == "counting rows"
 
 
-async def test_sqlite_contains_the_same_rows(database_folder: Path, context: Any, spec: Any) -> None:
-    path = database_folder / "cache.db"
+async def test_sqlite_contains_the_same_rows(sqlite_file: Path, context: Any, spec: Any) -> None:
+    path = sqlite_file
     task = spec(str(path), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
     await populate(context, task)
     connection = apsw.Connection(str(path))

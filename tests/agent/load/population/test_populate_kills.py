@@ -89,8 +89,9 @@ def kill_at(loader: Any, statement: int) -> None:
 def connect(request: pytest.FixtureRequest) -> Connect:
     """A new loader on an empty database of each engine."""
     if request.param == "sqlite":
-        path = str(request.getfixturevalue("tmp_path") / "x.db")
-        return lambda made: SqliteLoader(path, made)
+        path = request.getfixturevalue("tmp_path") / "x.db"
+        path.touch()
+        return lambda made: SqliteLoader(str(path), made)
     if request.param == "oracle":
         dsn, behind = request.getfixturevalue("oracle"), request.getfixturevalue("tns_database")
 

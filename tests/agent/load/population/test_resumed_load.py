@@ -81,8 +81,8 @@ async def test_oracle_without_direct_path_continues(oracle: str, tns_database: s
                 connection.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
 
 
-async def test_sqlite_continues(database_folder: Path, context: Any) -> None:
-    await half_then_whole(context, Endpoint(system="db", engine="sqlite", dsn=str(database_folder / "a.db")))
+async def test_sqlite_continues(sqlite_file: Path, context: Any) -> None:
+    await half_then_whole(context, Endpoint(system="db", engine="sqlite", dsn=str(sqlite_file)))
 
 
 async def test_duckdb_continues(database_folder: Path, context: Any) -> None:
@@ -146,12 +146,10 @@ async def test_a_share_that_is_missing_fails_and_stays(database: str, context: A
     ],
     ids=["same load", "another load", "a range without its rows", "a table is gone"],
 )
-def test_only_a_whole_journal_of_the_same_load_is_continued(
-    database_folder: Path, change: str, kept: int | None
-) -> None:
+def test_only_a_whole_journal_of_the_same_load_is_continued(sqlite_file: Path, change: str, kept: int | None) -> None:
     population = build(workload()).population
     engine: Any = adapter("sqlite")
-    loader = engine.loader(str(database_folder / "a.db"), population)
+    loader = engine.loader(str(sqlite_file), population)
     journal = LoadJournal(loader, population, LOAD)
     assert journal.rows_kept() is None
     loader.prepare()

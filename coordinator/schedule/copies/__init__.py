@@ -1,0 +1,1 @@
+"""Copies of the user's database files, from which resets restore them."""

@@ -1,0 +1,348 @@
+"""The report of a comparison: short names, headline, one notation, directions, forest plot, what differs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs_to_compare import BASE, FACTS, HOSTILE, iteration, results, searched, slower
+
+from proveout.coordinator.compare import fail_if
+from proveout.coordinator.compare.comparison import ComparedRuns, Row, compare, compare_all, legend, short_name
+from proveout.coordinator.report import html, markdown, terminal
+from proveout.coordinator.report.compare import comparison_json
+from proveout.coordinator.report.compare.comparison_document import ROWS_MAX, comparison_document
+from proveout.coordinator.report.compare.comparison_headline import answer, tiles
+from proveout.coordinator.report.compare.forest_figure import forest
+from proveout.coordinator.report.compare.main_numbers import main_numbers
+from proveout.coordinator.report.compare.ratio_notation import interval_text, outcome, ratio_in_words
+from proveout.coordinator.results.results import RunResults, ladder_metrics
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+
+ROOT = Path(__file__).parents[4]
+IDS = "smoke-20261122-204155-7a87", "smoke-20261122-204257-3576", "smoke-20261123-101112-9f9f"
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return compile_plan(ROOT / "plans" / "smoke.yaml", overrides={})
+
+
+def run(plan: Plan, factor: float = 1.0, rate: float = 1_000.0, run_id: str = IDS[0], **more: Any) -> RunResults:
+    """A ladder whose throughput is `factor` times the usual one, and a search that found `rate`."""
+    ladder = results(plan, slower(factor), run_id=run_id, **more)
+    search = searched(plan, rate, rate * 1.02, run_id)
+    return replace(ladder, stages={**ladder.stages, "cap": search.stages["cap"]})
+
+
+def short(compared: Sequence[ComparedRuns]) -> str:
+    """The short form, as a terminal of 100 columns prints it."""
+    out = io.StringIO()
+    terminal.show(comparison_document(compared, []).brief("proveout compare x y --full"), out)
+    return out.getvalue()
+
+
+def page(compared: Sequence[ComparedRuns], runs: Sequence[RunResults]) -> str:
+    return html.render(comparison_document(compared, [], runs))
+
+
+def change(mean: float, lower: float | None = None, upper: float | None = None) -> dict[str, Any]:
+    ends = {name: end for name, end in (("lower", lower), ("upper", upper)) if end is not None}
+    return {"mean": mean, "n": 5, "method": "welch", "confidence": 0.95, **ends}
+
+
+# ---- notation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        ({"mean": 1.183, "lower": 1.121, "upper": 1.249}, "1.183 × (1.121 … 1.249)"),
+        ({"mean": 4.84, "lower": 2.1, "upper": 10.6}, "4.8 × (2.1 … 10.6)"),
+        ({"mean": 0.0421, "lower": 0.0123, "upper": 0.144}, "0.042 × (0.012 … 0.144)"),
+        ({"mean": 1.5, "lower": 0.01, "upper": 80.0}, "1.5 × (← … →)"),
+        ({"mean": 1.5}, "1.5 ×"),
+        ({"mean": 1.1, "lower": 1.05}, "1.1 × (1.05 or more)"),
+        ({}, "-"),
+    ],
+)
+def test_a_ratio_has_one_notation(ratio: dict[str, float], words: str) -> None:
+    assert ratio_in_words(ratio) == words
+
+
+def test_no_surface_shows_a_change_in_per_cent(plan: Plan) -> None:
+    runs = [run(plan), run(plan, 0.2, 4_840.0, IDS[1])]
+    compared = [compare(*runs)]
+    document = comparison_document(compared, [])
+    for text in (short(compared), markdown.render(document), page(compared, runs).partition('id="specs"')[0]):
+        visible = re.sub(r"<style>.*?</style>|base64,[^\"]*", "", text, flags=re.DOTALL)
+        shown = visible.replace("\u00a0", " ")
+        assert "0.2000 ×" in shown
+        assert not re.search(r"[+\-−] ?[\d.,]+ %", shown)
+
+
+@pytest.mark.parametrize(
+    ("path", "lower", "upper", "words"),
+    [
+        (("tps",), 0.1, 0.2, "▲ better"),
+        (("tps",), -0.2, -0.1, "▼ worse"),
+        (("rate",), -0.2, -0.1, "▼ worse"),
+        (("response", "p99_us"), 0.1, 0.2, "▼ worse"),
+        (("response", "p99_us"), -0.2, -0.1, "▲ better"),
+        (("solve_s",), 0.1, 0.2, "▼ worse"),
+        (("errors", "fraction"), 0.1, 0.2, "▼ worse"),
+        (("sizes", "total_bytes"), 0.1, 0.2, "≠ changed"),
+        (("tps",), -0.1, 0.2, "= not distinguishable"),
+        (("tps",), None, None, "… not judged (no interval)"),
+    ],
+)
+def test_sign_and_words_follow_the_direction_of_the_metric(
+    path: tuple[str, ...], lower: float | None, upper: float | None, words: str
+) -> None:
+    row = Row(path=path, base=100.0, other=115.0, change=change(0.15, lower, upper))
+    assert outcome(row, "B") == words
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Row(path=("tps",), base=1.0, other=2.0, change={"mean": 1.0, "n": 1}), "1 repeat"),
+        (Row(path=("rate",), base=1.0, other=None, change={}), "none in C"),
+        (Row(path=("errors", "fraction"), base=0.0, other=0.1, change={}), "0 in A"),
+        (Row(path=("tps",), base=1.0, other=2.0, change=change(1.0, 0.5, 1.5), offered=True), "rates differ"),
+        (Row(path=("tps",), base=1.0, other=2.0, change=change(1.0, 0.5, 1.5)), ""),
+    ],
+)
+def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
+    assert row.reason("C") == reason
+    assert (reason in outcome(row, "C")) and ("not judged" in outcome(row, "C")) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "words"),
+    [
+        (-0.03, 0.04, "≈ equal within 5 %"),
+        (0.01, 0.04, "≈ equal within 5 %"),
+        (-0.0476, 0.05, "≈ equal within 5 %"),
+        (-0.06, 0.04, "= not distinguishable"),
+        (0.01, 0.06, "▲ better"),
+    ],
+)
+def test_inside_the_band_numbers_are_equal(lower: float, upper: float, words: str) -> None:
+    row = Row(path=("tps",), base=1.0, other=1.0, change=change(0.0, lower, upper), band=0.05)
+    assert outcome(row, "B") == words
+
+
+def test_an_interval_around_1_without_a_band_is_not_equal() -> None:
+    assert interval_text({"mean": 1.0, "lower": 0.99, "upper": 1.01}) == "(0.990 … 1.010)"
+    row = Row(path=("tps",), base=1.0, other=1.0, change=change(0.0, -0.01, 0.01))
+    assert row.direction == "none"
+
+
+# ---- headline ----------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_says_what_is_comparable_then_the_numbers(plan: Plan) -> None:
+    text = answer([compare(run(plan), run(plan, 1.2, 1_100.0, IDS[1]))]).text
+    assert text.startswith("A and B: same plan and environment. B is 1.200 × (")
+    assert ") as fast as A with 4 threads; p99 is 0.833 × (" in text
+    assert "), better; the rate of cap is 1.100 × (" in text
+    assert text.endswith("Of 7 main numbers: 7 better.")
+
+
+def test_the_answer_of_equal_runs_claims_nothing(plan: Plan) -> None:
+    found = answer([compare(run(plan), run(plan, 1.001, run_id=IDS[1]))])
+    assert "Throughput of B and A is not distinguishable with 4 threads: 1.001 × (" in found.text
+    assert "p99 is not distinguishable, 0.999 × (" in found.text
+    assert found.text.endswith("Of 7 main numbers: 7 not distinguishable.")
+    assert found.tone == ""
+
+
+def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
+    compared = compare(run(plan), run(plan, 0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
+    judged = [fail_if.judge(fail_if.check("tps.ratio.upper < 0.95", plan), compared)]
+    found = answer([compared], judged)
+    assert found.text.startswith("Failed: 1 condition holds. A and B are compared despite 1 difference of plan or")
+    assert found.tone == "bad"
+
+
+def test_one_repeat_is_shown_and_not_judged(plan: Plan) -> None:
+    one = {4: [1_000.0]}
+    text = answer([compare(results(plan, one), results(plan, {4: [1_100.0]}, run_id=IDS[1]))]).text
+    assert "B is 1.1 × as fast as A with 4 threads, not judged (1 repeat)" in text
+    assert "p99 is not judged (1 repeat), 0.9091 ×" in text
+
+
+def test_the_lead_rung_is_chosen_by_the_reference(plan: Plan) -> None:
+    """8 threads are best in B by chance; A was fastest with 4."""
+    rungs = {**BASE, 8: [2_000.0, 2_010.0, 1_990.0]}
+    other = {**BASE, 8: [9_000.0, 9_010.0, 8_990.0]}
+    text = answer([compare(results(plan, rungs), results(plan, other, run_id=IDS[1]))]).text
+    assert "with 4 threads" in text
+    assert "with 8 threads" not in text
+
+
+def test_tiles_show_ratios_of_both_runs_and_the_counts(plan: Plan) -> None:
+    found = tiles([compare(run(plan), run(plan, 1.2, 900.0, IDS[1]))])
+    assert [one.label for one in found] == [
+        "B / A: TPS, 4 threads", "B / A: rate, search cap", "B / A: response p99, 4 threads",
+        "B / A: response avg, 4 threads", "Of 7 main numbers",
+    ]  # fmt: skip
+    assert [one.tone for one in found] == ["good", "bad", "good", "good", "warn"]
+    assert found[-1].about == "6 better, 1 worse"
+    assert "A\u00a03,010, B\u00a03,612" in found[0].about
+
+
+# ---- short names -------------------------------------------------------------------------------------------------
+
+
+def test_long_ids_stand_in_the_legend_alone(plan: Plan) -> None:
+    runs = [run(plan), run(plan, 0.8, run_id=IDS[1]), run(plan, 1.1, run_id=IDS[2], facts=FACTS | {"kernel": "6.2"})]
+    compared = [compare(runs[0], one, despite=True, name=short_name(at)) for at, one in enumerate(runs[1:], 1)]
+    document = comparison_document(compared, [])
+    shown = (markdown.render(document), short(compared), page(compared, runs))
+    for text in shown:
+        for run_id in IDS:
+            assert text.count(run_id) == 1
+    assert "| A | smoke-20261122-204155-7a87 |" in shown[0]
+    assert "C / A" in shown[0]
+    assert legend(compared) == f"A = {IDS[0]}, B = {IDS[1]}, C = {IDS[2]}"
+
+
+def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Plan) -> None:
+    other = results(plan, {4: BASE[4]}, run_id=IDS[1], finished=False)
+    compared = compare(results(plan, BASE, run_id=IDS[0]), other)
+    assert "B did not finish: no end is recorded" in compared.notes
+    judged = fail_if.judge(fail_if.check("tps.ratio.upper < 0.95", plan), compared)
+    assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
+    assert not any(IDS[1] in piece for piece in judged.evidence)
+    (written,) = comparison_json.document([compared], [judged])["comparisons"]
+    assert (written["other"], written["names"]) == (IDS[1], ["A", "B"])
+    assert written["stages"][0]["missing"] == [{"threads": 1, "run": IDS[1]}]
+
+
+def test_a_run_against_itself_has_two_names(plan: Plan) -> None:
+    one = run(plan)
+    assert "not distinguishable" in short([compare(one, one)])
+
+
+# ---- what differs ------------------------------------------------------------------------------------------------
+
+
+def test_only_what_differs_is_listed_with_a_column_for_each_run(plan: Plan) -> None:
+    facts = [FACTS, FACTS | {"kernel": "6.2"}, FACTS | {"cpus": 4}]
+    runs = [run(plan, run_id=run_id, facts=one) for run_id, one in zip(IDS, facts, strict=True)]
+    compared = [compare(runs[0], one, despite=True, name=short_name(at)) for at, one in enumerate(runs[1:], 1)]
+    text = markdown.render(comparison_document(compared, []))
+    table = text.partition("## Differences")[2].partition("##")[0]
+    assert "| db1: kernel | 6.1 | **6.2** | 6.1 |" in table
+    assert "| db1: cpus | 2 | 2 | **4** |" in table
+    assert table.count("\n| ") == 4
+    assert "Differences" not in short([compare(runs[0], runs[0])])
+
+
+def test_many_differences_are_cut_in_the_short_form(plan: Plan) -> None:
+    more = {f"sysctl.x{at}": at for at in range(20)}
+    compared = [compare(run(plan), run(plan, run_id=IDS[1], facts=FACTS | more), despite=True)]
+    assert "and 8 more differences" in short(compared)
+    assert "sysctl.x9 " not in short(compared)
+    assert "sysctl.x9 " in markdown.render(comparison_document(compared, []))
+
+
+# ---- ratios ------------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_of_a_search_is_the_first_row(plan: Plan) -> None:
+    text = short([compare(run(plan), run(plan, 1.2, 900.0, IDS[1]))])
+    rows = [line for line in text.partition("B / A")[2].splitlines()[2:] if line]
+    assert " ".join(rows[0].split()) == "search cap: rate (80 % CI) 1,000 900.0 0.900 × (0.882 … 0.918) ▼ worse"
+    assert rows[1].startswith("1 thread: TPS")
+    assert max(map(len, text.splitlines())) <= terminal.PLAIN_WIDTH
+
+
+def test_a_long_table_keeps_what_moved_and_says_what_it_leaves_out(plan: Plan) -> None:
+    base = {threads: [1_000.0 * threads + at for at in range(3)] for threads in range(1, 21)}
+    other = base | {7: [2 * one for one in base[7]]}
+    compared = [compare(results(plan, base), results(plan, other, run_id=IDS[1]))]
+    text = short(compared)
+    numbers = len(main_numbers(compared[0]))
+    rows = [line for line in text.splitlines() if " thread" in line and " × " in line and "(" in line]
+    assert numbers == 60 > ROWS_MAX
+    assert [line for line in rows if line.startswith("7 threads: TPS")]
+    assert [line for line in rows if line.startswith("20 threads: TPS")]
+    assert "54 more main numbers are not shown." in text
+
+
+def test_the_forest_plot_has_every_number_and_says_what_is_seen(plan: Plan) -> None:
+    (figure,) = forest([compare(run(plan), run(plan, 1.2, 900.0, IDS[1]), band=0.05)])
+    panels = figure.spec["concat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "Throughput: more is better", "Response avg: less is better", "Response p99: less is better",
+    ]  # fmt: skip
+    assert [value["place"] for value in panels[0]["data"]["values"]] == ["search cap", "1 thread", "4 threads"]
+    assert [value["tone"] for value in panels[0]["data"]["values"]] == ["worse", "better", "better"]
+    axes = [json.dumps(layer["encoding"]["x"]["scale"]) for panel in panels for layer in panel["layer"][:2]]
+    assert len(set(axes)) == 1
+    assert figure.alt.startswith("Throughput is better at 2 of 3 places, most 1.200 × (")
+    assert "worse at 1 of 3 places, most 0.900 × (0.882 … 0.918) at search cap." in figure.alt
+    assert "ratios within 5 % of 1 do not matter" in figure.caption
+
+
+def test_several_runs_are_side_by_side_at_each_place(plan: Plan) -> None:
+    runs = [run(plan), run(plan, 1.1, run_id=IDS[1]), run(plan, 1.2, run_id=IDS[2])]
+    (figure,) = forest(compare_all(runs))
+    names = [value["place"] for value in figure.spec["concat"][0]["data"]["values"]]
+    assert names == [f"{place}: {name}" for place in ("search cap", "1 thread", "4 threads") for name in "BC"]
+    assert figure.title.startswith("B, C / A")
+
+
+def test_each_of_several_loads_is_a_place(plan: Plan) -> None:
+    pair = compare(results(plan, BASE), results(plan, slower(1.2), run_id=IDS[1]))
+    (stage,) = pair.stages
+    rungs = tuple(
+        replace(rung, rows=tuple(replace(row, path=("loads", load, *row.path)) for load in "xy" for row in rung.rows))
+        for rung in stage.rungs
+    )
+    text = short([replace(pair, stages=(replace(stage, rungs=rungs),))])
+    assert "4 threads, x: TPS" in text
+    assert "4 threads, y: response p99" in text
+
+
+def test_far_and_missing_ratios_are_drawn_within_the_axis(plan: Plan) -> None:
+    base, other = {1: [1.0, 1.5, 2.0], 4: [10.0]}, {1: [900.0, 1_000.0, 1_100.0], 4: [11.0]}
+    (figure,) = forest([compare(results(plan, base), results(plan, other, run_id=IDS[1]))])
+    domain = figure.spec["concat"][0]["layer"][-1]["encoding"]["x"]["scale"]["domain"]
+    values = figure.spec["concat"][0]["data"]["values"]
+    assert all(domain[0] <= value["ratio"] <= domain[1] for value in values)
+    assert [value["tone"] for value in values] == ["better", "not judged"]
+    assert values[0]["shown"].startswith("670 × (")
+
+
+def test_nothing_in_common_is_said(plan: Plan) -> None:
+    runs = [results(plan, {1: BASE[1]}), results(plan, {4: BASE[4]}, run_id=IDS[1])]
+    compared = [compare(*runs)]
+    assert list(forest(compared)) == []
+    assert "No number can be compared." in short(compared)
+    assert "No rung was measured in both." in page(compared, runs)
+
+
+def test_hostile_names_are_harmless_everywhere(plan: Plan) -> None:
+    evil = results(plan, {}, run_id=HOSTILE, facts=FACTS | {HOSTILE: HOSTILE})
+    odd = [
+        replace(iteration(4, at, 1_000.0 + at), id=replace(iteration(4, at, 1.0).id, stage=HOSTILE)) for at in (1, 2, 3)
+    ]
+    stage = replace(results(plan, BASE).stages["ladder"], id=HOSTILE, iterations=tuple(odd))
+    finished = stage.finished and replace(stage.finished, stage=HOSTILE, metrics=ladder_metrics(odd))
+    evil = replace(evil, stages={HOSTILE: replace(stage, finished=finished)})
+    compared = [compare(evil, evil)]
+    for text in (short(compared), markdown.render(comparison_document(compared, [])), page(compared, [evil, evil])):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<b>|" not in page(compared, [evil, evil])
