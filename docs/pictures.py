@@ -3,6 +3,10 @@
 Data flow: `proveout run` of the main plan, headless -> its run directory -> the summary, the screen of the run at a
 moment of its last ladder, its end, the home screen (SVG), and the top of its report (PNG) -> `docs/images`.
 
+    python docs/pictures.py --all --run DIR --to DIR
+
+takes every screen and page of a run instead (`picture_gallery`), to look at before and after a change.
+
 The machine must do nothing else meanwhile: the pictures show the run's numbers.
 """
 
@@ -11,21 +15,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from picture_gallery import EARLIER_S, Until, gallery, photograph
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 from textual.app import App
 
 from proveout.cli.common.home_services import LocalServices
-from proveout.coordinator.live.replay import Moved
 from proveout.coordinator.report import terminal
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import load_results
@@ -42,49 +45,31 @@ _COMMAND = f"proveout run plans/{PLAN.name}"
 SCREEN = (120, 40)
 COLUMNS = 110
 REPORT_PX = (1100, 1500)
-EARLIER_S = 2.0
-"""The screen is shown this long before the end of an iteration."""
 SETTLE_S = 3.0
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-class Until:
-    """The events of a finished run up to a moment, as of one that runs; it does not end."""
-
-    replayed = False
-
-    def __init__(self, run: RunDirectory, events: Sequence[Stamped], moment_unix_s: float) -> None:
-        self._events, self._moving, self._moment_unix_s = events, Moved(events, run.samples), moment_unix_s
-
-    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        """All events up to the moment, with the live events of each iteration, in one batch."""
-        events = [stamped for stamped in self._events if stamped.unix_s <= self._moment_unix_s]
-        live = (moved for stamped in events for moved in self._moving(stamped) if moved.unix_s <= self._moment_unix_s)
-        yield sorted([*events, *live], key=lambda stamped: stamped.unix_s)
-        await asyncio.Event().wait()
-
-    def now_unix_s(self) -> float:
-        """The moment; Unix seconds."""
-        return self._moment_unix_s
-
-    async def stop(self) -> bool:
-        """It has ended long ago."""
-        return False
 
 
 def main() -> int:
     """Run the plan, or take the run of `--run`, and write the pictures."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--run", type=Path, help="the directory of a finished run of that plan")
-    arguments.add_argument("--to", type=Path, default=ROOT / "docs" / "images", help="the folder of the pictures")
+    arguments.add_argument("--to", type=Path, help="the folder of the pictures (docs/images; with --all it is needed)")
+    arguments.add_argument("--all", action="store_true", help="every screen and page, at several sizes")
+    arguments.add_argument("--against", type=Path, help="with --all: the run to compare with; else the run itself")
     given = arguments.parse_args()
+    if given.all and (given.run is None or given.to is None):
+        arguments.error("--all needs --run and --to")
+    if given.all:
+        drawn = gallery(RunDirectory(given.run), RunDirectory(given.against or given.run), PLAN.parent, given.to)
+        sys.stdout.write(f"{len(drawn)} pictures: {given.to / 'index.html'}\n")
+        return 0
+    given.to = given.to or ROOT / "docs" / "images"
     given.to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         path = given.run or _run(Path(folder))
         run = RunDirectory(path)
         _summary(run, given.to / "summary.svg")
         asyncio.run(_screens(run, given.to))
-        _report(run, given.to / "report.png")
+        photograph(run.path / "report.html", given.to / "report.png", REPORT_PX)
     return 0
 
 
@@ -129,23 +114,6 @@ async def _picture(app: App[Any], to: Path, title: str) -> None:
     async with app.run_test(size=SCREEN) as pilot:
         await pilot.pause(SETTLE_S)
         await asyncio.to_thread(to.write_text, app.export_screenshot(title=title))
-
-
-def _report(run: RunDirectory, to: Path) -> None:
-    """The top of the report, in a browser without a window."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        raise SystemExit(f"no picture of the report: none of {', '.join(BROWSERS)} is installed")
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [
-                browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}",
-                f"--window-size={REPORT_PX[0]},{REPORT_PX[1]}", "--virtual-time-budget=10000", f"--screenshot={to}",
-                (run.path / "report.html").absolute().as_uri(),
-            ],
-            check=True,
-            capture_output=True,
-        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ contrast of 4.5 : 1 or more to the backgrounds that it is on.
 from __future__ import annotations
 
 from rich.terminal_theme import TerminalTheme
+from rich.text import Text
 
 GOOD, BAD, CAUTION, ACCENT = "green", "bold red", "bold yellow", "cyan"
 MUTED = "bright_black"
@@ -46,3 +47,9 @@ LIGHT = TerminalTheme(
 def sign_style(text: str) -> str:
     """The style of a text by the sign that it begins with."""
     return {"✗": BAD, "✓": GOOD, "!": CAUTION, "?": CAUTION, "·": MUTED}.get(text[:1], "")
+
+
+def coloured(text: str, style: str) -> Text:
+    """A text of its own in a widget. Textual takes the style of a whole `Text` for one of CSS, where `green` is another
+    colour; the styles of its parts it takes from the theme."""
+    return Text.assemble((text, style))

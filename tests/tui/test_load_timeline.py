@@ -128,7 +128,7 @@ def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> No
     numbers = "".join(text for text, _, _ in live_numbers.parts(view))
     assert numbers == "700 TPS of 800 · p50 240 µs · p95 1.06 ms · p99 2.45 ms · errors 2/s"
     late = at(view, 20.0)
-    assert "".join(text for text, _, _ in live_numbers.parts(late)) == "– TPS, no numbers for 11 s"
+    assert "".join(text for text, _, _ in live_numbers.parts(late)) == "— TPS, no numbers for 11 s"
 
 
 @pytest.mark.parametrize("width", [60, 78, 118, 198])

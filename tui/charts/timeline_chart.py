@@ -17,9 +17,10 @@ from rich.text import Text
 from proveout.core.numbers import microseconds, number, safe
 from proveout.proto.events import LoadTick
 from proveout.tui.charts import scales
+from proveout.tui.charts.big_numbers import NOT_KNOWN
 from proveout.tui.charts.braille import Canvas
 from proveout.tui.charts.scales import Scale
-from proveout.tui.colours import BAD, GOOD, LOAD, MUTED, P50, P95, P99, RAMP, SHADE, TARGET
+from proveout.tui.colours import BAD, GOOD, LOAD, MUTED, P50, P95, P99, RAMP, SHADE, TARGET, coloured
 from proveout.tui.load_timeline import GAP_S, Span, Timeline
 from proveout.tui.run_view import Moment
 
@@ -38,7 +39,7 @@ _FAULT = {"begins": ("▼", BAD), "healed": ("▲", GOOD)}
 def draw(found: Timeline, width: int, height: int) -> Text:
     """The whole picture, `width` × `height` cells."""
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT:
-        return Text("Make the terminal larger to see the load.", style=MUTED)
+        return coloured("Make the terminal larger to see the load.", MUTED)
     plot = _Plot(found, width)
     heads = [plot.named(found.stages, "bold")] if len(found.stages) > 1 else []
     heads.append(plot.named(found.iterations, MUTED))
@@ -132,7 +133,7 @@ class _Plot:
             line = list(self._binned(_reader(field), max, 1))
             self._line(canvas, scale, line, style)
             newest = getattr(ticks[-1], field)
-            now = f" {microseconds(newest) if newest else '–'}" if self._found.fresh else ""
+            now = f" {microseconds(newest) if newest else NOT_KNOWN}" if self._found.fresh else ""
             legend.append((scale.place(newest) if newest else 0.2 - number_of / 10.0, f"{name}{now}", style))
         self._marks(canvas)
         return self._framed(canvas, scale, [microseconds(tick) for tick in scale.ticks], legend)

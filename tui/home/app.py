@@ -10,20 +10,16 @@ A file is read again only when its stamp has changed; a file that cannot be read
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import work
-from textual.app import App
 from textual.binding import Binding
 from textual.message import Message
 from textual.message_pump import MessagePump
 
 from proveout.core.errors import ProveoutError
-from proveout.tui import terminal_colours
-from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.home import model
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import DEBOUNCE_S, FormScreen
@@ -31,6 +27,7 @@ from proveout.tui.home.model import HomeView
 from proveout.tui.home.screen import HomeScreen, Wanted
 from proveout.tui.home.services import Choice, Found, HomeServices, PlanCard, Resume, RunCard, Start, Watch
 from proveout.tui.run.dialogs import HelpScreen
+from proveout.tui.themed_app import COMMON_CSS, ThemedApp
 
 FRAMES_PER_S = 5.0
 HELP = """\
@@ -45,7 +42,7 @@ Ctrl+P       all commands
 q            quit; runs continue
 
 Signs: … reading   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   ? INCONCLUSIVE
-TPS by rung: means over the valid repeats, from 0 to the highest, and the highest; one line of blocks per ladder.
+TPS by rung: means over the valid repeats, from 0 to the highest; one line of blocks per ladder. highest: of all rungs.
 Plans are compiled in the background, and again when a file changes.
 """
 
@@ -61,11 +58,11 @@ class Place:
     notice: str = ""
 
 
-class HomeApp(App[Choice | None]):
+class HomeApp(ThemedApp[Choice | None]):
     """Lists of plans and runs. It starts nothing itself: it returns the choice."""
 
     TITLE = "proveout"
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar = [COMMON_CSS, "app.tcss"]
     BINDINGS: ClassVar = [
         Binding("q", "leave", "Quit", priority=False),
         Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
@@ -81,8 +78,7 @@ class HomeApp(App[Choice | None]):
         *,
         debounce_s: float = DEBOUNCE_S,
     ) -> None:
-        super().__init__(ansi_color=terminal_colours(os.environ))
-        self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
+        super().__init__()
         self.debounce_s = debounce_s
         self.services, self.view, self.place = services, view or HomeView(), place or Place()
         self._back = {"plans": self.place.plan, "runs": self.place.run}
@@ -179,10 +175,6 @@ class HomeApp(App[Choice | None]):
         home = self._of_home
         self.place = Place(pane=home.pane, plan=home.here("plans"), run=home.here("runs"), theme=self.theme)
         self.exit(choice)
-
-    def action_light_or_dark(self) -> None:
-        """The other theme."""
-        self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
 
     def action_help(self) -> None:
         """Keys and signs."""

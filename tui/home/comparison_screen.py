@@ -114,12 +114,8 @@ class ComparedScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read; make the texts again for another theme, since they keep the colours of the one before."""
+        """Begin to read."""
         self._compare(despite=False)
-        self.watch(self.app, "theme", self._theme_changed, init=False)
-
-    def _theme_changed(self) -> None:
-        self.call_after_refresh(self._show)
 
     @work(exclusive=True, group="compare")
     async def _compare(self, *, despite: bool) -> None:

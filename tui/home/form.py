@@ -23,6 +23,7 @@ from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static
 
 from proveout.core.numbers import clock, number, safe
+from proveout.tui.colours import BAD, MUTED, coloured
 from proveout.tui.home.model import PLAN_STATES
 from proveout.tui.home.services import Field, Form, HomeServices, PlanCard, Start
 
@@ -116,11 +117,11 @@ class Asked(Vertical):
             self.objection = "needs a value"
         else:
             self.objection = self._form.objection(self.field.name, self.text) if self.changed else ""
-        text = Text(f"✗ {safe(self.objection)}", style="bold red") if self.objection else self._help()
+        text = coloured(f"✗ {safe(self.objection)}", BAD) if self.objection else self._help()
         self.query_one(".hint", Static).update(text)
 
     def _help(self) -> Text:
-        text = Text(safe(bounds(self.field)), style="dim")
+        text = coloured(safe(bounds(self.field)), MUTED)
         return text.append(f"  {safe(self.field.help)}") if self.field.help else text
 
 
@@ -153,7 +154,7 @@ class FormScreen(Screen[Start | None]):
                     with Horizontal():
                         yield Static(Text(f"--{name}", style="bold"), classes="name")
                         yield Input(os.environ.get("PROVEOUT_PKI", "") if name == "pki" else "", compact=True, id=name)
-                    yield Static(Text(hint, style="dim"), classes="hint")
+                    yield Static(coloured(hint, MUTED), classes="hint")
         yield Static(id="message")
         yield Static(id="command")
         with Horizontal(id="buttons"):
@@ -215,7 +216,7 @@ class FormScreen(Screen[Start | None]):
 
     def _check(self) -> None:
         shown = command(self._plan.name, self.choice())
-        self.query_one("#command", Static).update(Text(f"$ {safe(shown)}", style="dim"))
+        self.query_one("#command", Static).update(coloured(f"$ {safe(shown)}", MUTED))
         self._compiled(start=False)
 
     @work(exclusive=True, group="check")
@@ -223,10 +224,10 @@ class FormScreen(Screen[Start | None]):
         """Compile with the texts of the fields; problems of single values are shown beside them."""
         wrong = [asked.field.name for asked in self.query(Asked) if asked.objection]
         if wrong:
-            self._show(Text(f"✗ not yet: {safe(', '.join(wrong))}", style="bold red"), fine=False)
+            self._show(coloured(f"✗ not yet: {safe(', '.join(wrong))}", BAD), fine=False)
             return
         choice = self.choice()
-        self._show(Text("… being checked", style="dim"), fine=False)
+        self._show(coloured("… being checked", MUTED), fine=False)
         await asyncio.sleep(0.0 if start else self._debounce_s)
         self.card = await asyncio.to_thread(self._services.plan, choice.plan, choice.overrides, choice.inventory)
         self._ask_for_files()
@@ -239,12 +240,11 @@ class FormScreen(Screen[Start | None]):
         sign, style = PLAN_STATES[self.card.state]
         if self.card.state == "fine":
             text = f"{sign} about {clock(self.card.seconds)}, {number(float(self.card.iterations))} iterations"
-            return Text(text, style=style)
+            return coloured(text, style)
         lines = [safe(line) for line in self.card.lines]
         more = [f"… and {len(lines) - PROBLEMS_MAX} lines more"] if len(lines) > PROBLEMS_MAX else []
-        return Text(
-            "\n".join(f"{sign} {line}" if not n else line for n, line in enumerate(lines[:PROBLEMS_MAX] + more)),
-            style=style,
+        return coloured(
+            "\n".join(f"{sign} {line}" if not n else line for n, line in enumerate(lines[:PROBLEMS_MAX] + more)), style
         )
 
     def _show(self, text: Text, *, fine: bool) -> None:

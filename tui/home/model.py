@@ -14,12 +14,13 @@ from datetime import datetime
 from rich.text import Text
 
 from proveout.core.numbers import clock, number, safe
+from proveout.tui.colours import MUTED
 from proveout.tui.home.services import Found, Ladder, PlanCard, RunCard
 from proveout.tui.widgets.header import OUTCOMES
 
-PLAN_STATES = {"checking": ("…", "dim"), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}
+PLAN_STATES = {"checking": ("…", MUTED), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}
 RUN_STATES = {
-    "reading": ("…", "dim"),
+    "reading": ("…", MUTED),
     "running": ("▶", "bold"),
     "finished": ("✓", "green"),
     "failed": ("✗", "bold red"),
@@ -99,10 +100,14 @@ def spark(values: Sequence[float]) -> str:
 
 
 def sparks(ladders: Sequence[Ladder]) -> str:
-    """The ladders' lines, each scaled by itself, and the highest rung of all."""
-    lines = " ".join(spark(one.tps) for one in ladders)
-    best = max((value for one in ladders for value in one.tps), default=None)
-    return f"{lines} {number(best)}" if best is not None else ""
+    """The ladders' lines, each scaled by itself."""
+    return " ".join(spark(one.tps) for one in ladders)
+
+
+def best(ladders: Sequence[Ladder]) -> str:
+    """The highest rung of all; "" without one."""
+    values = [value for one in ladders for value in one.tps]
+    return number(max(values)) if values else ""
 
 
 def outcomes(card: RunCard) -> Text:
@@ -141,6 +146,7 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
         Text(when(card.began_unix_s), no_wrap=True),
         Text(safe(card.plan or card.name), no_wrap=True),
         outcomes(card),
+        Text(best(card.ladders), justify="right", no_wrap=True),
         Text(sparks(card.ladders), no_wrap=True),
     )
 
@@ -150,7 +156,7 @@ def plan_detail(card: PlanCard) -> Text:
     sign, style = PLAN_STATES[card.state]
     text = Text().append(f"{sign} {safe(card.name)}", style=style)
     if card.state == "fine":
-        text.append(f"  about {clock(card.seconds)}, {number(float(card.iterations))} iterations", style="dim")
+        text.append(f"  about {clock(card.seconds)}, {number(float(card.iterations))} iterations", style=MUTED)
     if card.title:
         text.append(f"\n{safe(card.title)}", style="bold")
     for line in card.lines:
@@ -163,19 +169,19 @@ def run_detail(card: RunCard) -> Text:
     sign, style = RUN_STATES[card.state]
     text = Text().append(safe(card.name), style="bold")
     text.append(f"  {sign} {card.state}", style=style)
-    text.append(f" {clock(card.seconds)}" if card.seconds else "", style="dim")
+    text.append(f" {clock(card.seconds)}" if card.seconds else "", style=MUTED)
     text.append(f"\n{safe(card.title)}" if card.title else "")
     text.append(f"\n{safe(card.reason)}" if card.reason else "")
     for verdict in card.verdicts:
         mark, colour = OUTCOMES[verdict.outcome]
         text.append(f"\n{mark} {verdict.outcome} ", style=colour)
         text.append(safe(verdict.title or verdict.id))
-        text.append(f"\n    {safe(verdict.evidence)}", style="dim")
+        text.append(f"\n    {safe(verdict.evidence)}", style=MUTED)
     for ladder in card.ladders:
         text.append(f"\n{safe(ladder.stage)}, TPS by threads: ")
         text.append(spark(ladder.tps))
         points = (f"{rung}: {number(tps)}" for rung, tps in zip(ladder.rungs, ladder.tps, strict=True))
-        text.append(f"  {'  '.join(points)}", style="dim")
+        text.append(f"  {'  '.join(points)}", style=MUTED)
     for answer in card.found:
         text.append(f"\n{safe(answer)}")
     return text

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -30,14 +30,13 @@ from textual.widgets import Input
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
 from proveout.proto.events import Stamped
-from proveout.tui import terminal_colours
-from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.result.model import Result, RunServices
 from proveout.tui.run.dialogs import Answer, AskScreen, HelpScreen
 from proveout.tui.run.event_source import FromStart, Place, Replay, Source
 from proveout.tui.run.screen import PANES, RunScreen
 from proveout.tui.run_view import RunView, reduce
+from proveout.tui.themed_app import COMMON_CSS, ThemedApp
 
 Left: TypeAlias = Literal["ended", "detached", "stopping"]
 
@@ -71,11 +70,11 @@ async def _pump(source: Source, target: MessagePump) -> None:
         target.post_message(Ended())
 
 
-class RunApp(App[Left]):
+class RunApp(ThemedApp[Left]):
     """Show the events of `source`, live or replayed."""
 
     TITLE = "proveout"
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar = [COMMON_CSS, "app.tcss"]
     BINDINGS: ClassVar = [
         Binding("o", "open_report", "Report"),
         Binding("r", "replay", "Replay"),
@@ -93,8 +92,7 @@ class RunApp(App[Left]):
     ]
 
     def __init__(self, source: Source, services: RunServices | None = None, *, read_only: bool = False) -> None:
-        super().__init__(ansi_color=terminal_colours(os.environ))
-        self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
+        super().__init__()
         self.source, self.view = source, RunView()
         self.services, self.read_only = services, read_only
         self.result: Result | None = None
@@ -209,13 +207,10 @@ class RunApp(App[Left]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette: those of the run first."""
-        yield from palette_commands(self)
+        if isinstance(screen, RunScreen):  # not the palette, which is `self.screen` now
+            yield from palette_commands(self, screen)
         standard = super().get_system_commands(screen)  # a browser gets no files
         yield from (one for one in standard if not (self.is_web and one.title == "Screenshot"))
-
-    def action_light_or_dark(self) -> None:
-        """The other theme."""
-        self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
 
     def action_help(self) -> None:
         """Keys and signs."""
@@ -251,11 +246,8 @@ OTHERS_MAX = 50
 WITH_BROWSER = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-def palette_commands(app: RunApp) -> Iterator[SystemCommand]:
+def palette_commands(app: RunApp, screen: RunScreen) -> Iterator[SystemCommand]:
     """The commands of a run in its present state."""
-    screen = app.screen
-    if not isinstance(screen, RunScreen):
-        return
     if app.check_action("open_report", ()):
         yield SystemCommand("Open report", "The HTML report in a browser (o)", app.action_open_report)
     if app.check_action("replay", ()):

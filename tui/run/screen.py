@@ -44,6 +44,8 @@ PANES = {
     "events": "Events",
     "tuning": "Tuning",
 }
+KEYS_FROM = 106
+"""Columns of a terminal that has room for the keys of the panes."""
 
 
 class _Shows(Protocol):
@@ -160,7 +162,10 @@ class RunScreen(Screen[None]):
         self.show(self._view, self._note)
 
     def on_resize(self) -> None:
-        """Update panes that become visible."""
+        """Update panes that become visible; name the keys of the panes where there is room."""
+        for key, tab in enumerate(self.query(Tab)):
+            title = PANES[tab.id or ""]
+            tab.label = title if self.size.width < KEYS_FROM else f"{key} {title}"
         self.call_after_refresh(lambda: self.show(self._view, self._note))
 
     def action_pane(self, name: str) -> None:

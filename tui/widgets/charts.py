@@ -12,7 +12,7 @@ from textual.widgets import Static
 from proveout.core.numbers import percent, rate_unit, safe
 from proveout.tui.charts import interval_bars, timeline_chart
 from proveout.tui.charts.interval_bars import Bar
-from proveout.tui.colours import MUTED
+from proveout.tui.colours import MUTED, coloured
 from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import StageView, Throughput
@@ -36,7 +36,7 @@ class LoadChart(Static):
         if not size.width or not size.height or (found, size) == self._drawn:
             return
         self._drawn = (found, size)
-        empty = Text("No load in the last two minutes." if not view.shown else f"No load of {view.shown}.", style=MUTED)
+        empty = coloured("No load in the last two minutes." if not view.shown else f"No load of {view.shown}.", MUTED)
         self.update(empty if found is None else timeline_chart.draw(found, size.width, size.height))
 
 
@@ -50,7 +50,7 @@ def ladder_text(view: RunView, width: int) -> Text:
     """Every ladder with its rungs: means and their intervals, on one axis for each unit."""
     found = ladders(view)
     if not found:
-        return Text("No rung has a valid iteration yet.", style=MUTED)
+        return coloured("No rung has a valid iteration yet.", MUTED)
     rows: list[Text] = []
     for unit in dict.fromkeys(rate_unit(stage.kind) for stage, _ in found):
         of_unit = [(stage, points) for stage, points in found if rate_unit(stage.kind) == unit]

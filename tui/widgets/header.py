@@ -16,6 +16,7 @@ from proveout.core.numbers import clock, number, rung_name, safe, seconds
 from proveout.proto.events import IterationStarted
 from proveout.proto.fault_events import FaultSeen
 from proveout.tui import live_numbers
+from proveout.tui.charts import big_numbers
 from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted, justified
 from proveout.tui.host_view import is_silent
@@ -34,6 +35,8 @@ OUTCOMES = {"PASS": ("✓", GOOD), "FAIL": ("✗", BAD), "INCONCLUSIVE": ("?", C
 PROVISIONAL = "~"
 """Before the sign of a verdict that may still change."""
 BAR_MAX, _BAR_LEAST = 60, 8
+LARGE_FROM = (110, 36)
+"""Columns and rows of a terminal that has room for large digits."""
 STANDSTILL_S = 2
 """Whole seconds without the end of a transaction from which the screen shows it as a problem."""
 
@@ -100,7 +103,8 @@ def progress(view: RunView, width: int) -> Text:
             return justified(left, [(bar(share, max(width // 3, 8)), ACCENT, 3)], width)
     current = view.stage(view.current)
     if current is not None and current.state == "running":
-        return fitted([(safe(current.id), "bold", 0), (f" · {safe(current.kind)}, between iterations", "", 1)], width)
+        between = ", between iterations" if current.iterations else ""
+        return fitted([(safe(current.id), "bold", 0), (f" · {safe(current.kind)}{between}", "", 1)], width)
     return fitted([("between stages" if view.stages else "starting", "", 0)], width)
 
 
@@ -213,13 +217,17 @@ def _standstill(view: RunView) -> str:
 
 
 class Top(Static):
-    """Three lines: the run, where it is, and the numbers of the newest second."""
+    """The run, where it is, and the numbers of the newest second: in large digits where there is room, else a line."""
 
     def show(self, view: RunView, note: str) -> None:
         """Draw them."""
         width = self.content_size.width or 78
-        numbers = fitted(live_numbers.parts(view), width)
-        rows = [headline(view, note, width), progress(view, width), numbers]
+        room = self.app.size
+        large = view.ended is None and room.width >= LARGE_FROM[0] and room.height >= LARGE_FROM[1]
+        self.set_class(large, "-large")
+        figures = big_numbers.draw(live_numbers.figures(view), width) if large else []
+        numbers = figures or [fitted(live_numbers.parts(view), width)]
+        rows = [headline(view, note, width), progress(view, width), *numbers]
         self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(rows))
 
 

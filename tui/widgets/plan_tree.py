@@ -83,13 +83,16 @@ def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
 
 def _rung(stage: StageView, rung: int, *, running: bool) -> list[Part]:
     name = (f"▶ {_named(stage, rung)}", "bold", 0) if running else (_named(stage, rung), "", 0)
-    found = stage.throughput.get(rung) if stage.kind != "search" else None
-    return [name] if found is None else [name, *_mean(found)]
+    known = stage.throughput if stage.kind != "search" else {}
+    if rung not in known:
+        return [name]
+    widest = max(len(number(one.mean, one.half)) for one in known.values())
+    return [name, *_mean(known[rung], widest - 2 * running)]
 
 
-def _mean(found: Throughput) -> list[Part]:
+def _mean(found: Throughput, width: int = 0) -> list[Part]:
     half = [(f" ±{uncertainty(found.half, found.mean)}", "", 2)] if found.half is not None else []
-    return [(f" {number(found.mean, found.half)}", "", 1), *half]
+    return [(f" {number(found.mean, found.half):>{max(width, 0)}}", "", 1), *half]
 
 
 def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running: bool) -> list[Part]:
@@ -104,8 +107,9 @@ def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running
 
 
 def _named(stage: StageView, rung: int) -> str:
-    """`4 thr`; a tool's rungs are I/O depths."""
-    return f"depth {rung}" if stage.kind == "tool" else f"{rung} thr"
+    """`4 thr`, the numbers of a stage below each other; a tool's rungs are I/O depths."""
+    widest = max(map(len, map(str, (*stage.planned, rung))))
+    return f"depth {rung:>{widest}}" if stage.kind == "tool" else f"{rung:>{widest}} thr"
 
 
 def _is_refused(stage: StageView, item: IterationView) -> bool:

@@ -15,7 +15,7 @@ from proveout.core.numbers import clock, number, percent, quantity, rate_unit, s
 from proveout.proto.events import PopulateFinished
 from proveout.tui.charts import interval_bars, search_plot
 from proveout.tui.charts.interval_bars import Bar
-from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
+from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED, coloured
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import Progress, StageView
 from proveout.tui.widgets.progress_bar import bar
@@ -43,7 +43,7 @@ def drawn(view: RunView, width: int, height: int) -> Text:
     """The pane in at most `width` × `height` cells."""
     stage = followed(view)
     if stage is None:
-        return Text("No stage has begun.", style=MUTED)
+        return coloured("No stage has begun.", MUTED)
     rows = [_title(view, stage), *_body(view, stage, width, height - 1)]
     return Text("\n", no_wrap=True, end="", overflow="ellipsis").join(rows[:height])
 

@@ -13,6 +13,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from proveout.core.numbers import safe
+from proveout.tui.colours import MUTED
 from proveout.tui.event_log import LogLine
 from proveout.tui.run_view import RunView
 from proveout.tui.widgets.header import OUTCOMES, PROVISIONAL
@@ -31,16 +32,16 @@ def verdict_text(view: RunView) -> Text:
         text.append(f"{sign} {verdict.outcome} ", style=style)
         text.append(safe(verdict.id), style="bold")
         text.append(f"  {safe(verdict.title)}\n")
-        text.append(f"    {safe(verdict.evidence)}\n", style="dim")
+        text.append(f"    {safe(verdict.evidence)}\n", style=MUTED)
     for early in view.foreseen:
         sign, style = OUTCOMES[early.outcome]
         text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
         text.append(safe(early.id), style="bold")
         text.append(f"  {safe(early.title)}\n")
-        text.append(f"    provisional: {safe(early.evidence)}\n", style="dim")
+        text.append(f"    provisional: {safe(early.evidence)}\n", style=MUTED)
     for name in view.planned_verdicts:
         if name not in view.judged_ids:
-            text.append(f"· {safe(name)}  undecided\n", style="dim")
+            text.append(f"· {safe(name)}  undecided\n", style=MUTED)
     return text if text else Text("This plan has no verdicts yet.")
 
 
@@ -50,10 +51,10 @@ def tuning_text(view: RunView) -> Text:
     for one in view.tunings.values():
         text.append(f"{one.sign} ", style=SIGNS[one.sign])
         text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
-        text.append(f" ({safe(one.operation)})  ", style="dim")
+        text.append(f" ({safe(one.operation)})  ", style=MUTED)
         text.append(f"{one.describe(ended=view.ended is not None)}\n", style=SIGNS[one.sign])
         for line in one.lines:
-            text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], "dim"))
+            text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], MUTED))
     return text if text else Text("No host has been tuned." if view.run_id else "")
 
 
@@ -69,7 +70,7 @@ def log_text(view: RunView, wanted: str) -> Text:
     text = Text()
     for line in lines:
         sign, style = LEVELS[line.level]
-        text.append(f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", style="dim")
+        text.append(f"{datetime.fromtimestamp(line.unix_s).astimezone():%H:%M:%S} ", style=MUTED)
         text.append(f"{sign} ", style=style)
         text.append(f"{safe(line.host)}: " if line.host else "")
         text.append(f"{safe(line.text)}\n", style=style)
