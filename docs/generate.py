@@ -119,12 +119,6 @@ def _yes(value: object) -> str:
     return "yes" if value else "no"
 
 
-def _restored(engine: Engine) -> str:
-    if engine.copies_file:
-        return "yes"
-    return "where proveout has started it" if engine.embedded else "no"
-
-
 def _provisioned(engine: Engine) -> str:
     what = {"server": f"a server ({engine.server})", "file": "a file", None: "no"}
     return what[engine.embedded]
@@ -134,6 +128,14 @@ def _captures(engine: Engine) -> str:
     able = {"waits": engine.waits, "sizes": engine.sizes, "sql": engine.queries, "lag": engine.propagates_to}
     own = [f"`{engine.report}`"] if engine.report else []
     return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able), *own])
+
+
+def _restored(engine: Engine) -> str:
+    if engine.copies_file:
+        return "yes"
+    own = "where proveout has started it" if engine.embedded else ""
+    copied = f"where it runs already: `restore: {engine.restore[0]}`" if engine.restore else ""
+    return "; ".join(filter(None, (own, copied))) or "no"
 
 
 def _propagation(engine: Engine) -> str:
@@ -150,7 +152,7 @@ ROWS: Mapping[str, Callable[[Engine], str]] = {
     "several instances of one system": lambda engine: _yes(engine.instances),
     "`populate`": lambda engine: _yes(engine.populate),
     "TPROC-C's stored procedures": lambda engine: _yes(engine.procedures),
-    "`reset` to the populated state": _restored,
+    "`reset` restores the data": _restored,
     "checkpoint before an iteration": lambda engine: _yes(engine.checkpoint),
     "captures (and `prometheus`, of any host)": _captures,
     "propagation": _propagation,

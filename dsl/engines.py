@@ -62,8 +62,10 @@ class Engine:
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
     | `synchronous_max` | how many synchronous standbys a commit can wait for; None for any number |
+    | `restore` | how the data of a system that runs already can be copied for resets, the values of `restore` |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
     | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
+    | `no_restore`, `instead_of_restore` | why a system that runs already cannot be copied, and what to do then |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -103,10 +105,13 @@ class Engine:
     standbys: bool = False
     followed: tuple[str, ...] = ()
     synchronous_max: int | None = None
+    restore: tuple[str, ...] = ()
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
     instead_of_members: str = ""
+    no_restore: str = ""
+    instead_of_restore: str = "populate it again"
     tested: str = ""
     guide: str = ""
 
@@ -171,6 +176,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     "max_wal_senders",
                     "max_worker_processes",
                 ),
+                restore=("template",),
                 procedures=True,
                 tested="PostgreSQL 18",
             ),
@@ -223,6 +229,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 statement_rights="SELECT on v$sql, v$sql_plan and v$instance",
                 procedures=True,
                 instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
+                no_restore="a user of an Oracle cannot copy or flash back its whole database: that needs SYSDBA",
+                instead_of_restore="a command stage with the DBA's script (FLASHBACK DATABASE TO RESTORE POINT), or "
+                "populate it again",
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -287,6 +296,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 standbys=True,
                 synchronous_max=1,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
+                no_restore="a schema of MySQL or MariaDB that runs already is not copied: copies of its tables "
+                "would lose foreign keys, triggers and views",
                 tested="MariaDB 10.11",
                 guide="docs/guide/mysql.md",
             ),

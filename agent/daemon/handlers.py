@@ -30,6 +30,7 @@ from proveout.proto.wire.tasks import (
     InspectSystem,
     LinkSystems,
     PopulateSystem,
+    RestoreCopy,
     RunCapture,
     RunLoad,
     RunSql,
@@ -49,6 +50,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CheckHost: "proveout.agent.preflight.host_check:check_host",
         tasks.RunSql: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.Checkpoint: "proveout.agent.sandbox.dispatch:run_in_helper",
+        tasks.RestoreCopy: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",
@@ -96,10 +98,11 @@ AWAY_S = 30.0
 AGAIN_S = 0.5
 
 REPEATABLE = (
-    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad,
+    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RestoreCopy, RunCapture,
+    RunLoad,
 )  # fmt: skip
-"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population drops what
-is half loaded.
+"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population or a copy
+drops what is half made.
 """
 ONCE = (RunSql, LinkSystems)
 LASTING = (

@@ -4,7 +4,8 @@ Flow: log in (the adapter's settings, then each instance) -> the loads (`load_ch
 tables, rows) -> the other texts of the plan, prepared -> captures, each opened and read once -> rights -> `Checked`.
 Nothing is changed: statements are prepared, not executed, and a file that is missing is not made.
 
-A system that does not answer is a TaskFault, so that the agent can wait for it; all else is a finding.
+A system that does not answer is a TaskFault, so that the agent can wait for it; all else is a finding. The models of
+workloads, and numpy with them, are imported with the first load or text to check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
@@ -31,14 +32,11 @@ from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter, driver, is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.preflight.load_check import LoadCheck
-from proveout.agent.preflight.statement_check import StatementCheck
 from proveout.agent.security import user_files
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import Capture
-from proveout.dsl.workloads.kinds import writes
 from proveout.proto.wire.check_results import Checked, CheckFinding
-from proveout.proto.wire.tasks import CheckSystem, Endpoint
+from proveout.proto.wire.tasks import CheckedLoad, CheckSystem, Endpoint
 
 USER = "the user of its dsn"
 
@@ -107,12 +105,18 @@ class _SystemCheck:
                 )
 
     def _of_loads(self, engine: Driver) -> Iterator[CheckFinding]:
+        if not self._spec.loads:
+            return
+        from proveout.agent.preflight.load_check import LoadCheck  # noqa: PLC0415 - see the module's head
+
         for load in self._spec.loads:
             yield from LoadCheck(self._end, engine, load, self._sessions).findings()
 
     def _of_texts(self, engine: Driver) -> Iterator[CheckFinding]:
         if not self._spec.texts:
             return
+        from proveout.agent.preflight.statement_check import StatementCheck  # noqa: PLC0415 - see the module's head
+
         try:
             session = engine.connect(self._end.dsn)
         except StatementFailure as failure:
@@ -201,7 +205,7 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
     path = user_files.path_of(end)
     subject = f"systems.{end.system}"
     populates = "populate" in spec.uses
-    writing = populates or any(writes(load.workload) for load in spec.loads)
+    writing = populates or _writes(spec.loads)
     user = f"user id {os.geteuid()}"
     if not path.exists():
         if not populates:
@@ -221,3 +225,10 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
             yield CheckFinding(
                 code=one.code, subject=subject, message=one.message, way_out=one.way_out, warns=one.warns
             )
+
+
+def _writes(loads: Iterable[CheckedLoad]) -> bool:
+    """Whether one of the loads changes rows."""
+    from proveout.dsl.workloads.kinds import writes  # noqa: PLC0415 - see the module's head
+
+    return any(writes(load.workload) for load in loads)

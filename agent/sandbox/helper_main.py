@@ -50,6 +50,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
         tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
         tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
+        tasks.RestoreCopy: "proveout.agent.engines.copies.data_copy:restore_copy",
         tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
         tasks.CheckSystem: "proveout.agent.preflight.system_check:check_system",
         tasks.RunCapture: "proveout.agent.capture.kinds:capture",
@@ -61,6 +62,9 @@ CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.sql_access:rows",
         "run": "proveout.agent.tuning.sql_access:run",
+        "copy_state": "proveout.agent.engines.copies.data_copy:state",
+        "save_copy": "proveout.agent.engines.copies.data_copy:save",
+        "release_copy": "proveout.agent.engines.copies.data_copy:release",
     }
 )
 """Blocking functions of an endpoint and keyword arguments; their results are JSON data."""

@@ -97,7 +97,7 @@ def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
     )
 
 
-def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint) -> Iterator[Objection]:
+def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint | tasks.RestoreCopy) -> Iterator[Objection]:
     return _endpoint(spec.endpoint)
 
 
@@ -373,6 +373,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.CheckHost: _check_host,
         tasks.RunSql: _sql,
         tasks.Checkpoint: _endpoint_only,
+        tasks.RestoreCopy: _endpoint_only,
         tasks.ApplyTuning: _tuning,
         tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,

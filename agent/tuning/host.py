@@ -24,6 +24,7 @@ from proveout.dsl.operations.change import (
     BusyCpus,
     Change,
     Command,
+    CopyData,
     KeepSpans,
     RemoveFile,
     ServerAction,
@@ -37,6 +38,7 @@ from proveout.dsl.operations.facts import (
     AddressQuery,
     BusyQuery,
     BytesQuery,
+    CopyQuery,
     Fact,
     Facts,
     FileQuery,
@@ -206,6 +208,8 @@ class Host:
                 return package_version(self.tools, package)
             case RowsQuery(system=system, statement=statement):
                 return self.databases.rows(system, statement)
+            case CopyQuery(system=system):
+                return self.databases.copy_state(system)
             case OutputQuery(argv=argv, of_plan=of_plan, within_s=within_s, fault=fault):
                 self._allows_program(argv, fault, of_plan=of_plan).require()
                 return self.tools.run(argv, within_s)
@@ -249,6 +253,8 @@ class Host:
                 return [policy.allows_destructive(), *(policy.allows_device_of(names) for names in devices)]
             case Statement(consents=consents):  # the database checks the permissions of the plan's user
                 return [*map(policy.allows_oracle_parameter, consents)]
+            case CopyData():  # likewise
+                return []
             case ServerAction():  # only a server that the agent has started, by another entry of the policy
                 return []
             case TakeSpace():
@@ -298,6 +304,8 @@ class Host:
             case Statement(system=system, text=text):
                 if text:
                     self.databases.run(system, text)
+            case CopyData(system=system):
+                self.databases.save_copy(system)
             case ServerAction() | TakeSpace() | BusyCpus():
                 self.disturbed.make(change)
             case _:

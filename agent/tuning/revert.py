@@ -22,6 +22,7 @@ from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.dsl.operations.change import (
     BusyCpus,
     Command,
+    CopyData,
     KeepSpans,
     RemoveFile,
     ServerAction,
@@ -161,7 +162,7 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
             return _compare_unit(host, change)
         case KeepSpans():
             return _compare_spans(host, entry, change)
-        case Command() | Statement():
+        case Command() | Statement() | CopyData():
             return "unknown"
         case ServerAction() | TakeSpace() | BusyCpus():
             return host.disturbed.compare(change)
@@ -294,7 +295,7 @@ def _as_before(host: Host, entry: Entry) -> bool:
     return change.part == "make" or holds(host.texts.read(change.path), change.before)
 
 
-def _undone(host: Host, entry: Entry) -> None:
+def _undone(host: Host, entry: Entry) -> None:  # noqa: PLR0912 - one per kind of change
     change = entry.change
     match change:
         case WriteFile() | RemoveFile():
@@ -313,6 +314,8 @@ def _undone(host: Host, entry: Entry) -> None:
         case Statement():
             if change.undo:
                 host.databases.of(entry.run).run(change.system, change.undo)
+        case CopyData():
+            host.databases.of(entry.run).release_copy(change.system)
         case ServerAction() | TakeSpace() | BusyCpus():
             host.disturbed.undo(change)
         case _:
@@ -350,6 +353,8 @@ def _subject(entry: Entry) -> str:  # noqa: PLR0911 - one per kind of change
             return change.path
         case ServerAction():
             return f"the server of {change.system}"
+        case CopyData():
+            return f"the copy of {change.system}"
         case BusyCpus():
             return "the processes that keep CPUs busy"
         case UnitAction():

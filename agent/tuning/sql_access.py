@@ -1,25 +1,28 @@
-"""SQL access of tuning to the systems of a plan: rows of a query, and statements, each in a transaction of its own.
+"""SQL access of tuning to the systems of a plan: rows of a query, statements, each in a transaction of its own, and the
+copy of a system's data.
 
 Functions block.
 
-Flow: name of a system -> `Databases` -> its endpoint -> `call` -> `rows` or `run` on a connection of their own, in a
-helper process of a root agent (`sandbox.sync_client`), else in the agent.
+Flow: name of a system -> `Databases` -> its endpoint -> `call` -> one of `FUNCTIONS` on a connection of its own, in
+a helper process of a root agent (`sandbox.sync_client`), else in the agent.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from proveout.agent.engines.adapter import OpensCursors
+from proveout.agent.engines.copies import data_copy
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.oracle_parameters import OPEN
 from proveout.dsl.operations.database.postgres_settings import RELOAD
-from proveout.dsl.operations.facts import Rows
+from proveout.dsl.operations.facts import CopyFact, Rows
 from proveout.proto.wire.tasks import Endpoint
 
 RELOAD_S = 15.0
@@ -29,7 +32,7 @@ LOADED = "SELECT pg_conf_load_time()::text"
 
 
 class Call(Protocol):
-    """Calls `rows` or `run` by name.
+    """Calls one of `FUNCTIONS` by name; `statement` is the statement, or for a copy the run that it belongs to.
 
     The result may have lists in place of tuples. TaskFault as the function raises it.
     """
@@ -41,7 +44,7 @@ class Call(Protocol):
 
 def call_here(name: str, endpoint: Endpoint, statement: str) -> Any:
     """Call the function in this process."""
-    return {"rows": rows, "run": run}[name](endpoint, statement)
+    return FUNCTIONS[name](endpoint, statement)
 
 
 class Databases:
@@ -50,6 +53,7 @@ class Databases:
     def __init__(self, endpoints: Iterable[Endpoint] = (), call: Call = call_here) -> None:
         self._endpoints = {endpoint.system: endpoint for endpoint in endpoints}
         self._call = call
+        self._run = ""
 
     def of(self, run: str) -> Databases:
         """The systems under the names of a run, which may be an earlier one."""
@@ -80,6 +84,19 @@ class Databases:
         endpoint = self._endpoint(system)
         with text_of_plan(endpoint.engine, statement):
             return self._call(name, endpoint, statement)
+
+    def copy_state(self, system: str) -> CopyFact:
+        """Whether the data of a system can be copied, or the run works on a copy already. TaskFault."""
+        made, objections, text = self._call("copy_state", self._endpoint(system), self._run)
+        return CopyFact(made=made, objections=tuple(objections), text=text)
+
+    def save_copy(self, system: str) -> None:
+        """Copy the data of a system; from now on the run works on the copy. TaskFault; may take long."""
+        self._call("save_copy", self._endpoint(system), self._run)
+
+    def release_copy(self, system: str) -> None:
+        """Put the original data back, and drop the copy, as far as either is to be done. TaskFault."""
+        self._call("release_copy", self._endpoint(system), self._run)
 
     def _endpoint(self, system: str) -> Endpoint:
         endpoint = self._endpoints.get(system)
@@ -180,3 +197,15 @@ def _cursor(endpoint: Endpoint) -> Iterator[Any]:
         raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be tuned by this release")
     with engine.cursor(endpoint) as cursor:
         yield cursor
+
+
+FUNCTIONS: Mapping[str, Callable[[Endpoint, str], Any]] = MappingProxyType(
+    {
+        "rows": rows,
+        "run": run,
+        "copy_state": data_copy.state,
+        "save_copy": data_copy.save,
+        "release_copy": data_copy.release,
+    }
+)
+"""Functions of an endpoint and a text; their results are JSON data."""

@@ -114,13 +114,20 @@ class Tuner:
     async def plan(
         self, tunings: Sequence[Tuning], endpoints: Sequence[Endpoint], scratch: Path
     ) -> tuple[TuningState, ...]:
-        """The changes to expect. Writes nothing, not even an undo journal."""
+        """The changes to expect. Writes nothing, not even an undo journal, except that changes of killed agents to
+        systems are undone, now that their passwords are known."""
         from proveout.agent.tuning.transaction import Transaction  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
 
         self._set_endpoints("", endpoints)
         transaction = Transaction(host=self._host(scratch), journal=UndoJournal(self.directory), run="")
-        return await self._in_turn(lambda: transaction.plan(tunings))
+
+        def work() -> tuple[TuningState, ...]:
+            if endpoints and self._journal is None and not self.is_idle:
+                self._undo_abandoned(self._machine(), systems_only=True)
+            return transaction.plan(tunings)
+
+        return await self._in_turn(work)
 
     async def apply(
         self,
@@ -190,18 +197,12 @@ class Tuner:
         if self.is_idle or (fault and self._journal is None):
             return ()
         from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415
 
         machine = self._machine()
 
         def work() -> tuple[TuningState, ...]:
             if self._journal is None:
-                with (
-                    suppress(TurnTaken),
-                    machine.turn(needed=False),
-                ):  # the agent that has the turn takes over the abandoned journals
-                    return self._undo_abandoned(machine, systems_only=systems_only)
-                return ()
+                return self._undo_abandoned(machine, systems_only=systems_only)
             host = self._host(self.directory, self._journal)
             if tunings or fault:
                 return reverting.revert(host, self._journal, tunings=tunings, fault=fault)
@@ -288,6 +289,14 @@ class Tuner:
         return journal
 
     def _undo_abandoned(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
+        """Undo the changes in journals that no agent holds, unless another agent has the turn: it takes them over."""
+        from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415 - see the module's head
+
+        with suppress(TurnTaken), machine.turn(needed=False):
+            return self._undo_in_turn(machine, systems_only=systems_only)
+        return ()
+
+    def _undo_in_turn(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
         """Undo the changes in journals that no agent holds.
 
         Journals that are not trusted or not readable are logged and left.

@@ -18,10 +18,13 @@ from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
 from proveout.core.errors import Where
+from proveout.dsl.operations.database import database_copy
+from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.positions import all_tunings, position
-from proveout.dsl.plan.stages import Drop, Populate, Sql
+from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql
 from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.resets.removed_ddl import is_ddl
 from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,
@@ -323,6 +326,33 @@ def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | 
     return made
 
 
+def _copied(turn: Turn, system: str) -> None:
+    """Run again what has changed a system since it was copied: after a resume, or the loss of its agent, a copy is made
+    of the original."""
+    state = turn.state
+    due: list[Sql] = []
+    for stage in state.plan.stages:
+        ended = state.progress.stages_finished.get(stage.id)
+        if ended is None or ended.outcome == SKIPPED or iteration_order.ladder_of_step(state.plan, stage) is not None:
+            continue
+        match stage:
+            case Populate(into=into) if system in into:
+                due = []
+            case Sql(system=name, statements=statements) if name == system and statements:
+                due.append(stage)
+            case Reset(systems=systems, restore=True, keep=keep) if system in systems:
+                due = [one for one in due if keep and all(map(is_ddl, one.statements))]
+            case _:
+                pass
+    order = [one.id for one in state.plan.stages]
+    names = [one.id for one in due]
+    turn.set(redo=tuple(sorted({*state.redo, *names}, key=order.index)))
+    if due:
+        turn.notice(
+            "warning", f"{system} is copied again, and what had changed its copy runs again ({', '.join(names)})"
+        )
+
+
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
     turn.set(endpoints={**turn.state.endpoints, system.name: endpoint})
     up = SystemUp(
@@ -409,6 +439,9 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         turn.set(
             tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.progress.stages_finished))
         )
+        for tuning in () if bad else spec.tunings:
+            if tuning.operation == database_copy.NAME:
+                _copied(turn, tuning.system)
     if bad and turn.state.ending is None and step.purpose == "tune":
         did = "tuned" if act == "apply" else "set back"
         why = f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}"

@@ -21,6 +21,7 @@ from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, sea
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.preflight.step import preflight
 from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.resets.reset_stage import reset_part
 from proveout.coordinator.schedule.setup_stages import (
     as_restarted,
     collect_facts,
@@ -31,7 +32,6 @@ from proveout.coordinator.schedule.setup_stages import (
     part_of,
     pause_part,
     populate_part,
-    reset_part,
     restart_part,
     sql_part,
     start_of,

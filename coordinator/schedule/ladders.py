@@ -13,6 +13,7 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import emit_provisional_verdicts
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.resets.reset_stage import reset_part
 from proveout.coordinator.schedule.setup_stages import (
     after_iteration,
     after_stage,
@@ -24,7 +25,6 @@ from proveout.coordinator.schedule.setup_stages import (
     pool_part,
     populate_part,
     read_schemas,
-    reset_part,
     restart_part,
     sql_part,
 )

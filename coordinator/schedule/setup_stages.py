@@ -1,5 +1,5 @@
-"""Steps that prepare or inspect systems: populate, drop, restart, propagation, copies, resets, statements, pauses, Ray
-clusters, invariants, facts. Pure.
+"""Steps that prepare or inspect systems: populate, drop, restart, propagation, copies, statements, pauses, Ray
+clusters, invariants, facts. Pure. Resets are in `resets.reset_stage`.
 
 Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False
 when all parts are done. Finished parts are names in `State.parts_done`, which begin with the stage's id; finished
@@ -44,18 +44,16 @@ from proveout.coordinator.schedule.tasks import (
     start_task,
     tools_on,
 )
+from proveout.coordinator.schedule.tuning import copies_part
 from proveout.dsl import engines
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Reset, Restart, Search, Sql, Stage
+from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Restart, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.rules.resets import removed_ddl
 from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
-from proveout.proto.events import Notice
 from proveout.proto.wire.tasks import (
     CheckInvariants,
-    Checkpoint,
     FormPool,
     InspectSystem,
     LinkSystems,
@@ -102,7 +100,7 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
             save = SnapshotSystem(system=system, data_root=state.setup.data_root, action="save")
             batch(turn, "snapshot", [[(system.host, save)]], name=part, stage=stage.id)
             return True
-    return False
+    return copies_part(turn, stage)
 
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
@@ -138,53 +136,6 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
     stops = [[(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held]
     batch(turn, "wipe", stops)
     return True
-
-
-def reset_part(turn: Turn, stage: Reset) -> bool:
-    """Restore copies, execute DDL again, then checkpoint; False when all is done. `decide` renews the propagation in
-    between.
-
-    Sources are restored before their sinks: changes that a source made after the copy must not reach a restored sink. A
-    sink cannot reach a restored source before they are linked again.
-    """
-    state = turn.state
-    systems = [s for s in start_order(state.plan) if s.name in stage.systems]
-    held = [s for s in systems if s.can_be_restored]
-    if stage.restore and held and part_of(stage, "restore") not in state.parts_done:
-        _notice_removed(turn, stage)
-        root = state.setup.data_root
-        waves = [[(s.host, SnapshotSystem(system=s, data_root=root, action="restore"))] for s in reversed(held)]
-        batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
-        return True
-    if stage.keep and _ddl_again(turn, stage):
-        return True
-    if stage.checkpoint and part_of(stage, "checkpoint") not in state.parts_done:
-        tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems]
-        batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
-        return True
-    return False
-
-
-def _notice_removed(turn: Turn, stage: Reset) -> None:
-    """Report, once, that a reset removes what sql stages have made."""
-    for found in () if stage.keep else removed_ddl.since_copy(turn.state.plan, stage):
-        text = f"reset {stage.id} {removed_ddl.removal(found)}; `keep: ddl` keeps it"
-        if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
-            turn.notice("warning", text, turn.state.plan.system(found.system).host)
-
-
-def _ddl_again(turn: Turn, stage: Reset) -> bool:
-    """Execute the DDL of the next sql stage that the restore has undone; False when all has been executed."""
-    for found in removed_ddl.since_copy(turn.state.plan, stage):
-        part = part_of(stage, f"keep:{found.system}:{found.stage.id}")
-        ended = turn.state.progress.stages_finished.get(found.stage.id)
-        if part in turn.state.parts_done or (ended is not None and ended.outcome == SKIPPED):
-            continue
-        spec = RunSql(endpoint=turn.state.endpoints[found.system], statements=found.statements)
-        host = turn.state.plan.system(found.system).host
-        batch(turn, "sql", [[(host, spec)]], name=part, stage=stage.id)
-        return True
-    return False
 
 
 def sql_part(turn: Turn, stage: Sql) -> bool:

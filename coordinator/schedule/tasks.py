@@ -53,6 +53,7 @@ from proveout.proto.wire.tasks import (
     PopulateSystem,
     PrepareFio,
     ReadFacts,
+    RestoreCopy,
     RevertTuning,
     RunCapture,
     RunCommand,
@@ -434,8 +435,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"sql:{endpoint.system}"
         case RunCommand(command=command):
             return f"command:{command.argv[0].rpartition('/')[2]}"
-        case Checkpoint(endpoint=endpoint):
-            return f"checkpoint:{endpoint.system}"
+        case Checkpoint(endpoint=endpoint) | RestoreCopy(endpoint=endpoint):
+            return f"{'checkpoint' if isinstance(spec, Checkpoint) else 'restore'}:{endpoint.system}"
         case ApplyTuning(check=check):
             return "plan-tuning" if check else "tune"
         case RunLoad(load=name):
@@ -482,8 +483,8 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
             return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
         case RunCapture():
             return 8 * 24 * _HOUR_S
-        case SnapshotSystem() | Checkpoint():
-            return _HOUR_S
+        case SnapshotSystem() | Checkpoint() | RestoreCopy():
+            return 4 * _HOUR_S
         case RunSql():
             return 12 * _HOUR_S
         case RunCommand(command=command):

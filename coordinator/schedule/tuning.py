@@ -16,8 +16,9 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, State, Tuned, Turn
+from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.plan.iteration_order import ladder_of_step
-from proveout.dsl.plan.stages import Revert, Stage, Tune
+from proveout.dsl.plan.stages import Populate, Revert, Stage, Tune
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
@@ -31,6 +32,11 @@ def tune(turn: Turn, *, systems: bool) -> bool:
 def tune_part(turn: Turn, stage: Tune) -> bool:
     """Apply the operations of a stage, first to hosts, then to systems; False when all are in place."""
     return any(_send(turn, stage.id, stage.tunings, systems=systems) for systems in (False, True))
+
+
+def copies_part(turn: Turn, stage: Populate) -> bool:
+    """Make the copies of the running systems that a stage has populated; False when all are there."""
+    return _send(turn, stage.id, copies_after(turn.state.plan, stage), systems=True)
 
 
 def revert_part(turn: Turn, stage: Revert) -> bool:
@@ -63,6 +69,8 @@ def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
         step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
         if isinstance(stage, Tune) and _has_run(turn, stage) and stage.id not in back and not step:
             yield stage.id, stage.tunings
+        if isinstance(stage, Populate) and stage.id in turn.state.progress.stages_finished:  # or left out
+            yield stage.id, copies_after(turn.state.plan, stage)
 
 
 def _has_run(turn: Turn, stage: Stage) -> bool:

@@ -34,6 +34,7 @@ from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
 from proveout.dsl.operations.database.commit_table import commit_tables
+from proveout.dsl.operations.database.database_copy import copies_before
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
@@ -115,9 +116,14 @@ def _compile(
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
     check_slopes(problems, sound, verdicts, draft.captures)
-    tables = commit_tables(draft) if not problems.found else ()
+    implied = (*commit_tables(draft), *copies_before(draft)) if not problems.found else ()
     whole = dataclasses.replace(
-        draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
+        draft,
+        tunings=(*tunings, *implied),
+        stages=stages,
+        verdicts=verdicts,
+        published=published,
+        conditions=conditions,
     )
     whole = dataclasses.replace(
         whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))

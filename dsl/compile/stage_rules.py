@@ -33,6 +33,7 @@ from proveout.dsl.plan.stages import (
     Tune,
 )
 from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.resets.copies import unrestorable
 from proveout.dsl.workloads.kinds import (
     division_problem,
     has_own_arrival,
@@ -92,8 +93,9 @@ def check_stages(scope: Scope, sequence: Sequence[Stage | Gap]) -> None:
 class _Walk:
     """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
     a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
-    that are in place, the last one last; `prepared`: systems in which an sql stage has run; `unknown`: systems that a
-    broken stage may have changed, `tuned_unknown` whether one is about tunings."""
+    that are in place, the last one last; `prepared`: systems in which an sql stage has run; `copied`: systems
+    that run already -> the stage that has used their copy first; `unknown`: systems that a broken stage may have
+    changed, `tuned_unknown` whether one is about tunings."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class _Walk:
     written: dict[str, str] = field(default_factory=dict)
     tuned: list[Tune] = field(default_factory=list)
     prepared: set[str] = field(default_factory=set)
+    copied: dict[str, str] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     tuned_unknown: bool = False
 
@@ -122,6 +125,7 @@ class _Walk:
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
             self.front(stage, name)
+            self.copy(stage, self.scope.systems[name])
             self.cache(stage, self.scope.systems[name])
             self.standby(stage, name)
             objection = population_problem(workload, self.scope.systems[name].engine)
@@ -137,6 +141,17 @@ class _Walk:
                 self.loaded[sink] = stage.workload
                 self.snapshots.add(sink)
         self.level(set(stage.into))
+
+    def copy(self, stage: Populate, system: System) -> None:
+        """The copy of a system that runs already is made once: after its populate."""
+        if not system.restore:
+            return
+        first = self.copied.setdefault(system.name, stage.id)
+        step = any(stage.id in (*one.before, *one.after) for members in self.turns for one in members)
+        if first != stage.id or step:
+            message = f"`{system.name}` is copied once, and stage `{stage.id}` would populate the copy"
+            way_out = "populate it once, before its first reset and not as a step; or leave out its `restore`"
+            self.problem(stage.where, message, way_out)
 
     def sink(self, stage: Populate, source: str, sink: str) -> None:
         """A propagation copies rows into tables, and does not create the tables."""
@@ -363,10 +378,13 @@ class _Walk:
             self.standby(stage, name)
             if self.scope.systems[name].standby_of is not None:
                 continue
-            if not self.scope.systems[name].can_be_restored:
-                hint = "restore: false, or populate it again"
-                self.problem(stage.where, f"`{name}` is not provisioned by proveout and cannot be restored", hint)
-            elif not ({name} & (self.snapshots | self.unknown) or self.scope.systems[name].is_named_file):
+            system = self.scope.systems[name]
+            if system.restore:
+                self.copied.setdefault(name, stage.id)
+            elif not system.can_be_restored:
+                found = unrestorable(system)
+                self.problem(stage.where, found.message, found.way_out)
+            elif not ({name} & (self.snapshots | self.unknown) or system.is_named_file):
                 self.problem(
                     stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
                 )

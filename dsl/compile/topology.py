@@ -27,6 +27,7 @@ from proveout.dsl.rules.host_rules import (
     standby_problems,
     without_dsn_problems,
 )
+from proveout.dsl.rules.resets.copies import restore_problems
 from proveout.dsl.rules.secret_files import refused_path
 from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
@@ -159,6 +160,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 standby_of=entry.standby_of,
                 synchronous=entry.synchronous,
                 in_front_of=entry.in_front_of,
+                restore=entry.restore or "",
                 where=key.where,
             )
             own = {name: setting_text(value) for name, value in entry.session.items()}
@@ -168,6 +170,9 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
     _check_standbys(scope, nodes)
     _check_fronts(scope, nodes)
     for system in scope.systems.values():
+        if system.restore:
+            found = restore_problems(system, scope.systems.values())
+            _note(scope, where_of(nodes[system.name], "restore"), f"topology.systems.{system.name}.restore", found)
         _check_secrets(scope, nodes[system.name], system)
 
 

@@ -29,7 +29,8 @@ def origin(system: System) -> str:
         return "started by proveout, removed afterwards"
     if system.engine == engines.NO_DATABASE:
         return "runs already, without a connection"
-    return f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    where = f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    return f"{where}; the run works on a copy of its database, and puts the original back" if system.restore else where
 
 
 def populated(plan: Plan, stage: Populate) -> Iterator[str]:
@@ -52,7 +53,10 @@ def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
 
 
 def reset(plan: Plan, stage: Reset) -> Iterator[str]:
-    """The DDL of sql stages that a reset removes, or executes again."""
+    """The copies that a reset makes again; the DDL of sql stages that it removes, or executes again."""
+    for name in stage.systems if stage.restore else ():
+        if plan.system(name).restore:
+            yield f"{name}: its copy is dropped, and made again of the original; how long that takes is not known"
     for found in removed_ddl.since_copy(plan, stage):
         if stage.keep:
             yield f"then again the DDL of {found.stage.id} in {found.system}: {found.shown}"
@@ -71,13 +75,16 @@ def onward(system: System) -> str | None:
     return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
 
 
-def statements(stage: Sql) -> Iterator[str]:
+def statements(plan: Plan, stage: Sql) -> Iterator[str]:
     """The statements, numbered, and the effects that cannot be predicted."""
     if stage.repeat > 1:
         yield f"{stage.repeat} times"
     if stage.statements:
         yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
-        yield "what they change is not set back after the run"
+        if plan.system(stage.system).restore:
+            yield "what they change is gone when the original is put back"
+        else:
+            yield "what they change is not set back after the run"
     for number, text in enumerate(stage.statements, 1):
         yield f"{number}) {' '.join(text.split())}"
     if wait := stage.wait_until.query and stage.wait_until:

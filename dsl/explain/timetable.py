@@ -366,7 +366,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             title = (
                 f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not stage.query else "a query"
             )
-            return f"{title} in {stage.system}", tuple(database_changes.statements(stage))
+            return f"{title} in {stage.system}", tuple(database_changes.statements(plan, stage))
         case CommandRun():
             return f"run {stage.command.argv[0]} on {stage.host}", tuple(database_changes.command(stage))
         case Reset():

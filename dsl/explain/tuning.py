@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Revert, Tune
+from proveout.dsl.plan.stages import Ladder, Populate, Revert, Stage, Tune
 from proveout.dsl.plan.tuning_step import Tuning
 
 TUNING_S = 0.5
@@ -64,7 +65,7 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
 
     That is: those of the plan, then those of each stage; of either, those of the host before those of systems on it.
     """
-    batches = [("", plan.tunings), *((stage.id, stage.tunings) for stage in plan.stages if isinstance(stage, Tune))]
+    batches = [("", plan.tunings), *((stage.id, _of_stage(plan, stage)) for stage in plan.stages)]
     ordered = [(stage, t) for stage, tunings in batches for t in sorted(tunings, key=lambda t: bool(t.system))]
     reverted = {one.tune: one.id for one in plan.stages if isinstance(one, Revert)}
     local = [host.name for host in plan.hosts if host.is_local]
@@ -107,9 +108,15 @@ def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
     for tuning in plan.tunings:
         yield "", tuning
     for stage in plan.stages:
-        if isinstance(stage, Tune):
-            for tuning in stage.tunings:
-                yield stage.id, tuning
+        for tuning in _of_stage(plan, stage):
+            yield stage.id, tuning
+
+
+def _of_stage(plan: Plan, stage: Stage) -> tuple[Tuning, ...]:
+    """The tunings that a stage applies: its own, or the copies of the systems that it has populated."""
+    if isinstance(stage, Tune):
+        return stage.tunings
+    return copies_after(plan, stage) if isinstance(stage, Populate) else ()
 
 
 def _line(tuning: Tuning, host: str, stage: str, machine: str, reverted: str) -> TuningLine:

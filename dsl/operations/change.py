@@ -207,6 +207,16 @@ class BusyCpus:
     kind: Literal["busy_cpus"] = "busy_cpus"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyData:
+    """Let the run work on a copy of the data of a system that runs already; undoing puts the original back, and drops
+    the copy. `text` says what that is, for people."""
+
+    system: str
+    text: str
+    kind: Literal["copy_data"] = "copy_data"
+
+
 Change: TypeAlias = (
     WriteFile
     | RemoveFile
@@ -218,6 +228,7 @@ Change: TypeAlias = (
     | ServerAction
     | TakeSpace
     | BusyCpus
+    | CopyData
 )
 
 
@@ -236,7 +247,7 @@ def only_undoes(change: Change) -> bool:
             return False
 
 
-def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of change
+def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911, PLR0912 - one per kind of change
     """A change as text for people."""
     match change:
         case WriteFile():
@@ -263,6 +274,8 @@ def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of 
             return (line, f"  to undo: {change.undo} it") if change.undo else (line,)
         case TakeSpace():
             return (f"a file of {change.size_bytes / (1 << 20):,.0f} MiB: {change.path}", "  to undo: remove it")
+        case CopyData():
+            return (change.text, "  to undo: drop the copy, and put the original back")
         case BusyCpus():
             named = ", ".join(map(str, change.cpus))
             return (f"{change.share:.0%} of the time of CPU {named}", "  to undo: end the processes")

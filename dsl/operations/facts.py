@@ -124,6 +124,13 @@ class BusyQuery:
     """The CPUs that this agent keeps busy for a fault; answered by a `BusyFact`."""
 
 
+@dataclass(frozen=True, slots=True)
+class CopyQuery:
+    """Whether the data of a system that runs already can be copied; answered by a `CopyFact`."""
+
+    system: str
+
+
 Query: TypeAlias = (
     FileQuery
     | TextQuery
@@ -140,6 +147,7 @@ Query: TypeAlias = (
     | QdiscQuery
     | SpaceQuery
     | BusyQuery
+    | CopyQuery
 )
 
 # ---- answers -------------------------------------------------------------------------------------------------------
@@ -222,10 +230,20 @@ class BusyFact:
     share: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFact:
+    """The copy of a system's data. `made`: this run works on one already; `objections`: why none can be made; `text`:
+    the database with its size, and where the original stays."""
+
+    made: bool
+    objections: tuple[str, ...] = ()
+    text: str = ""
+
+
 Rows: TypeAlias = tuple[tuple[str | None, ...], ...]
 Fact: TypeAlias = (
-    "FileFact | UnitFact | Output | ServerFact | PlaceFact | SpaceFact | BusyFact | Rows | tuple[str, ...] | str"
-    " | bytes | None"
+    "FileFact | UnitFact | Output | ServerFact | PlaceFact | SpaceFact | BusyFact | CopyFact | Rows | tuple[str, ...]"
+    " | str | bytes | None"
 )
 
 
@@ -299,6 +317,12 @@ class Facts:
         """The output of a tool, by its query."""
         found = self.known[query]
         assert isinstance(found, Output)  # noqa: S101
+        return found
+
+    def copy(self, system: str) -> CopyFact:
+        """The copy of a system's data."""
+        found = self.known[CopyQuery(system)]
+        assert isinstance(found, CopyFact)  # noqa: S101
         return found
 
     def server(self, system: str) -> ServerFact | None:

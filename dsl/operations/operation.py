@@ -57,6 +57,9 @@ class Operation(BaseModel, ABC):
     of_fault: ClassVar[bool] = False
     """Whether it is only for `faults:`."""
 
+    implied: ClassVar[bool] = False
+    """Whether only the compiler adds it, for another key of a plan."""
+
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """The block as the fields have it, where a plan writes it shorter; positions are kept."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from proveout.core.errors import ProveoutError
+from proveout.dsl.operations.database.database_copy import DatabaseCopy
 from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.operations.database.oracle_redo import OracleRedo
 from proveout.dsl.operations.database.postgres_settings import PostgresSettings
@@ -67,6 +68,7 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "oracle_redo": OracleRedo,
         "asm_disk_group": AsmDiskGroup,
         "sql": Sql,
+        "database_copy": DatabaseCopy,
         "kill": Kill,
         "stop": Stop,
         "server_restart": ServerRestart,
@@ -80,12 +82,16 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
 )
 
 TUNING_KEYS: Mapping[str, str] = MappingProxyType(
-    {name: name for name, model in OPERATIONS.items() if not model.of_fault}
+    {name: name for name, model in OPERATIONS.items() if not (model.of_fault or model.implied)}
 )
 """The keys under `tuning:` -> the names of their operations."""
 FAULT_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        **{name: name for name in OPERATIONS if name not in ("partition", "network_partition", "server_restart")},
+        **{
+            name: name
+            for name, model in OPERATIONS.items()
+            if name not in ("partition", "network_partition", "server_restart") and not model.implied
+        },
         "restart": "server_restart",
         "partition": "network_partition",
     }

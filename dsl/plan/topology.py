@@ -64,7 +64,8 @@ class System:
     `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
     names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
     of the primary waits until the standby has it on disk. `in_front_of` names the database that a PgBouncer keeps
-    connections to.
+    connections to. `restore`: how the data of one that runs already is copied, so that resets and the end of the run
+    restore it; "" for not at all.
     """
 
     name: str
@@ -78,6 +79,7 @@ class System:
     standby_of: str | None = field(default=None, metadata=OMITTED)
     synchronous: bool = field(default=False, metadata=OMITTED)
     in_front_of: str | None = field(default=None, metadata=OMITTED)
+    restore: Literal["", "template"] = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
 
     @property

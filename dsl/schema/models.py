@@ -109,6 +109,11 @@ class SystemEntry(Strict):
     in_front_of: Name | None = Field(
         None, description="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too."
     )
+    restore: Literal["template"] | None = Field(
+        None,
+        description="Of a `dsn`: the run works on a copy of its database, which a reset makes again; the original is "
+        "put back at the end. `template`: CREATE DATABASE … TEMPLATE (PostgreSQL).",
+    )
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)
 

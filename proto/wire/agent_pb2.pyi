@@ -566,6 +566,7 @@ class System(_message.Message):
     STANDBY_OF_FIELD_NUMBER: _builtins.int
     SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     IN_FRONT_OF_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
@@ -575,6 +576,7 @@ class System(_message.Message):
     standby_of: _builtins.str
     synchronous: _builtins.bool
     in_front_of: _builtins.str
+    restore: _builtins.str
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
@@ -596,10 +598,11 @@ class System(_message.Message):
         standby_of: _builtins.str | None = ...,
         synchronous: _builtins.bool = ...,
         in_front_of: _builtins.str | None = ...,
+        restore: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "restore", b"restore", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
@@ -1490,6 +1493,26 @@ class Checkpoint(_message.Message):
 Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
+class RestoreCopy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def endpoint(self) -> Global___Endpoint: ...
+    def __init__(
+        self,
+        *,
+        endpoint: Global___Endpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreCopy: _TypeAlias = RestoreCopy  # noqa: Y015
+
+@_typing.final
 class Tuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2045,6 +2068,7 @@ class Task(_message.Message):
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
     CHECK_SYSTEM_FIELD_NUMBER: _builtins.int
     CHECK_HOST_FIELD_NUMBER: _builtins.int
+    RESTORE_COPY_FIELD_NUMBER: _builtins.int
     READ_FACTS_FIELD_NUMBER: _builtins.int
     FORM_POOL_FIELD_NUMBER: _builtins.int
     APPLY_TUNING_FIELD_NUMBER: _builtins.int
@@ -2088,6 +2112,8 @@ class Task(_message.Message):
     @_builtins.property
     def check_host(self) -> Global___CheckHost: ...
     @_builtins.property
+    def restore_copy(self) -> Global___RestoreCopy: ...
+    @_builtins.property
     def read_facts(self) -> Global___ReadFacts: ...
     @_builtins.property
     def form_pool(self) -> Global___FormPool: ...
@@ -2127,6 +2153,7 @@ class Task(_message.Message):
         check_invariants: Global___CheckInvariants | None = ...,
         check_system: Global___CheckSystem | None = ...,
         check_host: Global___CheckHost | None = ...,
+        restore_copy: Global___RestoreCopy | None = ...,
         read_facts: Global___ReadFacts | None = ...,
         form_pool: Global___FormPool | None = ...,
         apply_tuning: Global___ApplyTuning | None = ...,
@@ -2137,11 +2164,11 @@ class Task(_message.Message):
         run_command: Global___RunCommand | None = ...,
         inject_fault: Global___InjectFault | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "check_system", "check_host", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command", "inject_fault"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "check_system", "check_host", "restore_copy", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command", "inject_fault"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 

@@ -258,6 +258,13 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreCopy:
+    """Make the data of a running system again from the copy that its tuning `database_copy` keeps."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyTuning:
     """Make these changes to the host, all or none of them; answer `TuningDone`.
 
@@ -456,6 +463,7 @@ TaskSpec: TypeAlias = (
     | RunSql
     | RunCommand
     | Checkpoint
+    | RestoreCopy
     | ApplyTuning
     | VerifyTuning
     | RevertTuning

@@ -22,6 +22,7 @@ from proveout.agent.engines.adapter import (
     Propagates,
     Provisions,
 )
+from proveout.agent.engines.copies.copy_contract import CopiesData
 from proveout.agent.engines.statement_contract import CapturesStatements
 from proveout.agent.engines.table import ADAPTERS, adapter, driver, is_in_files
 from proveout.dsl import engines
@@ -43,6 +44,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
             FindsServer,
             Populates,
             Checkpoints,
+            CopiesData,
             OpensCursors,
             OpensQueries,
             CapturesWaits,
@@ -60,6 +62,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
         "FindsServer": bool(stated.server),
         "Populates": stated.populate,
         "Checkpoints": stated.checkpoint,
+        "CopiesData": bool(stated.restore),
         "OpensCursors": stated.tune,
         "OpensQueries": stated.queries,
         "CapturesWaits": stated.waits,

@@ -81,6 +81,7 @@ HONEST: dict[type, Any] = {
     tasks.CheckHost: tasks.CheckHost(systems=(EMBEDDED,), data_root="/tmp/run/systems", tools=("fio",)),
     tasks.RunSql: tasks.RunSql(endpoint=DB, statements=("SELECT 1",)),
     tasks.Checkpoint: tasks.Checkpoint(endpoint=DB),
+    tasks.RestoreCopy: tasks.RestoreCopy(endpoint=DB),
     tasks.ApplyTuning: tasks.ApplyTuning(tunings=(SYSCTL,), endpoints=(DB,)),
     tasks.InjectFault: tasks.InjectFault(
         fault="less_swap", tunings=(SYSCTL,), for_s=1.0, begins_s=(1.0,), windows=WINDOWS, label="climb/1/1/1"
@@ -262,7 +263,7 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
 
 WITH_ENDPOINT = (
     tasks.InspectSystem, tasks.PopulateSystem, tasks.CheckInvariants, tasks.RunSql, tasks.Checkpoint, tasks.RunLoad,
-    tasks.CheckSystem,
+    tasks.CheckSystem, tasks.RestoreCopy,
 )  # fmt: skip
 
 

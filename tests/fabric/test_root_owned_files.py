@@ -48,6 +48,7 @@ def work(end: Endpoint) -> list[tasks.TaskSpec]:
         tasks.InspectSystem,
         tasks.RunSql,
         tasks.Checkpoint,
+        tasks.RestoreCopy,
         tasks.CheckInvariants,
         tasks.PopulateSystem,
         tasks.RunLoad,

@@ -174,6 +174,7 @@ def table(world: World) -> dict[type, Handler]:
             "invariants", 0.5, lambda _c, _s: results.InvariantsChecked(checks=(), seconds=0.1)
         ),
         tasks.ReadFacts: plain("facts", 0.1, lambda _c, _s: results.FactsRead()),
+        tasks.RestoreCopy: plain("restore", 1.0, lambda _c, _s: results.Done()),
         tasks.Checkpoint: plain("checkpoint", 0.5, lambda _c, _s: results.Done()),
         tasks.RunSql: plain("sql", 1.0, lambda _c, s: results.SqlDone(counts=tuple(0 for _ in s.statements))),
         tasks.ApplyTuning: tuning("apply", apply_tuning),

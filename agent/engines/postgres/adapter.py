@@ -34,6 +34,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
+from proveout.agent.engines.copies.copy_contract import CopiesData, DataCopy
 from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
@@ -65,6 +66,7 @@ class PostgresAdapter(
     FindsServer,
     Populates,
     Checkpoints,
+    CopiesData,
     OpensCursors,
     CapturesWaits,
     OpensQueries,
@@ -104,6 +106,12 @@ class PostgresAdapter(
         from proveout.agent.engines.postgres.sql import write_out
 
         await write_out(endpoint)
+
+    def data_copy(self, endpoint: Endpoint, run: str) -> DataCopy:
+        _require_client()
+        from proveout.agent.engines.postgres.copies.template_copy import TemplateCopy
+
+        return TemplateCopy(endpoint, run)
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         _require_client()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.measure.disturbances import machine_of
 from proveout.dsl import engines
+from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.database.sql import Sql as SqlTuning
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, parts
@@ -98,6 +99,7 @@ def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
     """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
     later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
+    later += [one for stage in plan.stages if isinstance(stage, Populate) for one in copies_after(plan, stage)]
     tunings = [*(() if moment.again else plan.tunings), *later]
     due = [one for one in tunings if one.system in moment.endpoints and one.operation not in STATEMENTS]
     for host in (one.name for one in plan.hosts if one.name in moment.hosts):

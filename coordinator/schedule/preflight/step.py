@@ -23,16 +23,17 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
         return False
     asked = f"preflight:{name}"
     if asked not in state.preflights:
-        tasks = _loads(turn) if measuring else _systems(turn)
+        waves = [_loads(turn)] if measuring else _systems(turn)
         turn.set(preflights=state.preflights | {asked}, found=())
-        if tasks:
-            batch(turn, "preflight", [tasks], name=asked)
+        if any(waves):
+            batch(turn, "preflight", waves, name=asked)
             return True
     turn.set(preflights=turn.state.preflights | {name})
     return _judge(turn, measuring=measuring)
 
 
-def _systems(turn: Turn) -> list[tuple[str, TaskSpec]]:
+def _systems(turn: Turn) -> list[list[tuple[str, TaskSpec]]]:
+    """Tunings first: with them an agent undoes what a killed one has left, as a database under another name."""
     state = turn.state
     running = {name: end for name, end in state.setup.external.items() if end.engine != "prometheus"}
     moment = preflight_tasks.Moment(
@@ -42,11 +43,11 @@ def _systems(turn: Turn) -> list[tuple[str, TaskSpec]]:
         populated=_populated(turn),
         wait=True,
     )
-    return [
+    others = (
         *preflight_tasks.host_checks(state.plan, state.up, state.setup.data_root),
         *preflight_tasks.system_checks(state.plan, moment),
-        *preflight_tasks.tuning_checks(state.plan, moment),
-    ]
+    )
+    return [list(preflight_tasks.tuning_checks(state.plan, moment)), list(others)]
 
 
 def _loads(turn: Turn) -> list[tuple[str, TaskSpec]]:

@@ -1,6 +1,7 @@
 """The DDL of sql stages that a reset removes, or with `keep: ddl` executes again. Pure.
 
-A reset restores the copy of a system that its last populate has saved, so that tables, indexes and other objects that
+A reset restores the copy of a system that its last populate has saved (of a system that runs already and is not
+populated: the one from before the first stage), so that tables, indexes and other objects that
 an sql stage has made since are gone. Data flow: the compiled plan -> `since_copy` (for each system of a reset the sql
 stages since the copy, with their DDL) -> `notes` for `check` and `explain`, the statements that the scheduler executes
 again (`keep: ddl`), and the words of the notice in a run.
@@ -30,7 +31,7 @@ SHOWN_MAX = 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinceCopy:
     """An sql stage that has changed a system since it was copied, with the DDL among its statements; `populated`: the
-    copy is of a populate, and not of the user's file before the run."""
+    copy is of a populate, and not of what was there before the run."""
 
     system: str
     stage: Sql

@@ -298,6 +298,7 @@ def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
     delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
     assert delegated - {"StartSystem"} == {
         "CheckSystem", "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
+        "RestoreCopy",
     }  # fmt: skip
     assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
     assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated

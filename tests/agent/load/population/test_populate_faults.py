@@ -238,10 +238,10 @@ async def test_a_file_that_cannot_be_opened_is_unreachable(context: Any, spec: A
     assert caught.value.code == "unreachable"
 
 
-async def test_a_cancelled_sqlite_load_leaves_no_tables(context: Any, spec: Any, database_folder: Path) -> None:
+async def test_a_cancelled_sqlite_load_leaves_no_tables(context: Any, spec: Any, sqlite_file: Path) -> None:
     import apsw
 
-    path = database_folder / "x.db"
+    path = sqlite_file
     async with loading(context, spec(str(path), engine="sqlite", population=LARGE)) as running:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -271,9 +271,9 @@ def test_a_worker_started_after_the_end_of_its_agent_exits_at_once() -> None:
         assert process.wait(DEADLINE_S) == ORPHANED
 
 
-def test_a_worker_exits_when_its_pipe_closes_during_a_job(database_folder: Path, spec: Any) -> None:
+def test_a_worker_exits_when_its_pipe_closes_during_a_job(sqlite_file: Path, spec: Any) -> None:
     """The second safeguard alone: the parent still runs, only the pipe is closed."""
-    task = spec(str(database_folder / "x.db"), engine="sqlite", population=LARGE)
+    task = spec(str(sqlite_file), engine="sqlite", population=LARGE)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
     with worker(parent=os.getpid()) as process:
@@ -281,8 +281,8 @@ def test_a_worker_exits_when_its_pipe_closes_during_a_job(database_folder: Path,
         assert process.returncode == ORPHANED
 
 
-def test_an_idle_worker_exits_with_status_0_when_its_pipe_closes(database_folder: Path, spec: Any) -> None:
-    task = spec(str(database_folder / "x.db"), engine="sqlite", population=100)
+def test_an_idle_worker_exits_with_status_0_when_its_pipe_closes(sqlite_file: Path, spec: Any) -> None:
+    task = spec(str(sqlite_file), engine="sqlite", population=100)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     argv = [sys.executable, "-m", MODULE, str(os.getpid()), Privileges.for_engine("postgres").to_argument(), "postgres"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

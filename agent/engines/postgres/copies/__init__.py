@@ -1,0 +1,1 @@
+"""Copies of PostgreSQL databases that run already, for plans with `restore`."""

@@ -1,0 +1,1 @@
+"""Stages that restore copies of data."""
