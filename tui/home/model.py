@@ -146,8 +146,8 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
         Text(when(card.began_unix_s), no_wrap=True),
         Text(safe(card.plan or card.name), no_wrap=True),
         outcomes(card),
-        Text(sparks(card.ladders), no_wrap=True),
         Text(best(card.ladders), justify="right", no_wrap=True),
+        Text(sparks(card.ladders), no_wrap=True),
     )
 
 

@@ -23,7 +23,7 @@ from proveout.tui.home.model import HomeView
 PLANS = ("plan", "about", "title")
 NO_PLAN = "There is no plan here; `proveout new` writes one."
 NO_RUN = "Nothing has been run yet."
-RUNS = ("state", "when", "plan", "verdicts", "TPS by rung", "highest")
+RUNS = ("state", "when", "plan", "verdicts", "highest", "TPS by rung")
 
 
 class Wanted(Message):

@@ -76,6 +76,7 @@ class Rows(DataTable[Text]):
         self._calm = False
         self._of: tuple[str, Size] | None = None
         self._title = ""
+        self._view: RunView | None = None
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """The cursor is there while it can be moved."""
@@ -88,8 +89,14 @@ class Rows(DataTable[Text]):
         self._widths = column_widths(self._all, ())
         self._arrange(tuple(range(len(self._all))))
 
+    def on_resize(self) -> None:
+        """Select the columns again: the first ones are selected before the width is known."""
+        if self._view is not None:
+            self.show(self._view)
+
     def show(self, view: RunView) -> None:
         """Bring the cells up to date."""
+        self._view = view
         if self._titled is not None and (title := self._titled(view)) != self._title:
             self._title, self.border_title = title, Text(title)
         if self._is_calm(view):
