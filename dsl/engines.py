@@ -296,6 +296,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 standbys=True,
                 synchronous_max=1,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
+                no_restore="a schema of MySQL or MariaDB that runs already is not copied: copies of its tables "
+                "would lose foreign keys, triggers and views",
                 tested="MariaDB 10.11",
                 guide="docs/guide/mysql.md",
             ),

@@ -11,6 +11,7 @@ import runpy
 import secrets
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,7 @@ LONGEST_FIRST = (
     "test_run",
     "test_driver_conformance",
     "test_workloads_on_engines",
+    "test_deploy",
     "test_ray_pool",
     "test_guide",
     "test_load_task",
@@ -136,7 +138,14 @@ LONGEST_FIRST = (
     "test_permanent_agents",
     "test_local_agents",
     "test_screens",
+    "test_result",
     "test_home",
+    "test_contrast",
+    "test_ci_recipes",
+    "test_real_faults",
+    "test_faults_run",
+    "test_loads_run",
+    "test_reset_run",
     "test_html_report",
     "test_provision",
     "test_propagation",
@@ -204,6 +213,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
     """
     gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
+    gc.set_threshold(1_000, 10, 100)  # full passes are rarer: they took a fifth of the CPU time of tests of screens
     for item in items:
         if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("server")
@@ -339,6 +349,15 @@ def sqlite_file(database_folder: Path) -> Path:
     owner = database_folder.stat()
     os.chown(path, owner.st_uid, owner.st_gid)
     return path
+
+
+@pytest.fixture
+def wal_file(sqlite_file: Path) -> Path:
+    """The same in WAL mode, as the file of an embedded system is."""
+    connection = sqlite3.connect(sqlite_file)
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.close()
+    return sqlite_file
 
 
 class RecordingContext:

@@ -252,13 +252,11 @@ class Load:
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
         loop = self._loop(timeline, ticker)
-        gc.freeze()
         gc.disable()
         try:
             loop.run()
         finally:
             gc.enable()
-            gc.unfreeze()
             self._stopped = True  # stops connections that are being opened
             loop.close()
             cancel_statements(lambda: list(self._preparing), time.sleep)
@@ -454,6 +452,7 @@ def main() -> None:
     with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
         driver(engine)
     privileges.seal()
+    gc.freeze()  # what the imports have made lives as long as the process: collections need not visit it
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     serve(0, ChunkWriter(out))

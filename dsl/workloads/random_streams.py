@@ -14,9 +14,10 @@ A terminal's arguments are drawn ahead in batches from a stream keyed (seed, pur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Rows = Sequence[npt.NDArray[np.generic]]
 Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
+Drawn = npt.NDArray[np.void]
 
 WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
 BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
@@ -83,13 +85,63 @@ def letters(source: Words, length: int) -> npt.NDArray[np.bytes_]:
     return out.view(f"S{length}")[:, 0]
 
 
+class RowSource(chain[Any]):
+    """Inputs drawn as structured arrays, `batches`, shape (count,), of `dtype`: endless rows, as an iterator of tuples.
+
+    The fields are 8-byte integers and ASCII text `U<n>`. With a `statement` they are its arguments, and each tuple is
+    the request (statement, arguments); without, `dtype` has a nested one for each step of the transaction. A consumer
+    takes either the tuples or the batches.
+    """
+
+    batches: Iterator[Drawn]
+    dtype: np.dtype[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class RowDraw:
+    """Draws whose inputs are rows of arrays: `columns` gives, of each step, an array for each argument."""
+
+    dtype: np.dtype[np.void]
+    columns: Callable[[np.random.Generator, int], Sequence[Rows]]
+    statement: Any = None
+
+    def endless(self, random: np.random.Generator, batch: int) -> RowSource:
+        """The source of the rows."""
+        batches = (self.rows(random, batch) for _ in repeat(None))
+        tuples = (rows.tolist() for rows in batches)
+        if self.statement is not None:
+            tuples = (zip(repeat(self.statement), rows.tolist()) for rows in batches)
+        source = cast("RowSource", RowSource.from_iterable(tuples))
+        source.batches, source.dtype = batches, self.dtype
+        return source
+
+    def rows(self, random: np.random.Generator, count: int) -> Drawn:
+        """Draw, shape (count,)."""
+        out = np.empty(count, self.dtype)
+        steps = [out] if self.statement is not None else [out[name] for name in self.dtype.names or ()]
+        for step, columns in zip(steps, self.columns(random, count), strict=True):
+            for name, column in zip(step.dtype.names or (), columns, strict=True):
+                step[name] = column
+        return out
+
+
+def row(*arguments: str) -> np.dtype[np.void]:
+    """The dtype of a statement's drawn values, from numpy's names of theirs."""
+    return np.dtype([(f"{number}", kind) for number, kind in enumerate(arguments)])
+
+
+def steps(*rows: np.dtype[np.void]) -> np.dtype[np.void]:
+    """The dtype of the drawn values of each step."""
+    return np.dtype([(f"{number}", of_step) for number, of_step in enumerate(rows)])
+
+
 def batch_of(share: float) -> int:
     """The number of draws at once for a transaction with that share of the mix."""
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 
 def sources(
-    draws: Iterable[Draw], weights: Iterable[float], total: float, *, seed: int, purpose: int, stream: int
+    draws: Iterable[Draw | RowDraw], weights: Iterable[float], total: float, *, seed: int, purpose: int, stream: int
 ) -> list[Callable[[], Any]]:
     """For each transaction a function that gives its next inputs; batches are sized by the shares `weights` / `total`.
 
@@ -101,10 +153,12 @@ def sources(
     ]
 
 
-def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:
+def endless(draw: Draw | RowDraw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:
     """Batch after batch, 0 <= stream < 2^128. A batch is drawn as a whole when its first item is needed, so that a
     terminal only takes prepared values between two statements, which disturbs the processor's caches least."""
     random = np.random.Generator(philox(seed, PURPOSE_FIRST + purpose, stream))
+    if isinstance(draw, RowDraw):
+        return draw.endless(random, batch)
     return chain.from_iterable(list(draw(random, batch)) for _ in repeat(None))
 
 

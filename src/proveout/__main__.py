@@ -6,7 +6,7 @@ traceback.
 
 import sys
 
-from proveout import forget_working_directory
+from proveout import collect_less_garbage, forget_working_directory
 
 INTERRUPTED = 130
 
@@ -14,6 +14,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit with its code."""
     forget_working_directory()  # an empty entry of PYTHONPATH means it, too
+    collect_less_garbage()
     try:
         from proveout.cli import main as run  # noqa: PLC0415
 

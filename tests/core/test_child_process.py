@@ -123,4 +123,6 @@ def test_an_agent_reduces_its_own_environment() -> None:
     code = "import os; from proveout.core import child_process as c; c.keep_only(); print(sorted(os.environ))"
     environment = {"PATH": "/bin:.", "PGPASSWORD": "x", "TZ": "UTC", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['GRPC_VERBOSITY', 'LC_CTYPE', 'PATH', 'TZ']", "Python itself sets LC_CTYPE"
+    assert done.stdout.strip() == "['GRPC_VERBOSITY', 'LC_CTYPE', 'OPENBLAS_NUM_THREADS', 'PATH', 'TZ']", (
+        "Python itself sets LC_CTYPE"
+    )

@@ -114,6 +114,30 @@ def test_a_reset_restores_a_running_database(own: str, postgres_server: str, tmp
     assert paid(own) == 0
 
 
+def test_a_populated_database_is_copied_with_its_rows(own: str, postgres_server: str, tmp_path: Path) -> None:
+    before = databases(postgres_server, own)
+    change = (
+        "statements: [CREATE INDEX i ON vpn_users (last_calling_party), DELETE FROM vpn_users, DELETE FROM account]"
+    )
+    count = (
+        (COUNT % "kept").replace("FROM account", "FROM vpn_users, account").replace("sum(cents) > 0", "count(*) > 99")
+    )
+    stages = "  - populate: {id: load, workload: p, into: db}\n"
+    stages += f"  - sql: {{id: change, system: db, {change}}}\n"
+    stages += f"  - reset: {{id: back, systems: db, checkpoint: false, keep: ddl}}\n{count}"
+    write(tmp_path, own, stages)
+    text = (tmp_path / "plan.yaml").read_text().replace("workloads:\n", "workloads:\n  p: {kind: tptbm, key: 4}\n")
+    (tmp_path / "plan.yaml").write_text(text)
+    code, said = proveout(tmp_path, "run", "plan.yaml")
+    assert code == 0, said
+    assert values(tmp_path) == {"kept": (1.0, 1.0)}
+    assert databases(postgres_server, own) == before
+    with psycopg.connect(own) as db:
+        assert db.execute("SELECT count(*) FROM vpn_users").fetchone() == (16,)
+        assert db.execute("SELECT count(*) FROM pg_indexes WHERE indexname = 'i'").fetchone() == (0,)
+    assert paid(own) == 0
+
+
 def stopped(folder: Path, number: signal.Signals, after: str, *words: str) -> None:
     """Run until a text is said, and end it by a signal; SIGKILL goes to its agent too."""
     with (folder / "said.txt").open("w") as said:

@@ -22,7 +22,6 @@ from typing import Protocol
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.members import READ_ONLY_CODES
 from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.handling import request_stamps
 from proveout.agent.load.loop.reconnect import Opened, Reconnector, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
@@ -468,5 +467,4 @@ class PolledLoop:
         terminal.fd = terminal.session.fileno()
         self._terminals[terminal.fd] = terminal
         self._epoll.register(terminal.fd, select.EPOLLIN)
-        if not request_stamps(terminal.fd):
-            self.sampler.all_stamped = False
+        self.sampler.watch(terminal.fd)

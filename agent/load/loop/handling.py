@@ -49,8 +49,8 @@ class Sampler:
 
     def __init__(self) -> None:
         self.answers = self.stamped = 0
-        self.all_stamped = True
-        """Set to False for a connection without time stamps: only then the wait for a CPU is read."""
+        self.all_stamped, self.any_stamped = True, False
+        """Whether all connections have time stamps: if not, the wait for a CPU is read; and whether any has."""
         self.left = self._drawn = 1
         self._stride = STRIDE_START
         self._batches = 0
@@ -59,6 +59,11 @@ class Sampler:
         self._called_ns = self._returned_ns = self._runqueue_ns = self._runqueue_returned_ns = 0
         self._waited_ns = self._round_ns = self._turns = 0
         self._schedstat = -1
+
+    def watch(self, fd: int) -> None:
+        """Ask for the time stamps of a connection."""
+        stamped = request_stamps(fd)
+        self.all_stamped, self.any_stamped = self.all_stamped and stamped, self.any_stamped or stamped
 
     def pace(self) -> None:
         """Choose the stride for the batches until the next tick."""
@@ -95,7 +100,7 @@ class Sampler:
 
     def late_ns(self, fd: int, index: int, ready: int, now_ns: int) -> int:
         """Time since the arrival of the answer on a connection that is handled now, number `index` of `ready`."""
-        arrived_ns = arrival_ns(fd)
+        arrived_ns = arrival_ns(fd) if self.any_stamped else 0
         if arrived_ns:
             self.stamped += 1
             return max(time.time_ns() - arrived_ns, 0)

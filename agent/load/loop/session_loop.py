@@ -17,7 +17,6 @@ from typing import Any
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop.event_loop import PolledLoop
-from proveout.agent.load.loop.handling import request_stamps
 from proveout.agent.load.loop.reconnect import Opened, pause_ns
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.transaction_loop import again, first
@@ -198,8 +197,7 @@ class SessionLoop(PolledLoop):
 
     def _register(self, connection: Connection) -> None:
         self._epoll.register(connection.fd, select.EPOLLIN)
-        if not request_stamps(connection.fd):
-            self.sampler.all_stamped = False
+        self.sampler.watch(connection.fd)
 
     def _watch_all(self) -> None:
         for connection in self._connections:

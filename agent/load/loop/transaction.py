@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, cycle
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.commit_tally import Tally
-from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
+from proveout.agent.load.loop.transaction_loop import KindState, Mix, Script, Times
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import (
     Body,
@@ -172,11 +172,11 @@ def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[
         first = (stream & TERMINAL_MASK) % len(kinds)
         return cycle([*kinds[first:], *kinds[:first]])
     cumulated = np.cumsum([workload.transactions[kind.number].weight for kind in kinds])
-    return chain.from_iterable(_drawn(kinds, cumulated[:-1] / cumulated[-1], stream))
+    return Mix(kinds, _drawn(cumulated[:-1] / cumulated[-1], stream))
 
 
-def _drawn(kinds: Sequence[Kind], edges: npt.NDArray[np.float64], stream: int) -> Iterator[list[Kind]]:
+def _drawn(edges: npt.NDArray[np.float64], stream: int) -> Iterator[npt.NDArray[np.uint16]]:
     counter = np.array((0, 0, stream & (2**64 - 1), (stream >> 64) & (2**64 - 1)), dtype=np.uint64)
     random = np.random.Generator(np.random.Philox(key=np.array((0, MIX_PURPOSE), dtype=np.uint64), counter=counter))
     while True:
-        yield [kinds[i] for i in np.searchsorted(edges, random.random(MIX_BATCH), side="right").tolist()]
+        yield np.searchsorted(edges, random.random(MIX_BATCH), side="right").astype(np.uint16)

@@ -14,7 +14,11 @@ Raises StatementFailure.
 until the load is over. It samples how late answers are handled (`handling`).
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
-then, which saves half of the epoll calls. pgbench does the same without a bound.
+then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such
+reads find an answer, the compiled loop tries after one send of sixteen only.
+
+Inputs that are rows of arrays (`dsl.workloads.random_streams.RowSource`) go from there into the messages of a compiled
+session, without a Python object for a value.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from proveout.agent.load.loop.transaction_loop_python import (
     WAIT,
     AcknowledgedTimes,
     KindState,
+    Mix,
     Script,
     TerminalState,
     Times,
@@ -46,10 +51,13 @@ if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
         from proveout.agent.load.loop.transaction_loop_native import (
             AcknowledgedTimes,
             KindState,
+            Mix,
             Sampler,
             Script,
             TerminalState,
             Times,
+            again,
+            first,
             serve,
             turns,
         )
@@ -62,6 +70,7 @@ __all__ = [
     "WAIT",
     "AcknowledgedTimes",
     "KindState",
+    "Mix",
     "Sampler",
     "Script",
     "TerminalState",

@@ -7,19 +7,22 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset, strerror
+from libc.string cimport memcpy, memset, strerror
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
-from proveout.agent.engines.postgres.wire.protocol_native cimport Prepared, Wire
+from proveout.agent.engines.postgres.wire.protocol_native cimport Layout, Prepared, Wire
 
 from types import MethodWrapperType
 
+import numpy as np
+
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop import handling, transaction_loop_python
+from proveout.dsl.workloads.random_streams import RowSource
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -54,6 +57,9 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     EVENTS_MAX = 64
     CONTROL_WORDS = 16
+    CERTAIN = 1 << 16  # every read right after a send finds the answer
+    RARE = 1 << 14  # below that share such a read costs more than it saves,
+    PASSED = 16  # and one of so many is tried
 
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
@@ -196,20 +202,30 @@ cdef class Script:
 
 
 cdef class KindState:
-    """The fields of a `Kind` that the hot loop reads."""
+    """The fields of a `Kind` that the hot loop reads.
 
-    cdef public object prepared, start
-    cdef object source, drawn
+    `layouts`: of inputs that are rows of arrays, those of each statement; None if they are Python values. Such inputs are
+    copied into the terminal, where they stay for a retry.
+    """
+
+    cdef public object start
+    cdef object source, drawn, statement
     cdef public Script script
     cdef public bint bare
     cdef readonly object times
     cdef Times ok, failed
+    cdef tuple layouts
+    cdef object batches
+    cdef const uint8_t[::1] batch
+    cdef Py_ssize_t at, size
 
     def __init__(self, times):
         self.times = times
         self.ok, self.failed = times
-        self.prepared = self.source = self.drawn = self.start = self.script = None
+        self.statement = self.source = self.drawn = self.start = self.script = None
+        self.layouts = self.batches = None
         self.bare = False
+        self.at = self.size = 0
 
     @property
     def inputs(self):
@@ -222,8 +238,56 @@ cdef class KindState:
         bound = isinstance(source, MethodWrapperType) and source.__name__ == "__next__"
         self.drawn = source.__self__ if bound else None
 
-    cdef object draw(self):
-        return self.source() if self.drawn is None else next(self.drawn)
+    @property
+    def prepared(self):
+        """The only statement of a bare transaction, or the first one."""
+        return self.statement
+
+    @prepared.setter
+    def prepared(self, statement):
+        self.statement = statement
+        if self.layouts is None and isinstance(statement, Prepared) and isinstance(self.drawn, RowSource):
+            dtype = self.drawn.dtype
+            parts = [(dtype, 0)] if self.bare else [dtype.fields[name][:2] for name in dtype.names]
+            self.layouts = tuple([Layout(*part) for part in parts])
+            self.batches, self.size = self.drawn.batches, dtype.itemsize
+
+    cdef int draw(self, TerminalState terminal) except -1:
+        """Draw the inputs of the terminal's transaction."""
+        if self.layouts is None:
+            terminal.inputs = self.source() if self.drawn is None else next(self.drawn)
+            return 0
+        if self.batch is None or self.at + self.size > self.batch.shape[0]:
+            self.batch = next(self.batches).view(np.uint8)
+            self.at = 0
+        terminal.keep(&self.batch[self.at], self.size)
+        terminal.inputs = self
+        self.at += self.size
+        return 0
+
+
+cdef class Mix:
+    """See `transaction_loop_python.Mix`."""
+
+    cdef list kinds
+    cdef object batches
+    cdef const uint16_t[::1] batch
+    cdef Py_ssize_t at
+
+    def __init__(self, kinds, batches):
+        self.kinds, self.batches, self.at = list(kinds), batches, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.next()
+
+    cdef KindState next(self):
+        if self.batch is None or self.at == self.batch.shape[0]:
+            self.batch, self.at = next(self.batches), 0
+        self.at += 1
+        return <KindState?>self.kinds[self.batch[self.at - 1]]
 
 
 cdef class TerminalState:
@@ -237,6 +301,11 @@ cdef class TerminalState:
     cdef public int64_t intended_ns, started_ns, ended_ns
     cdef public int outcome
     cdef public bint restless
+    cdef uint8_t* row  # the inputs, where they are a row of an array
+    cdef Py_ssize_t row_size
+
+    def __cinit__(self):
+        self.row, self.row_size = NULL, 0
 
     def __init__(self):
         self.session = self.body = self.kind = self.inputs = None
@@ -245,6 +314,19 @@ cdef class TerminalState:
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
         self.restless = False
         self.kept, self.at = [], 0
+
+    def __dealloc__(self):
+        free(self.row)
+
+    cdef int keep(self, const uint8_t* row, Py_ssize_t size) except -1:
+        cdef uint8_t* larger
+        if size > self.row_size:
+            larger = <uint8_t*>realloc(self.row, size)
+            if larger == NULL:
+                raise MemoryError
+            self.row, self.row_size = larger, size
+        memcpy(self.row, row, size)
+        return 0
 
     cpdef object restart(self, Script script):
         """Prepare for the first statement of a script; returns that statement, BEGIN."""
@@ -292,11 +374,11 @@ cdef class Sampler:
     """See `handling.Sampler`."""
 
     cdef readonly int64_t answers, stamped
-    cdef public bint all_stamped
+    cdef public bint all_stamped, any_stamped
     cdef int64_t left, stride, drawn, batches, called_ns, returned_ns
     cdef int64_t runqueue_ns, runqueue_returned_ns, waited_ns, round_ns, turns
     cdef uint32_t random
-    cdef int schedstat
+    cdef int schedstat, at_once, passed
     cdef Times samples
 
     def __init__(self):
@@ -305,9 +387,10 @@ cdef class Sampler:
         self.waited_ns = self.round_ns = self.turns = 0
         self.left = self.drawn = 1
         self.stride = STRIDE_START
-        self.all_stamped = True
+        self.all_stamped, self.any_stamped = True, False
         self.random = 1
         self.schedstat = -1
+        self.at_once, self.passed = CERTAIN, 0
         self.samples = Times()
 
     def take(self):
@@ -319,6 +402,22 @@ cdef class Sampler:
         if self.schedstat >= 0:
             c_close(self.schedstat)
             self.schedstat = -1
+
+    def watch(self, fd):
+        """See `handling.Sampler.watch`."""
+        stamped = handling.request_stamps(fd)
+        self.all_stamped, self.any_stamped = self.all_stamped and stamped, self.any_stamped or stamped
+
+    cdef bint found(self, Wire wire) except -1:
+        """Read right after a send, if such reads have found answers of late; whether one was complete."""
+        cdef bint answered
+        if self.at_once < RARE:
+            self.passed += 1
+            if self.passed % PASSED:
+                return False
+        answered = wire.get()
+        self.at_once += ((CERTAIN if answered else 0) - self.at_once) // 16
+        return answered
 
     cdef void pace(self) noexcept:
         self.stride = min(max((self.batches + self.drawn - self.left) // BATCHES_PER_TICK, 1), STRIDE_MAX)
@@ -351,7 +450,7 @@ cdef class Sampler:
         self.returned_ns, self.runqueue_returned_ns = now, runqueue_ns
 
     cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:
-        cdef int64_t arrived_ns = arrival_ns(fd)
+        cdef int64_t arrived_ns = arrival_ns(fd) if self.any_stamped else 0
         if arrived_ns:
             self.stamped += 1
             return max(clock_ns(CLOCK_REALTIME) - arrived_ns, 0)
@@ -386,12 +485,52 @@ cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
     return value
 
 
-cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
-    """Send, and read at once; without Python calls if the session is compiled."""
+cdef inline bint exchange(object session, Wire wire, object prepared, object arguments, Sampler sampler) except -1:
+    """Send, and read at once if that is worth it; without Python calls if the session is compiled."""
     if wire is None:
         return session.exchange(prepared, arguments)
     wire.put(<Prepared?>prepared, <tuple?>arguments)
-    return wire.get()
+    return sampler.found(wire)
+
+
+cdef bint step(object session, Wire wire, Script script, Py_ssize_t at, TerminalState terminal, Sampler sampler) except -1:
+    """Send the statement of a step."""
+    cdef tuple layouts = terminal.kind.layouts
+    if layouts is None:
+        return exchange(session, wire, script.prepared[at], script.arguments(at, terminal), sampler)
+    wire.put_row(<Prepared?>script.prepared[at], <Layout?>layouts[at], terminal.row, terminal.kept, script.places[at])
+    return sampler.found(wire)
+
+
+cdef bint begin(object session, Wire wire, TerminalState terminal, Sampler sampler) except -1:
+    """Send the first statement of a transaction whose inputs are drawn."""
+    cdef KindState kind = terminal.kind
+    if kind.bare:
+        terminal.body = None
+        if kind.layouts is None:
+            return exchange(session, wire, kind.statement, terminal.inputs[1], sampler)
+        wire.put_row(<Prepared?>kind.statement, <Layout>kind.layouts[0], terminal.row, None, None)
+        return sampler.found(wire)
+    if kind.script is not None:
+        return exchange(session, wire, terminal.restart(kind.script), (), sampler)
+    terminal.body = kind.start(terminal.inputs)
+    request = next(terminal.body)
+    return exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
+
+
+def first(TerminalState terminal):
+    """See `transaction_loop_python.first`."""
+    terminal.kind.draw(terminal)
+    return again(terminal)
+
+
+def again(TerminalState terminal):
+    """See `transaction_loop_python.again`."""
+    cdef KindState kind = terminal.kind
+    if kind.bare and kind.layouts is not None:
+        terminal.body = None
+        return kind.statement, (<Layout>kind.layouts[0]).values(terminal.row)
+    return transaction_loop_python.again(terminal)
 
 
 def turns(TerminalState terminal, int64_t limit_ns):
@@ -421,20 +560,20 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
                     if at and not script.met(at - 1, terminal, session, wire):
                         terminal.outcome = 1
                         terminal.at = script.length + 1
-                        answered = exchange(session, wire, script.rollback, ())
+                        answered = exchange(session, wire, script.rollback, (), sampler)
                         continue
                     terminal.at = at + 1
                     if at == script.length:
                         terminal.outcome = 0
-                        answered = exchange(session, wire, script.commit, ())
+                        answered = exchange(session, wire, script.commit, (), sampler)
                     else:
-                        answered = exchange(session, wire, script.prepared[at], script.arguments(at, terminal))
+                        answered = step(session, wire, script, at, terminal, sampler)
                     continue
                 outcome = terminal.outcome
         elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
             request = <object>yielded
             Py_DECREF(request)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
+            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
             continue
         else:
             returned = <object>yielded
@@ -449,18 +588,11 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
         left -= 1
         if not (terminal.restless and left):
             return NEXT
-        kind = terminal.kind = <KindState?>next(terminal.draw)
+        mix = terminal.draw
+        kind = terminal.kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
         terminal.intended_ns = terminal.started_ns = now
-        inputs = terminal.inputs = kind.draw()
-        if kind.bare:
-            terminal.body = None
-            answered = exchange(session, wire, kind.prepared, inputs[1])
-        elif kind.script is not None:
-            answered = exchange(session, wire, terminal.restart(kind.script), ())
-        else:
-            terminal.body = kind.start(inputs)
-            request = next(terminal.body)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]))
+        kind.draw(terminal)
+        answered = begin(session, wire, terminal, sampler)
     return WAIT
 
 
@@ -468,7 +600,8 @@ cdef int sampled_turn(
     TerminalState terminal, int64_t limit_ns, Sampler sampler, int fd, int64_t index, int64_t ready
 ) except -1:
     """A turn whose lateness is kept."""
-    cdef int64_t now = monotonic_ns(), before = sampler.answers, late_ns = sampler.late_ns(fd, index, ready, now)
+    cdef int64_t now = monotonic_ns(), before = sampler.answers
+    cdef int64_t late_ns = sampler.late_ns(fd, index, ready, now)
     cdef int end = turn(terminal, limit_ns, sampler)
     if sampler.answers > before:  # else a part of an answer has arrived
         sampler.samples.add(now, late_ns, sampler.answers - before - 1)

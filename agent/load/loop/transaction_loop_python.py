@@ -8,7 +8,11 @@ import select
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop.handling import Sampler
@@ -146,6 +150,21 @@ class KindState:
         self.prepared: Any = None
         self.bare = False
         self.script: Script | None = None
+
+
+class Mix:
+    """Endless draws of kinds; `batches` are arrays of their indexes, uint16."""
+
+    __slots__ = ("_drawn",)
+
+    def __init__(self, kinds: Sequence[Any], batches: Iterator[npt.NDArray[np.uint16]]) -> None:
+        self._drawn = chain.from_iterable([kinds[i] for i in batch.tolist()] for batch in batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._drawn
+
+    def __next__(self) -> Any:
+        return next(self._drawn)
 
 
 class TerminalState:

@@ -48,7 +48,7 @@ class Worker:
             stderr=PIPE,
             limit=LINE_MAX,
             cwd=child_process.DIRECTORY,
-            env=own | {"OPENBLAS_NUM_THREADS": "1"},  # numpy's thread pool would only cost its start
+            env=own,
         )
         return cls(process, progress)
 

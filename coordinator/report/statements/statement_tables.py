@@ -15,7 +15,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.numbers import column, number, percent, rung_name, seconds
 from proveout.proto.statement_events import StatementLine
 
-HEADS = ("statement", "id", "time", "share", "calls", "mean", "rows")
+HEADS = ("statement", "time", "share", "calls", "mean", "rows", "id")
 PLAN_CHECK = "plan:"
 TEXT_SHOWN = 100
 
@@ -46,16 +46,16 @@ def _ladder(stage: StageResult) -> Iterator[Block]:
             rows=tuple(
                 (
                     row.text[:TEXT_SHOWN] or "(not visible to this user)",
-                    row.id,
                     seconds(row.seconds),
                     percent(row.time_fraction),
                     number(row.calls),
                     mean,
                     number(row.rows),
+                    row.id,
                 )
                 for row, mean in zip(rows, means, strict=True)
             ),
-            layout="llrrrrr",
+            layout="lrrrrrl",
         )
         if changes := tuple(_changes(stage, system)):
             yield Notes(changes, "warn")

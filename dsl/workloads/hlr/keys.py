@@ -1,15 +1,14 @@
 """Random arguments of the HLR transactions: one stream per terminal and transaction, drawn ahead in numpy batches.
 
-Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches of plain Python values ->
-one `next()` per transaction, which gives its request, or the drawn values of each of its statements.
+Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches of rows -> one row
+per transaction: its request, or the drawn values of each of its statements.
 Subscribers are uniform over the load's range, or the specification's non-uniform `nurand`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,13 @@ from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.hlr.shares import END_TIMES, START_TIMES, types_of
 from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_DESTINATION, GET_SUBSCRIBER
-from proveout.dsl.workloads.random_streams import Draw, sources
+from proveout.dsl.workloads.random_streams import RowDraw, Rows, row, sources, steps
 
 COLLISION_DRAWS = 2**18
 Ints = npt.NDArray[np.int64]
+Subscribers = Callable[[np.random.Generator, int], Ints]
 Values = tuple[Row, ...]  # the values drawn for each statement
+NUMBER = "U15"
 
 
 class Keys:
@@ -39,17 +40,19 @@ class Keys:
     def __init__(self, parameters: Hlr, stream: int) -> None:
         s_id = partial(draw_uniform if parameters.keys == "uniform" else draw_nurand, parameters)
         types = types_of(parameters)
-        draws: tuple[Draw, ...] = (
-            lambda random, n: zip(repeat(GET_SUBSCRIBER), zip(s_id(random, n).tolist())),
-            lambda random, n: zip(
-                repeat(GET_ACCESS), zip(s_id(random, n).tolist(), _upto(random, types, n), strict=True)
+        draws = (
+            RowDraw(row("i8"), lambda random, n: ((s_id(random, n),),), GET_SUBSCRIBER),
+            RowDraw(row("i8", "i8"), lambda random, n: ((s_id(random, n), _upto(random, types, n)),), GET_ACCESS),
+            RowDraw(row("i8", "i8", "i8", "i8"), partial(_destinations, s_id, types), GET_DESTINATION),
+            RowDraw(steps(row("i8", "i8"), row("i8", "i8", "i8")), partial(_subscriber_data, s_id, types)),
+            RowDraw(
+                steps(row(NUMBER), row("i8")),
+                lambda random, n: ((_texts(s_id(random, n)),), (random.integers(1, 2**32, n),)),
             ),
-            lambda random, n: _destinations(random, n, s_id(random, n), types),
-            lambda random, n: _subscriber_data(random, n, s_id(random, n), types),
-            lambda random, n: zip(_numbers(s_id(random, n)), zip(random.integers(1, 2**32, n).tolist()), strict=True),
-            lambda random, n: _inserts(random, n, s_id(random, n), types),
-            lambda random, n: zip(
-                _numbers(s_id(random, n)), zip(_upto(random, types, n), _starts(random, n), strict=True), strict=True
+            RowDraw(steps(row(NUMBER), row(), row("i8", "i8", "i8", NUMBER)), partial(_inserts, s_id, types)),
+            RowDraw(
+                steps(row(NUMBER), row("i8", "i8")),
+                lambda random, n: ((_texts(s_id(random, n)),), (_upto(random, types, n), _starts(random, n))),
             ),
         )
         weights = parameters.weights
@@ -83,39 +86,36 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
     return (hot | random.integers(1, subscribers + 1, count)) % subscribers + parameters.first
 
 
-def _upto(random: np.random.Generator, high: int, count: int) -> list[int]:
+def _upto(random: np.random.Generator, high: int, count: int) -> Ints:
     """Numbers of 1 … high."""
-    drawn: list[int] = random.integers(1, high + 1, count).tolist()
-    return drawn
+    return random.integers(1, high + 1, count)
 
 
-def _starts(random: np.random.Generator, count: int) -> list[int]:
-    drawn: list[int] = (8 * random.integers(0, len(START_TIMES), count)).tolist()
-    return drawn
+def _starts(random: np.random.Generator, count: int) -> Ints:
+    return 8 * random.integers(0, len(START_TIMES), count)
 
 
-def _numbers(s_ids: Ints) -> Iterator[Row]:
-    """Each subscriber's number."""
-    return zip([f"{s_id:015d}" for s_id in s_ids.tolist()])
+def _texts(numbers: Ints) -> npt.NDArray[np.str_]:
+    """The numbers of telephones and subscribers, 15 digits."""
+    return np.array([f"{number:015d}" for number in numbers.tolist()], NUMBER)
 
 
-def _destinations(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Request]:
-    kinds, starts, ends = _upto(random, types, count), _starts(random, count), _upto(random, len(END_TIMES), count)
-    return zip(repeat(GET_DESTINATION), zip(s_ids.tolist(), kinds, starts, ends, strict=True))
+def _destinations(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
+    s_ids, kinds, starts = s_id(random, count), _upto(random, types, count), _starts(random, count)
+    return ((s_ids, kinds, starts, _upto(random, len(END_TIMES), count)),)
 
 
-def _subscriber_data(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Values]:
-    subscribers = s_ids.tolist()
-    bits = zip(random.integers(0, 2, count).tolist(), subscribers, strict=True)
-    octets = zip(random.integers(0, 256, count).tolist(), subscribers, _upto(random, types, count), strict=True)
-    return zip(bits, octets, strict=True)
+def _subscriber_data(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
+    s_ids = s_id(random, count)
+    bits = random.integers(0, 2, count)
+    octets = random.integers(0, 256, count)
+    return (bits, s_ids), (octets, s_ids, _upto(random, types, count))
 
 
-def _inserts(random: np.random.Generator, count: int, s_ids: Ints, types: int) -> Iterable[Values]:
-    numbers = [f"{number:015d}" for number in random.integers(0, 10**15, count).tolist()]
+def _inserts(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
+    s_ids, numbers = s_id(random, count), random.integers(0, 10**15, count)
     kinds, starts = _upto(random, types, count), _starts(random, count)
-    forwardings = zip(kinds, starts, _upto(random, len(END_TIMES), count), numbers, strict=True)
-    return zip(_numbers(s_ids), repeat(()), forwardings)
+    return (_texts(s_ids),), (), (kinds, starts, _upto(random, len(END_TIMES), count), _texts(numbers))
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ that is not installed.
 Environment. Nothing is inherited but `NAMES` and `LC_*`. So a child has no password, token or CI secret of its starter,
 no `LD_PRELOAD`, and none of the variables that redirect a database client (`PGSERVICEFILE`, `PGPASSFILE`, `TNS_ADMIN`,
 `ODBCINI` …). `PROVEOUT_PASS_ENV` names further ones, separated by commas: the owner of a permanent agent sets it in the
-agent's unit, a caller of `proveout run` for the local agents of that run. A plan cannot set it.
+agent's unit, a caller of `proveout run` for the local agents of that run. A plan cannot set it. `ALWAYS` is set in all.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ NAMES: Mapping[str, str] = {
     "XDG_STATE_HOME": "where an agent of an ordinary user keeps its state",
 }
 """The variables that a child inherits, with the reason; `LC_*` as well."""
+
+ALWAYS: dict[str, str] = {"OPENBLAS_NUM_THREADS": "1"}
+"""Set in every child, unless `PROVEOUT_PASS_ENV` names it: nothing uses the thread pool of numpy's linear algebra,
+which costs memory and some 15 ms of CPU time at the start of each process."""
 
 RAY = (
     "RAY_ADDRESS",
@@ -97,14 +101,14 @@ def coordinator(*arguments: str) -> tuple[str, ...]:
 
 
 def environment(*more: str, without: Collection[str] = ()) -> dict[str, str]:
-    """The environment of a child: `NAMES`, `LC_*`, what `PROVEOUT_PASS_ENV` names, and `more`. Never those in
+    """The environment of a child: `ALWAYS`, `NAMES`, `LC_*`, what `PROVEOUT_PASS_ENV` names, and `more`. Never those in
     `without`."""
     wanted = NAMES.keys() | passed_on() | set(more)
     found = {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
     found |= {name: _absolute(found[name]) for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in found}
     if "LD_LIBRARY_PATH" in found and "LD_LIBRARY_PATH" not in passed_on():
         found["LD_LIBRARY_PATH"] = _libraries(found["LD_LIBRARY_PATH"], found.get("TIMESTEN_HOME", ""))
-    found = {name: value for name, value in found.items() if value and name not in without}
+    found = {name: value for name, value in (ALWAYS | found).items() if value and name not in without}
     return _leading_here(found)
 
 

@@ -23,7 +23,6 @@ import pytest
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop import handling
-from proveout.agent.load.loop.handling import request_stamps
 from proveout.agent.load.loop.transaction_loop import TICK
 
 pytestmark = pytest.mark.slow
@@ -190,7 +189,7 @@ def measured(module: ModuleType, connections: list[socket.socket], spin_ns: int)
     sampler = getattr(module, "Sampler", handling.Sampler)()
     epoll = select.epoll()
     for session in sessions:
-        sampler.all_stamped &= request_stamps(session.fileno())
+        sampler.watch(session.fileno())
         epoll.register(session.fileno(), select.EPOLLIN)
     time.sleep(0.1)  # the kernel enables time stamps with a delay
     for session in sessions:

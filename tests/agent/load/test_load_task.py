@@ -315,8 +315,8 @@ async def test_a_server_that_hangs_does_not_delay_the_end_of_the_load(
     assert sum(t.counts.missed for t in result.transactions) <= 4
 
 
-async def test_sqlite(context: LoadContext, spec: Spec, database_folder: Path) -> None:
-    path = str(database_folder / "hlr.db")
+async def test_sqlite(context: LoadContext, spec: Spec, wal_file: Path) -> None:
+    path = str(wal_file)
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     result = await run_until(
@@ -332,9 +332,9 @@ async def test_sqlite(context: LoadContext, spec: Spec, database_folder: Path) -
 
 
 async def test_a_suspended_worker_reports_the_length_of_its_pause(
-    context: LoadContext, spec: Spec, database_folder: Path
+    context: LoadContext, spec: Spec, wal_file: Path
 ) -> None:
-    path = str(database_folder / "hlr.db")
+    path = str(wal_file)
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     context.go.clear()
@@ -351,8 +351,8 @@ async def test_a_suspended_worker_reports_the_length_of_its_pause(
     assert 400_000_000 <= (await load).pause_longest_ns <= 1_000_000_000
 
 
-async def test_sqlite_open(context: LoadContext, spec: Spec, database_folder: Path) -> None:
-    path = str(database_folder / "hlr.db")
+async def test_sqlite_open(context: LoadContext, spec: Spec, wal_file: Path) -> None:
+    path = str(wal_file)
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     result = await run_load(context, spec(path, engine="sqlite", terminals=3, rate=300.0, windows=(0.3, 1.0, 0.2)))

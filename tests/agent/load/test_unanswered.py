@@ -115,11 +115,9 @@ async def test_connections_that_hang_through_the_window_are_named(
     assert all(not hang.answered and hang.waited_ns > 1.9 * S for hang in result.hangs)
 
 
-async def test_sqlite_that_is_locked_at_the_end_of_the_window(
-    context: LoadContext, spec: Spec, database_folder: Path
-) -> None:
+async def test_sqlite_that_is_locked_at_the_end_of_the_window(context: LoadContext, spec: Spec, wal_file: Path) -> None:
     """A write transaction of another connection, from within the window until after the load."""
-    path = str(database_folder / "hlr.db")
+    path = str(wal_file)
     endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
     workload = hlr(weights={"UpdateLocation": 1})

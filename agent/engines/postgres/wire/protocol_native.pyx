@@ -58,6 +58,38 @@ cdef class Prepared:
             self.unsigned[i] = kind == "I"
 
 
+cdef class Layout:
+    """Places of a statement's drawn values in a row of a structured array: `dtype`, which begins there at `offset`."""
+
+    def __init__(self, object dtype, Py_ssize_t offset):
+        self.count = 0
+        for name in dtype.names or ():
+            kind, at = dtype.fields[name][:2]
+            if self.count == PARAMETERS_MAX or kind.kind != "U" and (kind.kind, kind.itemsize) != ("i", 8):
+                raise ValueError(f"a drawn value of {kind}")
+            self.offsets[self.count] = offset + at
+            self.widths[self.count] = kind.itemsize // 4 if kind.kind == "U" else 0
+            self.count += 1
+
+    cdef object value(self, int field, const uint8_t* row):
+        cdef int64_t number
+        cdef uint32_t character, i
+        cdef const uint8_t* at = row + self.offsets[field]
+        cdef list characters = []
+        if not self.widths[field]:
+            memcpy(&number, at, sizeof(number))
+            return number
+        for i in range(self.widths[field]):
+            memcpy(&character, at + 4 * i, 4)
+            if not character:
+                break
+            characters.append(chr(character))
+        return "".join(characters)
+
+    cdef tuple values(self, const uint8_t* row):
+        return tuple([self.value(i, row) for i in range(self.count)])
+
+
 cdef class Wire:
     """The socket of an idle libpq connection: statements out, answers in. The descriptor stays its owner's.
 
@@ -94,7 +126,33 @@ cdef class Wire:
         return self.get()
 
     cdef bint put(self, Prepared prepared, tuple arguments) except -1:
-        cdef size_t length = self.message(prepared, arguments)
+        return self.push(prepared, self.message(prepared, arguments))
+
+    cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1:
+        """Send a statement whose arguments are values of a row, or, by their `places`, of `kept` and then the row."""
+        cdef size_t at = self.begin(prepared)
+        cdef Py_ssize_t held = 0 if places is None else len(kept), place
+        cdef int i
+        cdef int64_t number
+        if (layout.count if places is None else len(places)) != prepared.count:
+            raise ValueError(f"{layout.count} drawn values for {prepared.count} parameters")
+        for i in range(prepared.count):
+            place = i if places is None else <Py_ssize_t?>places[i]
+            if place < held:
+                at = self.put_value(prepared, i, at, kept[place])
+                continue
+            place -= held
+            if layout.widths[place] and not prepared.sizes[i]:
+                at = self.put_characters(prepared, at, row + layout.offsets[place], layout.widths[place])
+            elif layout.widths[place] or not prepared.sizes[i]:
+                at = self.put_value(prepared, i, at, layout.value(place, row))
+            else:
+                memcpy(&number, row + layout.offsets[place], sizeof(number))
+                at = self.put_number(prepared, i, at, number)
+        return self.push(prepared, self.finish(prepared, at))
+
+    cdef bint push(self, Prepared prepared, size_t length) except -1:
+        """Send what `out` holds."""
         self.sent = prepared
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
@@ -213,67 +271,94 @@ cdef class Wire:
 
     cdef size_t message(self, Prepared prepared, tuple arguments) except 0:
         """Write Bind, Execute and Sync to `out`; how long they are."""
-        cdef size_t head = PyBytes_GET_SIZE(prepared.head), tail = PyBytes_GET_SIZE(prepared.tail)
-        cdef size_t need = 5 + head + 12 * prepared.count + tail, at = 5 + head
+        cdef size_t at
         cdef int i
-        cdef int64_t value
-        cdef Py_ssize_t length
-        cdef const char* text
-        cdef uint8_t size
-        cdef uint8_t* out
         if len(arguments) != prepared.count:
             raise ValueError(f"{len(arguments)} arguments for {prepared.count} parameters")
-        if need > self.out_size:
-            self.room_for(need)
-        memcpy(self.out + 5, PyBytes_AS_STRING(prepared.head), head)
+        at = self.begin(prepared)
         for i in range(prepared.count):
-            size = prepared.sizes[i]
-            out = self.out + at
-            if size:
-                value = arguments[i]
-                put32(out, size)
-                if size == 4:
-                    if prepared.unsigned[i]:
-                        if value < 0 or value > 0xFFFFFFFF:
-                            raise OverflowError(f"{value} does not fit an unsigned integer of 4 bytes")
-                    elif value != <int32_t>value:
-                        raise OverflowError(f"{value} does not fit an integer of 4 bytes")
-                    put32(out + 4, <uint32_t>value)
-                elif size == 8:
-                    put32(out + 4, <uint32_t>(<uint64_t>value >> 32))
-                    put32(out + 8, <uint32_t>value)
-                else:
-                    if value != <int16_t>value:
-                        raise OverflowError(f"{value} does not fit an integer of 2 bytes")
-                    out[4] = (<uint16_t>value) >> 8
-                    out[5] = value & 0xFF
-                at += 4 + size
-                continue
-            words = arguments[i]
-            if words is None:
-                put32(out, 0xFFFFFFFF)  # a length of -1 is NULL
-                at += 4
-                continue
-            if type(words) is not str:
-                words = str(words)
-            text = PyUnicode_AsUTF8AndSize(words, &length)
-            need += length
-            if need > self.out_size:
-                self.room_for(need)
-                out = self.out + at
-            put32(out, <uint32_t>length)
-            memcpy(out + 4, text, length)
-            at += 4 + length
+            at = self.put_value(prepared, i, at, arguments[i])
+        return self.finish(prepared, at)
+
+    cdef size_t begin(self, Prepared prepared) except 0:
+        """Write what is before the arguments, and reserve room for all but texts; where the first argument begins."""
+        cdef size_t head = PyBytes_GET_SIZE(prepared.head)
+        self.reserve(5 + head + 12 * prepared.count + PyBytes_GET_SIZE(prepared.tail))
+        memcpy(self.out + 5, PyBytes_AS_STRING(prepared.head), head)
+        return 5 + head
+
+    cdef size_t put_value(self, Prepared prepared, int i, size_t at, object value) except 0:
+        """Write an argument; where the next one begins."""
+        cdef Py_ssize_t length
+        cdef const char* text
+        if prepared.sizes[i]:
+            return self.put_number(prepared, i, at, value)
+        if value is None:
+            put32(self.out + at, 0xFFFFFFFF)  # a length of -1 is NULL
+            return at + 4
+        if type(value) is not str:
+            value = str(value)
+        text = PyUnicode_AsUTF8AndSize(value, &length)
+        return self.put_text(prepared, at, text, length)
+
+    cdef size_t put_number(self, Prepared prepared, int i, size_t at, int64_t value) except 0:
+        cdef uint8_t* out = self.out + at
+        cdef uint8_t size = prepared.sizes[i]
+        put32(out, size)
+        if size == 4:
+            if prepared.unsigned[i]:
+                if value < 0 or value > 0xFFFFFFFF:
+                    raise OverflowError(f"{value} does not fit an unsigned integer of 4 bytes")
+            elif value != <int32_t>value:
+                raise OverflowError(f"{value} does not fit an integer of 4 bytes")
+            put32(out + 4, <uint32_t>value)
+        elif size == 8:
+            put32(out + 4, <uint32_t>(<uint64_t>value >> 32))
+            put32(out + 8, <uint32_t>value)
+        else:
+            if value != <int16_t>value:
+                raise OverflowError(f"{value} does not fit an integer of 2 bytes")
+            out[4] = (<uint16_t>value) >> 8
+            out[5] = value & 0xFF
+        return at + 4 + size
+
+    cdef size_t put_text(self, Prepared prepared, size_t at, const char* text, size_t length) except 0:
+        self.reserve(at + length + 12 * prepared.count + PyBytes_GET_SIZE(prepared.tail))
+        put32(self.out + at, <uint32_t>length)
+        memcpy(self.out + at + 4, text, length)
+        return at + 4 + length
+
+    cdef size_t put_characters(self, Prepared prepared, size_t at, const uint8_t* characters, uint32_t width) except 0:
+        """Write a text of at most so many characters of 4 bytes, which end before a zero."""
+        cdef uint32_t character, length = 0
+        self.reserve(at + width + 12 * prepared.count + PyBytes_GET_SIZE(prepared.tail))
+        while length < width:
+            memcpy(&character, characters + 4 * length, 4)
+            if not character:
+                break
+            if character > 0x7F:
+                raise ValueError("a drawn text is not ASCII")
+            self.out[at + 4 + length] = <uint8_t>character
+            length += 1
+        put32(self.out + at, length)
+        return at + 4 + length
+
+    cdef size_t finish(self, Prepared prepared, size_t at) noexcept:
+        """Write what is after the arguments; the length of the whole."""
+        cdef size_t tail = PyBytes_GET_SIZE(prepared.tail)
         self.out[0] = 0x42  # B
         put32(self.out + 1, <uint32_t>(at - 1 + 4))  # Bind ends 4 bytes into the tail
         memcpy(self.out + at, PyBytes_AS_STRING(prepared.tail), tail)
         return at + tail
 
-    cdef int room_for(self, size_t need) except -1:
-        cdef uint8_t* larger = <uint8_t*>realloc(self.out, need * 2)
-        if larger == NULL:
-            raise MemoryError
-        self.out, self.out_size = larger, need * 2
+    cdef int reserve(self, size_t need) except -1:
+        """Make `out` at least so long."""
+        cdef uint8_t* larger
+        if need > self.out_size:
+            larger = <uint8_t*>realloc(self.out, need * 2)
+            if larger == NULL:
+                raise MemoryError
+            self.out, self.out_size = larger, need * 2
         return 0
 
 

@@ -113,7 +113,7 @@ def test_the_report_adds_repeats_up_and_folds_the_plans() -> None:
     assert isinstance(ladder, Section)
     table, notes, details = ladder.blocks
     assert isinstance(table, Table) and isinstance(notes, Notes) and isinstance(details, Details)
-    assert table.rows[0] == ("UPDATE t SET a = ?", "1", "4 s", "80 %", "10", "0.400 s", "14")
+    assert table.rows[0] == ("UPDATE t SET a = ?", "4 s", "80 %", "10", "0.400 s", "14", "1")
     assert notes.items[0].startswith("x/4/2/1: the plan of `UPDATE t SET a = ?` changed")
     shown = details.blocks[0]
     assert isinstance(shown, Preformatted) and "Seq Scan on a" in shown.text
