@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.file_changes import Original
 from proveout.dsl.operations.change import Change, RemoveFile, WriteFile
 from proveout.dsl.operations.facts import ABSENT
@@ -26,9 +27,15 @@ def change_text(change: Change) -> str:
 
 
 def change_of(text: str) -> Change:
-    """Decode `change_text`."""
+    """Decode `change_text`. TaskFault `refused` for a kind of change that this version does not have."""
     data = json.loads(text, object_hook=_unbytes)
-    kind = _KINDS[data["kind"]]
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        raise TaskFault(
+            "refused",
+            f"the undo journal has a change of kind {data['kind']!r}, which this version of proveout cannot undo",
+            way_out="start an agent of the version that has made the change: it undoes it",
+        )
     if kind in (WriteFile, RemoveFile):
         data["before"] = ABSENT
     change: Change = kind(**{name: _tuples(value) for name, value in data.items()})

@@ -14,6 +14,7 @@ the same system.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +130,8 @@ class UndoJournal:
 
     def _check_others(self, changes: Sequence[Change]) -> None:
         taken = self.others()
-        for net, place in ((_net(change), place) for change in changes for place in _places(change, _net(change))):
+        stored = [(change_text(change), _net(change)) for change in changes]
+        for net, place in ((net, place) for text, net in stored for place in _places(text, net)):
             if place in taken:
                 raise TaskFault(
                     "refused",
@@ -329,13 +331,14 @@ def places_in(directory: Path) -> set[str]:
     """The places (paths, devices) of the changes in another agent's journal."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{(directory / FILE).as_uri()}?mode=ro", uri=True)) as db:
         rows = db.execute("SELECT change, net FROM change").fetchall()
-        return {place for change, net in rows for place in _places(change_of(change), net)}
+        return {place for change, net in rows for place in _places(change, net)}
     return set()
 
 
-def _places(change: Change, net: str) -> set[str]:
-    path = getattr(change, "path", "")
-    return {f"{net}{path}", getattr(change, "device", "")} - {""}
+def _places(text: str, net: str) -> set[str]:
+    """Of a stored change, also of a kind that this version does not have."""
+    data = json.loads(text)
+    return {f"{net}{data.get('path', '')}", data.get("device", "")} - {""}
 
 
 def _net(change: Change) -> str:

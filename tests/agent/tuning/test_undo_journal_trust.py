@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.agent.tuning.undo_journal import FILE, UndoJournal, places_in
 from proveout.dsl.operations.change import WriteFile
 from proveout.dsl.operations.facts import ABSENT
 
@@ -34,6 +36,15 @@ def leave_journal_of_a_killed_agent(folder: Path, target: Path) -> None:
     assert journal._lock is not None
     journal._db.close()
     journal._lock.release(remove=False)
+
+
+def test_a_change_of_a_newer_version_is_named_and_keeps_its_place(tmp_path: Path) -> None:
+    leave_journal_of_a_killed_agent(tmp_path / "journal", tmp_path / "one")
+    with closing(sqlite3.connect(tmp_path / "journal" / FILE)) as db, db:
+        db.execute("UPDATE change SET change = json_set(change, '$.kind', 'invented_later')")
+    with pytest.raises(TaskFault, match="a change of kind 'invented_later', which this version"):
+        UndoJournal(tmp_path / "journal").outstanding()
+    assert places_in(tmp_path / "journal") == {str(tmp_path / "one")}
 
 
 async def test_a_journal_of_another_user_is_ignored_and_the_next_is_undone(
