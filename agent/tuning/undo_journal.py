@@ -131,7 +131,7 @@ class UndoJournal:
     def _check_others(self, changes: Sequence[Change]) -> None:
         taken = self.others()
         stored = [(change_text(change), _net(change)) for change in changes]
-        for net, place in ((net, place) for text, net in stored for place in _places(text, net)):
+        for net, place in ((of, place) for text, of in stored for place in _places(text, of)):
             if place in taken:
                 raise TaskFault(
                     "refused",
