@@ -108,12 +108,17 @@ class RowDraw:
     def endless(self, random: np.random.Generator, batch: int) -> RowSource:
         """The source of the rows."""
         batches = (self.rows(random, batch) for _ in repeat(None))
-        tuples = (rows.tolist() for rows in batches)
-        if self.statement is not None:
-            tuples = (zip(repeat(self.statement), rows.tolist()) for rows in batches)
-        source = cast("RowSource", RowSource.from_iterable(tuples))
+        source = cast("RowSource", RowSource.from_iterable(self.tuples(random, batch) for _ in repeat(None)))
         source.batches, source.dtype = batches, self.dtype
         return source
+
+    def tuples(self, random: np.random.Generator, count: int) -> Iterable[tuple[Any, ...]]:
+        """Draw, as the tuples of a `RowSource`."""
+        drawn = [
+            zip(*[column.tolist() for column in columns], strict=True) if columns else repeat(())
+            for columns in self.columns(random, count)
+        ]
+        return list(zip(repeat(self.statement), drawn[0]) if self.statement is not None else zip(*drawn))  # noqa: B905
 
     def rows(self, random: np.random.Generator, count: int) -> Drawn:
         """Draw, shape (count,)."""

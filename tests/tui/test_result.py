@@ -23,6 +23,7 @@ from proveout.tui.result import text
 from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Result
 from proveout.tui.run.app import RunApp
+from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.themed_app import ThemedApp
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
@@ -110,6 +111,11 @@ async def test_a_run_that_ends_while_it_is_watched_opens_its_result() -> None:
         await shown(pilot)
 
 
+def leaves(tree: PlanTree) -> int:
+    """How many iterations a tree has."""
+    return sum(len(rung.children) for stage in tree.root.children for rung in stage.children)
+
+
 async def test_r_replays_from_the_begin_and_the_arrows_seek() -> None:
     app = opened()
     async with app.run_test(size=(120, 40)) as pilot:
@@ -122,11 +128,14 @@ async def test_r_replays_from_the_begin_and_the_arrows_seek() -> None:
         await pilot.press("end")
         await until(pilot, lambda: app.view.ended is not None)
         last = app._note()
+        tree = app.screen.query_one(PlanTree)
+        await until(pilot, lambda: leaves(tree) > 1)
         await pilot.press("left")
         await until(pilot, lambda: app.view.ended is None)
         await pilot.press("home")
         await until(pilot, lambda: "iteration 0 of" in app._note())
         assert "iteration" in last
+        await until(pilot, lambda: leaves(tree) == 0)  # iterations that have not been yet are not in the tree
 
 
 async def test_the_replay_of_a_run_that_has_just_ended_takes_another_source() -> None:

@@ -8,7 +8,7 @@ is selected (`RunScreen` then limits all panes to it), the cursor stays until `f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 from textual.events import Key
@@ -149,7 +149,9 @@ class PlanTree(Tree[Path]):
 
     def show(self, view: RunView) -> None:
         """Bring the nodes up to date, and go to the iteration under way."""
-        for path, label in lines(view, self.scrollable_content_region.width or None):
+        found = dict(lines(view, self.scrollable_content_region.width or None))
+        self._forget([path for path in self._known if path not in found])
+        for path, label in found.items():
             node = self._known.get(path)
             if node is None:
                 node = self._known[path] = self._add(path, label)
@@ -164,6 +166,14 @@ class PlanTree(Tree[Path]):
             self._under_way = path
             self._unfold(self._known.get(path[:2]) if len(path) > 2 else None)
             self.call_after_refresh(self._go_on)
+
+    def _forget(self, paths: Sequence[Path]) -> None:
+        """Remove nodes: of iterations after the place that a replay goes back to."""
+        for path in sorted(paths, key=len, reverse=True):
+            node = self._known.pop(path)
+            if node is self._opened:
+                self._opened = None
+            node.remove()
 
     def go(self, stage: str) -> None:
         """Select a stage, if it is there."""

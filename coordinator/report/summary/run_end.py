@@ -16,7 +16,7 @@ def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Lite
     ended = results.ended
     if ended is None:
         return "not finished: no end of the run is recorded", "warn"
-    why = f": {ended.reason}" if reason else ""
+    why = f": {ended.reason}" if reason and ended.reason else ""
     text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
     return text, "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count as counted
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
 from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, Prepaid
 from proveout.dsl.workloads.prepaid.statements import AUTHORIZE, BALANCE, LOW, PROFILE, SEARCHED
-from proveout.dsl.workloads.random_streams import Ints, sources, stripe
+from proveout.dsl.workloads.random_streams import Draw, Ints, RowDraw, Rows, row, sources, stripe
 
 PURPOSE = 200  # of the first transaction; other workloads' keys have others
 LOW_BALANCE = 1_000  # cents
@@ -57,12 +56,14 @@ class Keys:
         account = partial(_between, parameters.first_account, parameters.last_account)
         customer = partial(_between, parameters.first, parameters.last)
         history = zip(repeat(stripe(stream)), counted())
-        draws: tuple[Callable[[np.random.Generator, int], Iterable[Any]], ...] = (
-            lambda random, n: zip(repeat(AUTHORIZE), zip(account(random, n).tolist())),
-            lambda random, n: zip(repeat(BALANCE), zip(account(random, n).tolist())),
+        draws: tuple[Draw | RowDraw, ...] = (
+            RowDraw(row("i8"), lambda random, n: ((account(random, n),),), AUTHORIZE),
+            RowDraw(row("i8"), lambda random, n: ((account(random, n),),), BALANCE),
             lambda random, n: _profiles(random, n, customer(random, n)),
             lambda random, n: _changes(random, n, account(random, n), AMOUNTS[parameters.profile], history),
-            lambda random, n: _searches(account(random, n), parameters.last_account),
+            RowDraw(
+                row("i8", "i8", "i8"), lambda random, n: (_searches(account(random, n), parameters.last_account),), LOW
+            ),
         )
         weights = parameters.weights
         chosen = [weights[name] for name in PREPAID_TRANSACTIONS]
@@ -103,7 +104,7 @@ def _changes(
         yield (amount, account, max(0, -amount)), (account, *next(history), code, amount)
 
 
-def _searches(accounts: Ints, last: int) -> Iterable[Request]:
+def _searches(accounts: Ints, last: int) -> Rows:
     """A run of accounts; at the end of those that the load touches it is shorter."""
     ends = np.minimum(accounts + (SEARCHED - 1), last)
-    return zip(repeat(LOW), zip(accounts.tolist(), ends.tolist(), repeat(LOW_BALANCE)))
+    return accounts, ends, np.full(len(accounts), LOW_BALANCE)

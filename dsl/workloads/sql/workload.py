@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, repeat
@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import (
@@ -36,7 +37,7 @@ from proveout.dsl.workloads.base import (
     walk,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, band, judge_mix, percent_range
-from proveout.dsl.workloads.random_streams import philox
+from proveout.dsl.workloads.random_streams import RowDraw, philox, row, steps
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
 from proveout.dsl.workloads.sql.generators import Words, draw
@@ -56,8 +57,8 @@ PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and 
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
 STREAM_NUMBER_BITS = 32  # of a stream, the lower ones are the terminal's number (see agent.load.terminal)
 
-Column: TypeAlias = Iterable[Any]
-Next: TypeAlias = Callable[[int], list[Column]]
+Column: TypeAlias = npt.NDArray[Any]
+Next: TypeAlias = Callable[[int], Column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +248,30 @@ def _endless(
 ) -> Iterator[Any]:
     """Batch after batch; nothing is drawn (or allocated) before the first is asked for."""
     names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
-    columns = _columns(names, generators, seed, purpose, stream)
+    random = philox(seed, purpose, stream)
+    columns = {name: _column(generators[name], random, stream) for name in names}
+    if names and all(generators[name].type is int for name in names):
+        return _rows(parts, columns).endless(np.random.Generator(random), BATCH)
+    return _values(parts, columns)
+
+
+def _rows(parts: Sequence[Part], columns: Mapping[str, Next]) -> RowDraw:
+    """Draws of whole numbers."""
+    of_parts = [row(*["i8"] * len(part.drawn)) for part in parts]
+
+    def drawn(_: np.random.Generator, count: int) -> list[list[Column]]:
+        values = {name: column(count) for name, column in columns.items()}
+        return [[values[name] for name in part.drawn] for part in parts]
+
+    if len(parts) == 1:
+        return RowDraw(of_parts[0], drawn, parts[0].step.statement)
+    return RowDraw(steps(*of_parts), drawn)
+
+
+def _values(parts: Sequence[Part], columns: Mapping[str, Next]) -> Iterator[Any]:
+    """Draws of any values, as plain Python ones."""
     while True:
-        values = dict(zip(names, columns(BATCH), strict=True))
+        values = {name: column(BATCH).tolist() for name, column in columns.items()}
         drawn = [_drawn([values[name] for name in part.drawn]) for part in parts]
         if len(parts) == 1:
             yield from zip(repeat(parts[0].step.statement), drawn[0])
@@ -257,32 +279,25 @@ def _endless(
             yield from list(islice(zip(*drawn), BATCH))  # noqa: B905 - a part without binds has no end
 
 
-def _drawn(columns: list[Column]) -> Iterable[Row]:
+def _drawn(columns: list[list[Any]]) -> Iterable[Row]:
     """The drawn values of one statement; without end if it draws none."""
     return zip(*columns, strict=True) if columns else repeat(())
 
 
-def _columns(names: Sequence[str], generators: dict[str, Generator], seed: int, purpose: int, stream: int) -> Next:
-    """A function of n that gives n values of every bind, plain Python ones."""
-    random = philox(seed, purpose, stream)
-    columns = [_column(generators[name], random, stream) for name in names]
-    return lambda count: [column(count) for column in columns]
-
-
-def _column(generator: Generator, random: np.random.Philox, stream: int) -> Callable[[int], Column]:
+def _column(generator: Generator, random: np.random.Philox, stream: int) -> Next:
+    """A function of n that gives n values of a bind."""
     if generator.sequence is not None:
         return _counting(generator.sequence, stream)
     one = draw(generator)
 
     def values(count: int) -> Column:
         words: Words = random.random_raw(count * one.each).reshape(count, one.each)
-        drawn: list[Any] = one.make(words).tolist()
-        return drawn
+        return one.make(words)
 
     return values
 
 
-def _counting(first: int, stream: int) -> Callable[[int], Column]:
+def _counting(first: int, stream: int) -> Next:
     """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's
     number."""
     number = stream & (2**STREAM_NUMBER_BITS - 1)
@@ -292,7 +307,7 @@ def _counting(first: int, stream: int) -> Callable[[int], Column]:
 
     def values(count: int) -> Column:
         nonlocal at
-        drawn = range(at, at + count * stripe, stripe)
+        drawn = np.arange(at, at + count * stripe, stripe, dtype=np.int64)
         at += count * stripe
         return drawn
 

@@ -14,13 +14,12 @@ The original has a stripe of ids per process and starts again with each run of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from proveout.dsl.workloads.base import Request
-from proveout.dsl.workloads.random_streams import sources, stripe
+from proveout.dsl.workloads.random_streams import RowDraw, Rows, row, sources, stripe
 from proveout.dsl.workloads.tptbm import rows as tptbm_rows
 from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
 from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
@@ -37,8 +36,8 @@ class Keys:
 
     def __init__(self, parameters: Tptbm, stream: int) -> None:
         draws = (
-            lambda random, n: zip(repeat(READ), _loaded(random, n, parameters.key)),
-            lambda random, n: _updates(random, n, parameters.key),
+            RowDraw(row("i8", "i8"), lambda random, n: (_loaded(random, n, parameters.key),), READ),
+            RowDraw(row("U10", "i8", "i8"), lambda random, n: (_updates(random, n, parameters.key),), UPDATE),
         )
         total = sum(parameters.weights.values()) / parameters.ops_per_transaction
         weights = (parameters.weights[name] for name in TPTBM_TRANSACTIONS[:2])
@@ -57,17 +56,16 @@ def delete_start(rows: int, stream: int) -> int:
     return ((place + turn) % (1 << PLACE_BITS)) * rows >> PLACE_BITS
 
 
-def _loaded(random: np.random.Generator, count: int, key: int) -> Iterator[tuple[int, int]]:
-    ids, numbers = random.integers(0, key, (2, count)).tolist()
-    return zip(ids, numbers, strict=True)
+def _loaded(random: np.random.Generator, count: int, key: int) -> Rows:
+    ids, numbers = random.integers(0, key, (2, count))
+    return ids, numbers
 
 
-def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Request]:
+def _updates(random: np.random.Generator, count: int, key: int) -> Rows:
     """The new value is that of the original program: the row's own id and number, cut to the column."""
-    return [
-        (UPDATE, (f"{vpn_id}x{vpn_nb}"[:10].ljust(10), vpn_id, vpn_nb))
-        for vpn_id, vpn_nb in _loaded(random, count, key)
-    ]
+    ids, numbers = _loaded(random, count, key)
+    texts = [f"{vpn_id}x{vpn_nb}"[:10].ljust(10) for vpn_id, vpn_nb in zip(ids, numbers, strict=True)]
+    return np.array(texts, "U10"), ids, numbers
 
 
 def _inserts(vpn_id: int) -> Iterator[Request]:
