@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from homes import HOSTILE, SHOWN, FakeServices
+from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, Static
 
@@ -192,6 +193,17 @@ async def test_the_home_screen_reopens_at_the_previous_place() -> None:
         assert app.theme == "textual-light"
         await pilot.press("g")
     assert app.return_value == shown.Resume(run="/r/c")
+
+
+async def test_the_palette_has_the_commands_of_plans_and_runs() -> None:
+    app = home()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+p")
+        await pilot.press(*"show", "space", *"the", "space", *"runs")
+        await until(pilot, lambda: app.screen.query_one(CommandList).option_count == 1)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, HomeScreen) and app.screen.pane == "runs")
 
 
 async def test_only_unfinished_runs_can_be_resumed() -> None:

@@ -23,8 +23,8 @@ from proveout.tui.result import text
 from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Result
 from proveout.tui.run.app import RunApp
-from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.themed_app import ThemedApp
+from proveout.tui.widgets.plan_tree import PlanTree
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 RESULTS = {"finished": made.FINISHED, "interrupted": made.INTERRUPTED, "nothing": made.NOTHING}
@@ -112,7 +112,7 @@ async def test_a_run_that_ends_while_it_is_watched_opens_its_result() -> None:
 
 
 def leaves(tree: PlanTree) -> int:
-    """How many iterations a tree has."""
+    """The number of iterations in a tree."""
     return sum(len(rung.children) for stage in tree.root.children for rung in stage.children)
 
 

@@ -10,15 +10,18 @@ A file is read again only when its stamp has changed; a file that cannot be read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from textual import work
+from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.message import Message
 from textual.message_pump import MessagePump
+from textual.screen import Screen
 
 from proveout.core.errors import ProveoutError
 from proveout.tui.home import model
@@ -46,6 +49,15 @@ Signs: … reading   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL
 TPS by rung: means over the valid repeats, from 0 to the highest; one line of blocks per ladder. highest: of all rungs.
 Plans are compiled in the background, and again when a file changes.
 """
+
+COMMANDS = (
+    ("Show the plans", "List of plans (1)", "pane('plans')"),
+    ("Show the runs", "List of runs (2)", "pane('runs')"),
+    ("Compare", "Take this run as the reference, then another one to compare (c)", "wanted('compare')"),
+    ("Resume", "Continue a run that has stopped before its end (g)", "wanted('resume')"),
+    ("Filter", "Show the rows that contain these words (/)", "filter"),
+)
+"""Commands of the palette: title, description, action of the screen."""
 
 
 @dataclass(slots=True)
@@ -84,6 +96,13 @@ class HomeApp(ThemedApp[Choice | None]):
         self.services, self.view, self.place = services, view or HomeView(), place or Place()
         self._back = {"plans": self.place.plan, "runs": self.place.run}
         self._stale = True
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The commands of the palette: those of plans and runs first."""
+        if isinstance(screen, HomeScreen):
+            for title, about, action in COMMANDS:
+                yield SystemCommand(title, about, partial(screen.run_action, action))
+        yield from super().get_system_commands(screen)
 
     def on_mount(self) -> None:
         """Show the screen and start the scanners."""

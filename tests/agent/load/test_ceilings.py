@@ -52,13 +52,13 @@ def test_an_unreadable_file_has_no_ceilings(tmp_path: Path, text: str) -> None:
 
 
 async def test_the_result_of_a_load_has_the_ceiling_of_its_driver(
-    context: Any, spec: Any, tmp_path: Path, database_folder: Path, monkeypatch: pytest.MonkeyPatch
+    context: Any, spec: Any, tmp_path: Path, wal_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     read = Workload(
         name="hlr", kind="hlr", parameters=to_values(Hlr(population=50, weights={"GetBasicSubscriberData": 1.0}))
     )
-    endpoint = Endpoint(system="file", engine="sqlite", dsn=str(database_folder / "load.db"))
+    endpoint = Endpoint(system="file", engine="sqlite", dsn=str(wal_file))
     await populate(context, PopulateSystem(workload=read, endpoint=endpoint, workers=1))
     task = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))
     assert (await run_load(context, task)).ceiling_shared_per_s is None

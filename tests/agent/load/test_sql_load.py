@@ -109,9 +109,9 @@ def made(engine: str) -> Workload:
 
 @pytest.fixture(params=["postgres", "sqlite", "mysql"])
 async def bank(
-    request: pytest.FixtureRequest, database: str, context: LoadContext, database_folder: Path
+    request: pytest.FixtureRequest, database: str, context: LoadContext, wal_file: Path
 ) -> AsyncIterator[Engine]:
-    dsns = {"postgres": database, "sqlite": str(database_folder / "bank.db")}
+    dsns = {"postgres": database, "sqlite": str(wal_file)}
     dsn = dsns.get(request.param) or request.getfixturevalue("mysql_database")
     engine = Engine(request.param, dsn, made(request.param))
     endpoint = Endpoint(system="bank", engine=engine.name, dsn=dsn)

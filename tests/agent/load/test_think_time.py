@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,10 @@ def test_a_mix_whose_paused_type_has_no_weight_has_no_pauses() -> None:
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 async def test_a_load_keeps_its_think_times(
-    engine: str, request: pytest.FixtureRequest, context: Any, spec: Any, database_folder: Path
+    engine: str, request: pytest.FixtureRequest, context: Any, spec: Any
 ) -> None:
     """The rate is limited by the think times, and response times exclude them: the intended time is the start."""
-    dsn = request.getfixturevalue("database") if engine == "postgres" else str(database_folder / "load.db")
+    dsn = str(request.getfixturevalue("database" if engine == "postgres" else "wal_file"))
     endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
     await populate(context, PopulateSystem(workload=READ, endpoint=endpoint, workers=1))
     paced = spec(dsn, engine=engine, terminals=4, workload=READ, windows=(0.0, 1.0, 0.0))

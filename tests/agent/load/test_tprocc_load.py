@@ -148,10 +148,10 @@ async def test_on_postgres_and_over_oracle_s_protocol(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
-async def test_in_a_file(context: LoadContext, spec: Spec, database_folder: Path, engine: str) -> None:
+async def test_in_a_file(context: LoadContext, spec: Spec, wal_file: Path, engine: str) -> None:
     """A transaction of DuckDB that changes a row which another one has changed fails and is retried, up to ten times; the
     orders that are counted are those that were committed."""
-    path = database_folder / "orders.db"
+    path = wal_file if engine == "sqlite" else wal_file.with_name("orders.db")
     endpoint = Endpoint(system="db", engine=engine, dsn=str(path))
     await populate(context, PopulateSystem(workload=orders(), endpoint=endpoint, workers=1))  # type: ignore[arg-type]
     result, committed = await load(context, spec, endpoint, orders())

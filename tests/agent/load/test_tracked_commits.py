@@ -101,11 +101,9 @@ def agrees(result: LoadResult, notes: int) -> bool:
 
 
 @pytest.fixture(params=["postgres", "sqlite", "mysql"])
-def dsn(request: pytest.FixtureRequest, database_folder: Path) -> tuple[str, str]:
-    if request.param == "sqlite":
-        return "sqlite", str(database_folder / "notes.db")
-    names = {"postgres": "database", "mysql": "mysql_database"}
-    return request.param, request.getfixturevalue(names[request.param])
+def dsn(request: pytest.FixtureRequest) -> tuple[str, str]:
+    names = {"postgres": "database", "mysql": "mysql_database", "sqlite": "wal_file"}
+    return request.param, str(request.getfixturevalue(names[request.param]))
 
 
 @pytest.mark.usefixtures("hot_path")

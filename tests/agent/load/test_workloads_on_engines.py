@@ -74,8 +74,8 @@ def context(tmp_path: Path, warm: dict[str, Resource]) -> LoadContext:
 @pytest.fixture(params=ENGINES)
 def endpoint(request: pytest.FixtureRequest, database_folder: Path) -> Endpoint:
     engine: str = request.param
-    fixtures = {"postgres": "database", "mysql": "mysql", "oracle": "oracle"}
-    dsn = request.getfixturevalue(fixtures[engine]) if engine in fixtures else str(database_folder / "file.db")
+    fixtures = {"postgres": "database", "mysql": "mysql", "oracle": "oracle", "sqlite": "wal_file"}
+    dsn = str(request.getfixturevalue(fixtures[engine]) if engine in fixtures else database_folder / "file.db")
     return Endpoint(system="backend", engine=engine, dsn=dsn)
 
 

@@ -6,7 +6,6 @@ Minimal drivers run them one at a time, so the tests cover the workload and its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -145,9 +144,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def place(engine: str, database_folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    servers = {"postgres": "database", "mysql": "mysql_database"}
-    yield request.getfixturevalue(servers[engine]) if engine in servers else str(database_folder / "hlr.db")
+def place(engine: str, request: pytest.FixtureRequest) -> str:
+    return str(
+        request.getfixturevalue({"postgres": "database", "mysql": "mysql_database", "sqlite": "wal_file"}[engine])
+    )
 
 
 def connect(engine: str, place: str) -> tuple[Driver, Any]:
