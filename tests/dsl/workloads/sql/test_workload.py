@@ -224,7 +224,7 @@ def test_population() -> None:
     assert population.after["sqlite"] == (
         ("CREATE INDEX a ON item (kind)",),
         ("CREATE INDEX b ON item (name)",),
-        ("ANALYZE",),
+        ("ANALYZE item", "ANALYZE line"),
     )
     assert population.drop["postgres"] == ("DROP TABLE IF EXISTS line", "DROP TABLE IF EXISTS item")
     assert "GATHER_TABLE_STATS(USER, 'LINE')" in population.after["oracle"][0][1]
