@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +54,8 @@ NOTICE_S = 10.0
 HELD_POLL_S = 0.2
 FAULT_HELD_S, FAULT_POLL_S = 1.0, 0.01
 """The same for a fault, which would begin too late: the time of another agent's transaction."""
+PLAN_TURN_S = 10.0
+"""Longest wait of a look at the host for another agent's transaction."""
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -124,7 +127,8 @@ class Tuner:
 
         def work() -> tuple[TuningState, ...]:
             if endpoints and self._journal is None and not self.is_idle:
-                self._undo_abandoned(self._machine(), systems_only=True)
+                # another agent that has the turn does not know the passwords
+                self._undo_abandoned(self._machine(), systems_only=True, until_s=time.monotonic() + PLAN_TURN_S)
             return transaction.plan(tunings)
 
         return await self._in_turn(work)
@@ -288,13 +292,20 @@ class Tuner:
             _log.warning("tuning %r of an earlier run: %s%s", state.name, state.outcome, _lines(state))
         return journal
 
-    def _undo_abandoned(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
-        """Undo the changes in journals that no agent holds, unless another agent has the turn: it takes them over."""
+    def _undo_abandoned(self, machine: Machine, *, systems_only: bool, until_s: float = 0.0) -> tuple[TuningState, ...]:
+        """Undo the changes in journals that no agent holds, unless another agent has the turn until then, of the
+        monotonic clock: it takes them over.
+        """
         from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415 - see the module's head
 
-        with suppress(TurnTaken), machine.turn(needed=False):
-            return self._undo_in_turn(machine, systems_only=systems_only)
-        return ()
+        while True:
+            try:
+                with machine.turn(needed=False):
+                    return self._undo_in_turn(machine, systems_only=systems_only)
+            except TurnTaken:
+                if time.monotonic() >= until_s:
+                    return ()
+            time.sleep(HELD_POLL_S)
 
     def _undo_in_turn(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
         """Undo the changes in journals that no agent holds.

@@ -249,8 +249,9 @@ cdef class KindState:
         if self.layouts is None and isinstance(statement, Prepared) and isinstance(self.drawn, RowSource):
             dtype = self.drawn.dtype
             parts = [(dtype, 0)] if self.bare else [dtype.fields[name][:2] for name in dtype.names]
-            self.layouts = tuple([Layout(*part) for part in parts])
-            self.batches, self.size = self.drawn.batches, dtype.itemsize
+            if self.bare or all([part[0].names is not None for part in parts]):  # not one statement with a body
+                self.layouts = tuple([Layout(*part) for part in parts])
+                self.batches, self.size = self.drawn.batches, dtype.itemsize
 
     cdef int draw(self, TerminalState terminal) except -1:
         """Draw the inputs of the terminal's transaction."""

@@ -358,9 +358,9 @@ from proveout.agent.capture.proc_counters import Counters
 counters = Counters()
 listening = socket.create_server(("10.77.9.2", 9))
 def total(): return {r.metric: r.value for r in counters.read() if r.metric.startswith("network.")}
+before, left = total(), int(sys.argv[1])
 print("ready", flush=True)
 connection = listening.accept()[0]
-before, left = total(), int(sys.argv[1])
 while left: left -= len(connection.recv(1 << 20))
 print(json.dumps([before, total()]), flush=True)
 """

@@ -35,7 +35,11 @@ WORKLOADS: tuple[WorkloadKind, ...] = (
             {
                 "binds": {"id": {"uniform": [1, 9]}, "count": {"sequence": 5}, "name": {"text": [1, 9]}},
                 "transactions": {
-                    "Read": {"statements": {"one": {"sql": "SELECT a FROM t WHERE id = :id AND n = :count"}}},
+                    "Read": {
+                        "statements": {
+                            "one": {"sql": "SELECT a FROM t WHERE id = :id AND n = :count", "expect_rows": "some"}
+                        }
+                    },
                     "Write": {
                         "statements": {
                             "one": {"sql": "UPDATE t SET a = :id", "expect_rows": 1},
@@ -43,6 +47,7 @@ WORKLOADS: tuple[WorkloadKind, ...] = (
                             "three": {"sql": "UPDATE t SET a = :count WHERE id = :id", "expect_rows": 1},
                         }
                     },
+                    "Pay": {"statements": {"pay": "UPDATE t SET a = a + 1 WHERE id = :id"}},
                     "Text": {"statements": {"one": {"sql": "SELECT a FROM t WHERE name = :name"}}},
                     "Nothing": {"statements": {"one": {"sql": "SELECT 1"}}},
                 },
@@ -55,7 +60,7 @@ BY_ROW = {
     *("InsertCallForwarding", "DeleteCallForwarding", "Read", "Update", "Authorize", "CheckBalance", "SearchLow"),
     "Write",
 }
-KINDS = [(workload, kind) for workload in WORKLOADS for kind in workload.transactions if kind.bare or kind.steps]
+KINDS = [(workload, kind) for workload in WORKLOADS for kind in workload.transactions]
 _, _, COMMIT, ROLLBACK = CONTROLS
 ROUNDS = 300  # more than a batch
 SYNC = b"S\x00\x00\x00\x04"
@@ -109,7 +114,8 @@ def sent(loop: ModuleType, workload: WorkloadKind, kind: TransactionType, *, row
     server = Server()
     source = kind.inputs(workload.keys(5))
     state, terminal = loop.KindState([loop.Times(), loop.Times()]), loop.TerminalState()
-    state.bare = kind.bare
+    state.bare, state.start = kind.bare, kind.body
+    terminal.prepared = {one.name: prepared_of(one) for one in kind.statements}
     state.inputs = source if rows else partial(next, iter(source, None))
     state.prepared = prepared_of(kind.statements[0])
     if kind.steps:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tuning_bench import tuning
@@ -15,6 +18,7 @@ from proveout.agent.daemon import servicer
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning.file_changes import Original
+from proveout.agent.tuning.machine import TurnTaken
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import FILE, UndoJournal, places_in
 from proveout.dsl.operations.change import WriteFile
@@ -45,6 +49,32 @@ def test_a_change_of_a_newer_version_is_named_and_keeps_its_place(tmp_path: Path
     with pytest.raises(TaskFault, match="a change of kind 'invented_later', which this version"):
         UndoJournal(tmp_path / "journal").outstanding()
     assert places_in(tmp_path / "journal") == {str(tmp_path / "one")}
+
+
+def test_a_look_waits_for_the_transaction_of_another_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other agent does not know the passwords of this one's systems, so it cannot undo what a killed one has
+    left."""
+    monkeypatch.setattr("proveout.agent.tuning.tuner.HELD_POLL_S", 0.001)
+    undone: list[Path] = []
+    tuner, others = Tuner(tmp_path, NOTHING), iter([True, True, False])
+
+    class Machine:
+        @contextmanager
+        def turn(self, *, needed: bool) -> Iterator[None]:
+            if next(others):
+                raise TurnTaken("refused", "another agent of this machine is applying its tunings")
+            yield
+
+        def directories(self) -> list[Path]:
+            undone.append(tmp_path)
+            return []
+
+    machine: Any = Machine()
+    tuner._undo_abandoned(machine, systems_only=True, until_s=time.monotonic() + 60)
+    assert undone == [tmp_path]
+    others = iter([True])
+    tuner._undo_abandoned(machine, systems_only=True)
+    assert undone == [tmp_path], "without a time it leaves the turn to the other agent"
 
 
 async def test_a_journal_of_another_user_is_ignored_and_the_next_is_undone(

@@ -5,7 +5,11 @@ CREATE TABLE customers (cust_id INTEGER NOT NULL, first_name TEXT NOT NULL, last
 CREATE TABLE accounts (account_id INTEGER NOT NULL, phone TEXT NOT NULL, account_type TEXT NOT NULL, status INTEGER NOT NULL, current_balance INTEGER NOT NULL, prev_balance INTEGER NOT NULL, date_created INTEGER NOT NULL, cust_id INTEGER NOT NULL, PRIMARY KEY (account_id), FOREIGN KEY (cust_id) REFERENCES customers (cust_id), FOREIGN KEY (account_type) REFERENCES account_type (account_type), FOREIGN KEY (status) REFERENCES account_status (status)) WITHOUT ROWID
 CREATE TABLE transactions (account_id INTEGER NOT NULL, session_id INTEGER NOT NULL, transaction_nb INTEGER NOT NULL, optype TEXT NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (account_id, session_id, transaction_nb), FOREIGN KEY (account_id) REFERENCES accounts (account_id)) WITHOUT ROWID
 -- after the load, phase 1
-ANALYZE
+ANALYZE account_type
+ANALYZE account_status
+ANALYZE customers
+ANALYZE accounts
+ANALYZE transactions
 -- removal
 DROP TABLE IF EXISTS transactions
 DROP TABLE IF EXISTS accounts

@@ -38,7 +38,23 @@ CREATE UNIQUE INDEX customer_i2 ON customer (c_w_id, c_d_id, c_last, c_first, c_
 
 CREATE UNIQUE INDEX orders_i2 ON orders (o_w_id, o_d_id, o_c_id, o_id);
 
-ANALYZE;
+ANALYZE item;
+
+ANALYZE warehouse;
+
+ANALYZE stock;
+
+ANALYZE district;
+
+ANALYZE customer;
+
+ANALYZE history;
+
+ANALYZE orders;
+
+ANALYZE new_order;
+
+ANALYZE order_line;
 
 -- get_customer
 SELECT c_discount, c_last, c_credit, w_tax FROM customer, warehouse WHERE w_id = $1 AND c_w_id = w_id AND c_d_id = $2 AND c_id = $3;

@@ -19,7 +19,15 @@ CREATE INDEX orders_customer ON orders (o_custkey)
 -- after the load, phase 5
 CREATE INDEX lineitem_part ON lineitem (l_partkey, l_suppkey)
 -- after the load, phase 6
-ANALYZE
+ANALYZE region
+ANALYZE nation
+ANALYZE supplier
+ANALYZE customer
+ANALYZE part
+ANALYZE partsupp
+ANALYZE orders
+ANALYZE lineitem
+ANALYZE refresh_state
 -- removal
 DROP TABLE IF EXISTS refresh_state
 DROP TABLE IF EXISTS lineitem

@@ -1,7 +1,7 @@
 -- before the load
 CREATE TABLE vpn_users (vpn_id INTEGER NOT NULL, vpn_nb INTEGER NOT NULL, directory_nb TEXT NOT NULL, last_calling_party TEXT NOT NULL, descr TEXT NOT NULL, PRIMARY KEY (vpn_id, vpn_nb)) WITHOUT ROWID
 -- after the load, phase 1
-ANALYZE
+ANALYZE vpn_users
 -- removal
 DROP TABLE IF EXISTS vpn_users
 -- read
