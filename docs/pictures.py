@@ -29,8 +29,9 @@ from rich.text import Text
 from textual.app import App
 
 from proveout.cli.common.home_services import LocalServices
+from proveout.cli.common.run_services import LocalRun, replay
 from proveout.coordinator.report import terminal
-from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.report.run_document import run_summary
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -86,7 +87,7 @@ def _run(folder: Path) -> Path:
 
 def _summary(run: RunDirectory, to: Path) -> None:
     printed = io.StringIO()
-    document = run_document(load_results(read(run.path)), run_dir=f"runs/{run.path.name}")
+    document = run_summary(load_results(read(run.path)), f"runs/{run.path.name}")
     terminal.render(document, Console(file=printed, width=COLUMNS, force_terminal=True, markup=False, highlight=False))
     picture = Console(record=True, file=io.StringIO(), width=COLUMNS)
     picture.print(Text.from_ansi(printed.getvalue()))
@@ -95,8 +96,8 @@ def _summary(run: RunDirectory, to: Path) -> None:
 
 async def _screens(run: RunDirectory, to: Path) -> None:
     events = read(run.path)
-    for name, moment_unix_s in (("run", _moment(events)), ("result", events[-1].unix_s)):
-        await _picture(RunApp(Until(run, events, moment_unix_s)), to / f"{name}.svg", _COMMAND)
+    await _picture(RunApp(Until(run, events, _moment(events))), to / "run.svg", _COMMAND)
+    await _picture(RunApp(replay(run, 10.0, at_end=True), LocalRun(run)), to / "result.svg", _COMMAND)
     services = LocalServices([ROOT / "plans"], run.path.parent, "plans")
     await _picture(HomeApp(services), to / "home.svg", "proveout tui plans")
 

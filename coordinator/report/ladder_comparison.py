@@ -100,7 +100,7 @@ def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
             and results.plan_stage(base.id).get("target") != plan.get("target")
             and _neighbours(results, base.id, stage.id)
         ]
-        alike = [base for base in others if _arrival(results.plan_stage(base.id)) == _arrival(plan)]
+        alike = [base for base in others if arrival(results.plan_stage(base.id)) == arrival(plan)]
         if others:
             yield (alike or others)[0], stage
         earlier.append(stage)
@@ -114,7 +114,7 @@ def _neighbours(results: RunResults, one: str, other: str) -> bool:
     return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1
 
 
-def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
+def arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Closed with its think times, or open with its rate: a number, or the text of its expression."""
     arrival = dict(plan.get("arrival") or {})
     if isinstance(rate := arrival.get("rate"), Mapping):

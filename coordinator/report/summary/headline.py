@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
-from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.ladder_comparison import Comparison, arrival, comparisons
 from proveout.coordinator.report.tables import climbing, peak, titled
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.published_values import reproductions
@@ -83,7 +83,9 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
     """Ladders compared with each other: their throughput, or the time to solve."""
     for pair in comparisons(results):
         rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
-        row = next((row for row in rows if row.metric == "solve_s"), rows[0] if rows else None)
+        # at the same offered rate both have the same throughput
+        wanted = ("solve_s", "avg_us") if _are_offered_the_same(results, pair) else ("solve_s",)
+        row = next((row for row in rows if row.metric in wanted), rows[0] if rows else None)
         if row is None:
             continue
         value, interval = _printed(row.factor)
@@ -99,6 +101,12 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
             stage=pair.other,
             estimate=row.factor,
         )
+
+
+def _are_offered_the_same(results: RunResults, pair: Comparison) -> bool:
+    """Whether both ladders have the same rate of arrivals, by the plan."""
+    one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
+    return one.get("rate") is not None and one == other
 
 
 def _published(results: RunResults) -> Iterator[HeadlineNumber]:

@@ -65,6 +65,14 @@ def test_the_answer_of_a_search_comes_first_then_factor_and_peaks() -> None:
     assert found[2].estimate["lower"] < 7900 < found[2].estimate["upper"]
 
 
+def test_ladders_at_the_same_rate_are_compared_by_their_response_times() -> None:
+    results = run(*BASE, *FAST)
+    assert results.run is not None
+    plan = {"stages": [stage | {"arrival": {"rate": 900.0}} for stage in LADDERS["stages"]]}
+    factor, *_ = headline(replace(results, run=replace(results.run, plan=plan)))
+    assert (factor.label, factor.about) == ("fast against base", "response avg, 4 threads")
+
+
 def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
     slower = made.ladder("fast", {4: (1990, 2000, 2010)})
     rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
