@@ -49,7 +49,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "populate/psql_copy": ("--rounds", "2"),  # with a fifth of the rows the start of workers would dominate
     "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
     "load/pacing": ("--seconds", "2"),
-    "load/oracle_client": ("--seconds", "0.6", "--rounds", "3"),
+    "oracle/oracle_client": ("--seconds", "0.6", "--rounds", "3"),
     "load/loads": ("--seconds", "3", "--rounds", "1"),
     "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
     "load/mysql_clients": ("--seconds", "1", "--rounds", "3"),
@@ -109,7 +109,7 @@ def engine(bench: Bench) -> Iterator[Row]:
         label = "one SELECT stated in a plan (kind: sql), client CPU, beside built in"
         yield Row(label, stated["ratios"]["one"], "<= 1.10")
         yield Row("four statements with a result passed on, likewise", stated["ratios"]["several"])
-    for line in bench("load/oracle_client") or ():
+    for line in bench("oracle/oracle_client") or ():
         label = f"{line['connections']} connections, answers after {line['answer_us']:.0f} us"
         yield Row(f"Oracle, client CPU beside python-oracledb: {label}", line["cpu_ratio"], "<= 1.20")
         yield Row("   CPU of a transaction, us", line["ours"]["cpu_us"], "<= 60", ".1f")

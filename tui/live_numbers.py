@@ -28,7 +28,8 @@ RATE_DIGITS, TIME_DIGITS = "00,000", "0.00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNumbers:
-    """The newest second; None: not known. `of`: the intended rate, 1/s; `stale_s`: how long there is no newer one.
+    """The newest second; None where it is not known. `of`: the intended rate, 1/s; `stale_s`: its age, s, from
+    `STALE_S` on, else 0.
 
     `lags`: whether the iteration has readings of a lag; `lag_grows`: by `GROWTH_FRACTION`.
     """

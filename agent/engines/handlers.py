@@ -151,7 +151,9 @@ def _copy_or_restore(spec: SnapshotSystem) -> None:
     dsn, copy = str(spec.system.dsn), Path(spec.data_root) / f"{spec.system.name}.copy"
     if spec.action == "restore":
         if not copy.exists():
-            raise TaskFault("missing", f"there is no copy of {dsn} to restore", way_out="begin a new run")
+            raise TaskFault(
+                "missing", f"this run has not copied {dsn}, so it cannot be restored", way_out="begin a new run"
+            )
         engine.restore_file(dsn, copy)
     elif spec.action == "save" or not copy.exists():
         engine.copy_file(dsn, copy)

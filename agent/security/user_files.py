@@ -2,7 +2,7 @@
 
 Flow: a task with the endpoint of a file that no agent has made -> `require(policy, endpoint)` -> nothing, or a
 TaskFault. The owner of the host lists such files in the policy (`database_files`); an agent that is the child of a run
-may use the files of its user. The file is a regular one, there is no symbolic link on its path, and on the host of a
+may use the files of its user. The file is a regular one, its path has no symbolic link, and on the host of a
 permanent agent only root, the agent's user and the file's owner can put another file in its place: the process
 that opens it has the rights of the file's owner (`sandbox.privileges`).
 

@@ -130,8 +130,13 @@ def test_the_next_command_removes_what_was_left_and_no_key_was_in_a_file(tmp_pat
 
 
 def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
-    """Only the coordinator is killed: its agents still hold the lock, and remove the directory by themselves."""
+    """Only the coordinator is killed. Its agents still hold the lock (they are stopped meanwhile, or they would notice
+    its end before the next command looks); when they have ended too, the next command removes the directory."""
     place = Place(tmp_path)
+
+    def next_command() -> None:
+        subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
+
     with place.run() as run:
         place.until_the_directory_is_made(run)
         until_s = time.monotonic() + FOUND_S
@@ -140,11 +145,19 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
             time.sleep(0.01)
         (before,) = place.left()
         agents = psutil.Process(run.pid).children()
+        for agent in agents:
+            agent.suspend()
         run.kill()
         run.wait()
         try:
-            subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
-            assert place.left() == [before]
+            next_command()
+            assert place.left() == [before], "agents that live keep their directory"
+            for agent in agents:
+                agent.resume()
+            _, living = psutil.wait_procs(agents, timeout=FOUND_S)
+            assert living == [], "agents end with their coordinator"
+            next_command()
+            assert place.left() == []
         finally:
             for agent in agents:
                 with contextlib.suppress(psutil.Error):

@@ -35,12 +35,12 @@ class DataCopy(Protocol):
         ...
 
     def restore(self) -> None:
-        """Make the data as it was at `save`. `missing` when there is no copy of this run."""
+        """Replace the data by the copy that `save` has made. TaskFault `missing` without a copy of this run."""
         ...
 
     def release(self) -> None:
-        """Make the data as it was at `save`, and remove all that `save` and `restore` have made; idempotent, and right
-        after a kill at any moment of the three."""
+        """Put the original data back, and remove what `save` and `restore` have made. Idempotent; also after a kill at
+        any moment of the three."""
         ...
 
 

@@ -194,7 +194,7 @@ class TemplateCopy:
             yield f'there is a database {self.new} (if no run uses it: DROP DATABASE "{self.new}")'
 
     def _gone(self) -> tuple[str, ...]:
-        return (f"there is no database {self.name}",)
+        return (f"database {self.name} does not exist",)
 
     def _copy(self, db: Connection, source: str) -> None:
         """Make a copy that is not ready, ready: with all but the rows too. It is not connectable before that."""

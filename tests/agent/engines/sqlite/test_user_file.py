@@ -194,7 +194,7 @@ async def test_an_agent_keeps_the_first_copy_and_restores_the_last(
     async def snapshot(action: Any) -> None:
         await database_files.snapshot(task_context, SnapshotSystem(system=system, data_root=root, action=action))
 
-    with pytest.raises(TaskFault, match="there is no copy"):
+    with pytest.raises(TaskFault, match="has not copied"):
         await snapshot("restore")
     before = dump(file)
     await snapshot("keep")

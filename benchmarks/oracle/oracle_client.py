@@ -1,7 +1,7 @@
 """The client CPU of Oracle's driver: HLR's mix over proveout's load loop beside a bare loop of python-oracledb; one
 run.
 
-    python benchmarks/load/oracle_client.py [--connections 1 8] [--answer-us 0 500] [--seconds 1] [--rounds 7]
+    python benchmarks/oracle/oracle_client.py [--connections 1 8] [--answer-us 0 500] [--seconds 1] [--rounds 7]
 
 The mix is without InsertCallForwarding (2 in 100), whose errors are not repeated. The server repeats recorded answers
 of the TNS server of the tests (`tns_replay`), so the figures are not those of an Oracle Database; both sides receive
@@ -32,8 +32,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import Context, workload
-
 from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, open_connection
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Recorder
@@ -49,7 +47,9 @@ from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "plans"))
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("load", "plans")]
+
+from harness import Context, workload
 
 from plans import tns_server
 
