@@ -107,9 +107,14 @@ def _read_identity() -> Identity:
 
 
 def _say_ready(address: str) -> None:
-    sys.stdout.write(f"listening {address}\n")
-    sys.stdout.flush()
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    """ProveoutError when the coordinator that started this agent has ended."""
+    try:
+        os.write(sys.stdout.fileno(), f"listening {address}\n".encode())
+    except BrokenPipeError as error:
+        what = "the coordinator that started this agent has ended"
+        raise ProveoutError(what, way_out="Start the run again.") from error
+    finally:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def _ignore(_address: str) -> None:

@@ -19,6 +19,7 @@ import logging
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -390,11 +391,16 @@ async def _until_over(admission: Admission, local: bool, orphan_s: float) -> Non
 
 
 async def _session_over(admission: Admission, orphan_s: float) -> None:
-    try:
-        await asyncio.wait_for(admission.began.wait(), orphan_s)
-    except TimeoutError:
-        _log.warning("no coordinator connected within %g s; the agent ends", orphan_s)
-        return
+    parent, until_s = os.getppid(), time.monotonic() + orphan_s
+    while not admission.began.is_set():
+        if os.getppid() != parent:
+            _log.warning("the coordinator that started this agent has ended before it connected; the agent ends")
+            return
+        if time.monotonic() >= until_s:
+            _log.warning("no coordinator connected within %g s; the agent ends", orphan_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(admission.began.wait(), LOOK_S)
     # A newer coordinator that takes over ends the session, not the agent.
     while admission.session is not None and (admission.waiting or not admission.session.ended.is_set()):
         with contextlib.suppress(TimeoutError):

@@ -26,6 +26,7 @@ SEED = 20261122
 MOMENTS = thorough.count(16, 5)
 SPREAD_S = 3.0
 FOUND_S = 60.0
+END_S = 15.0  # less than a local agent waits for a first connection
 PROVEOUT = (sys.executable, "-m", "proveout")
 KEY = b"PRIVATE KEY"
 PLAN = """
@@ -154,7 +155,7 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
             assert place.left() == [before], "agents that live keep their directory"
             for agent in agents:
                 agent.resume()
-            _, living = psutil.wait_procs(agents, timeout=FOUND_S)
+            _, living = psutil.wait_procs(agents, timeout=END_S)
             assert living == [], "agents end with their coordinator"
             next_command()
             assert place.left() == []
