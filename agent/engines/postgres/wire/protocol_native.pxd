@@ -29,6 +29,8 @@ cdef class Layout:
 cdef class Wire:
     cdef public long count
     cdef int fd
+    cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
+    cdef bint ahead
     cdef object fail, lost, room, failure
     cdef readonly Prepared sent
     cdef uint8_t* out
@@ -40,7 +42,9 @@ cdef class Wire:
     cdef bint put(self, Prepared prepared, tuple arguments) except -1
     cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
+    cdef bint push_encrypted(self, size_t length) except -1
     cdef bint get(self) except -1
+    cdef bint get_encrypted(self) except -1
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1
     cdef int grow(self) except -1
     cdef bint walk(self) except -1

@@ -23,12 +23,37 @@ cdef enum:
     OUT_BYTES = 512
     IN_BYTES = 4096
     MESSAGE_MAX = 1 << 30  # the server's own limit
+    SSL_ERROR_WANT_READ = 2
+    SSL_ERROR_WANT_WRITE = 3
 
 
 cdef extern from "sys/socket.h":
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
     ssize_t recv(int fd, void* data, size_t size, int flags) nogil
     int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+ctypedef int (*TlsRead)(void* ssl, void* data, int size) noexcept
+ctypedef int (*TlsWrite)(void* ssl, const void* data, int size) noexcept
+ctypedef int (*TlsHasPending)(const void* ssl) noexcept
+ctypedef int (*TlsGetError)(const void* ssl, int returned) noexcept
+ctypedef void (*TlsClearError)() noexcept
+ctypedef void (*TlsSetReadAhead)(void* ssl, int yes) noexcept
+
+cdef TlsRead tls_read = NULL
+cdef TlsWrite tls_write = NULL
+cdef TlsHasPending tls_has_pending = NULL
+cdef TlsGetError tls_get_error = NULL
+cdef TlsClearError tls_clear_error = NULL
+cdef TlsSetReadAhead tls_set_read_ahead = NULL
+
+
+def use_tls(size_t read, size_t write, size_t has_pending, size_t get_error, size_t clear_error, size_t set_read_ahead):
+    """Take the addresses of OpenSSL's functions, in the order of `tls.FUNCTIONS`."""
+    global tls_read, tls_write, tls_has_pending, tls_get_error, tls_clear_error, tls_set_read_ahead
+    tls_read, tls_write = <TlsRead>read, <TlsWrite>write
+    tls_has_pending, tls_get_error = <TlsHasPending>has_pending, <TlsGetError>get_error
+    tls_clear_error, tls_set_read_ahead = <TlsClearError>clear_error, <TlsSetReadAhead>set_read_ahead
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
@@ -95,6 +120,9 @@ cdef class Wire:
 
     `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, reported)` that of a connection
     that has ended, where `reported` (or None) is the last error of the server; `room(fd, rest)` sends what the kernel's buffer did not take.
+
+    `tls` is the address of the connection's SSL, 0 without encryption; `room(fd, b"")` then waits until the kernel's buffer takes more.
+    libpq may use the connection between two statements after `pause`.
     """
 
     def __cinit__(self):
@@ -104,9 +132,12 @@ cdef class Wire:
         if self.out == NULL or self.data == NULL:
             raise MemoryError
 
-    def __init__(self, int fd, object fail, object lost, object room):
-        self.fd, self.fail, self.lost, self.room = fd, fail, lost, room
+    def __init__(self, int fd, object fail, object lost, object room, size_t tls=0):
+        if tls and tls_read == NULL:
+            raise ValueError("the functions of TLS are not known")
+        self.fd, self.fail, self.lost, self.room, self.tls = fd, fail, lost, room, <void*>tls
         self.failure = None
+        self.ahead = False
 
     def __dealloc__(self):
         free(self.out)
@@ -115,6 +146,12 @@ cdef class Wire:
     def send(self, Prepared prepared not None, object arguments):
         """Send one statement."""
         self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+
+    def pause(self):
+        """Leave the stream to libpq, which does not look for records that were read ahead of it."""
+        if self.ahead:
+            self.ahead = False
+            tls_set_read_ahead(self.tls, 0)
 
     def receive(self):
         """Read what is there; whether the answer is complete."""
@@ -154,6 +191,8 @@ cdef class Wire:
     cdef bint push(self, Prepared prepared, size_t length) except -1:
         """Send what `out` holds."""
         self.sent = prepared
+        if self.tls != NULL:
+            return self.push_encrypted(length)
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
             return True
@@ -164,6 +203,41 @@ cdef class Wire:
         self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
         return True
 
+    cdef bint push_encrypted(self, size_t length) except -1:
+        """Send what `out` holds, by TLS."""
+        cdef int written
+        if not self.ahead:  # one read of the socket for a record, in place of one for its head and one for its body
+            self.ahead = True
+            tls_set_read_ahead(self.tls, 1)
+        while True:
+            tls_clear_error()
+            written = tls_write(self.tls, self.out, <int>length)
+            if written > 0:
+                return True
+            if tls_get_error(self.tls, written) != SSL_ERROR_WANT_WRITE:
+                raise self.lost("the server closed the connection", None)
+            self.room(self.fd, b"")  # then the same again, as SSL_write demands
+
+    cdef bint get_encrypted(self) except -1:
+        """`get` by TLS: all records that have arrived, as none of them makes the socket readable again."""
+        cdef int got, error
+        cdef bint any = False
+        while True:
+            if self.filled == self.size:
+                self.grow()
+            tls_clear_error()
+            got = tls_read(self.tls, self.data + self.filled, <int>(self.size - self.filled))
+            if got <= 0:
+                error = tls_get_error(self.tls, got)
+                if any or error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
+                    break  # an end after the last error of the server is told by the next read
+                raise self.lost("the server closed the connection", self.failure)
+            any = True
+            self.filled += got
+            if not tls_has_pending(self.tls):
+                break
+        return self.walk() if any else False
+
     cdef bint get(self) except -1:
         cdef ssize_t got
         if self.end:  # the answer before this one ended here; a notice may have come after it
@@ -171,6 +245,8 @@ cdef class Wire:
                 memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
+        if self.tls != NULL:
+            return self.get_encrypted()
         if self.filled == self.size:
             self.grow()
         while True:
