@@ -230,7 +230,7 @@ cdef class Wire:
             if got <= 0:
                 error = tls_get_error(self.tls, got)
                 if any or error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
-                    break  # an end after the last error of the server is told by the next read
+                    break  # the next read raises for an end that came after the last error of the server
                 raise self.lost("the server closed the connection", self.failure)
             any = True
             self.filled += got

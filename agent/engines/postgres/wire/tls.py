@@ -44,7 +44,8 @@ def session_of(conn: pq.abc.PGconn) -> int:
         return 0
     structure = library.PQsslStruct
     structure.restype, structure.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
-    return structure(conn.pgconn_ptr, b"OpenSSL") or 0
+    pointer = getattr(conn, "pgconn_ptr", None)  # not in psycopg's protocol of a PGconn
+    return (structure(pointer, b"OpenSSL") or 0) if pointer else 0
 
 
 @cache

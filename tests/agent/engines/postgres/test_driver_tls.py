@@ -279,7 +279,7 @@ def test_libpq_prepares_between_statements(encrypted: PolledSession) -> None:
         assert answer(encrypted, wide) == [tuple(range(600 + number))]
 
 
-def test_errors_of_encrypted_statements_are_told_apart(encrypted: PolledSession) -> None:
+def test_errors_of_encrypted_statements_are_distinguished(encrypted: PolledSession) -> None:
     zero = encrypted.prepare(statement("zero", "SELECT 1 / $1::int", int))
     with pytest.raises(StatementFailure) as caught:
         answer(encrypted, zero, 0)
