@@ -15,7 +15,6 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -27,6 +26,7 @@ from proveout.agent.engines.pgbouncer import places as pooler
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process, extras
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 

@@ -16,7 +16,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from struct import Struct
@@ -30,6 +29,7 @@ from proveout.agent.engines.postgres.wire.parameter_types import described as de
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
 from proveout.agent.engines.statement_errors import line_of
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
