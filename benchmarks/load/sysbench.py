@@ -1,5 +1,5 @@
-"""The load engine beside sysbench on MariaDB: the same statements, tables and connections, in one run, A B A B; ratios of
-medians.
+"""The load engine beside sysbench on MariaDB: the same statements, tables and connections, in one run, A B A B;
+ratios of medians.
 
     python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
 

@@ -20,7 +20,14 @@ from typing import Any, Literal
 import pymysql
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
-from proveout.agent.engines.mysql.binary_values import COM_QUERY, COM_STMT_PREPARE, execution, message, packet, placeholders
+from proveout.agent.engines.mysql.binary_values import (
+    COM_QUERY,
+    COM_STMT_PREPARE,
+    execution,
+    message,
+    packet,
+    placeholders,
+)
 from proveout.agent.engines.mysql.dsn import CONNECT_S, Address, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.protocol import (
     READ_BYTES,
@@ -154,9 +161,7 @@ def direct_session() -> Callable[[MysqlSession], PolledSession]:
     """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
     if not os.environ.get(PURE_PYTHON):
         with contextlib.suppress(ImportError):
-            session: type[PolledSession] = import_module(
-                "proveout.agent.engines.mysql.native_session"
-            ).NativeSession
+            session: type[PolledSession] = import_module("proveout.agent.engines.mysql.native_session").NativeSession
             return session
     return lambda session: session
 

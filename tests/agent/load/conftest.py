@@ -15,10 +15,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
-from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows

@@ -279,9 +279,7 @@ def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 def _mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -> Iterator[Subject]:
     if way == "compiled":
-        pytest.importorskip(
-            "proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here"
-        )
+        pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
     mysql_direct_session.cache_clear()
     server: embedded_mysql.Server = request.getfixturevalue("mysql_server")

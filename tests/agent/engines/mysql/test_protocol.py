@@ -125,9 +125,7 @@ class Peer:
 @pytest.fixture(params=[InPython, Compiled])
 def way(request: pytest.FixtureRequest) -> Way:
     if request.param is Compiled:
-        pytest.importorskip(
-            "proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here"
-        )
+        pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
     return cast("Way", request.param)
 
 
