@@ -66,7 +66,7 @@ def execution(statement_id: int) -> bytes:
 
 
 def message(start: bytes, kinds: Sequence[type], order: Sequence[int]) -> Message:
-    """Writes a command: `start`, and arguments of these types. `order` says which of them each placeholder stands for."""
+    """Writes a command: `start` and arguments of these types. `order`: which of them each placeholder stands for."""
     general = _general(start, order)
     if not order:
         whole = packet(start)
