@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
-"""The socket of a database session, compiled: what the protocols of the engines have in common.
+"""The socket of a database session, compiled: the common part of the protocols of the engines.
 
 Flow: the load loop calls `put` or `put_row` -> the engine's class writes a message into `out` and sends it (`push`) -> the
 loop calls `get` -> what is there is read into `data`, and the engine's `walk` says whether the answer is complete. All of
