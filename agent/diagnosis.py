@@ -62,6 +62,7 @@ def program() -> Iterator[Finding]:
     detail = f"{metadata.version('proveout')}, Python {dict(host_facts.facts())['python']}"
     yield Finding(area="proveout", name="proveout", state="ok", detail=detail)
     try:
+        from proveout.agent.engines.mysql import protocol_native as mysql_native  # noqa: F401, PLC0415 - as the next one
         from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - checks whether it can be imported
         from proveout.agent.load.loop import transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
