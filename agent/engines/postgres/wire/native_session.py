@@ -8,7 +8,8 @@ from __future__ import annotations
 from proveout.agent.engines.postgres.driver import OnLibpq, PostgresSession, binary_integer, failure_of, kinds_of
 from proveout.agent.engines.postgres.wire import tls
 from proveout.agent.engines.postgres.wire.protocol import Failures, around, await_room, connection_lost, send_rest
-from proveout.agent.engines.postgres.wire.protocol_native import Prepared, Wire, use_tls
+from proveout.agent.engines.postgres.wire.protocol_native import Prepared, Wire
+from proveout.agent.engines.wire.wire_native import use_tls
 from proveout.dsl.workloads.base import Statement
 
 

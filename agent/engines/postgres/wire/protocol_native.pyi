@@ -4,8 +4,6 @@ from typing import Any
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.dsl.workloads.base import Row, Statement
 
-def use_tls(read: int, write: int, has_pending: int, get_error: int, clear_error: int, set_read_ahead: int) -> None: ...
-
 class Prepared:
     statement: Statement
     decoders: tuple[Callable[[bytes], Any] | None, ...]
