@@ -5,7 +5,8 @@ ratios.
 
 GO_TPC is the program `go-tpc` (github.com/pingcap/go-tpc). Both load their own database of one embedded server
 (synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed.
-Ours runs twice: with SQL from the client, which is nearly go-tpc's statement for statement, and with stored procedures.
+Ours runs three times: with SQL from the client, which is nearly go-tpc's statement for statement, with the same
+statements in pipelines, and with stored procedures.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ SETTINGS = (
 TPMC = re.compile(r"tpmC: ([\d.]+)")
 
 
-def workload(warehouses: int, *, procedures: bool) -> Workload:
-    """TPROC-C of that size."""
-    parameters = to_values(Tprocc(warehouses=warehouses, procedures=procedures))
+WAYS: dict[str, dict[str, bool]] = {"SQL": {}, "pipeline": {"pipeline": True}, "procedures": {"procedures": True}}
+
+
+def workload(warehouses: int, way: str) -> Workload:
+    """TPROC-C of that size, with its statements sent in one of the `WAYS`."""
+    parameters = to_values(Tprocc(warehouses=warehouses, **WAYS[way]))
     return Workload(name="orders", kind="tprocc", parameters=parameters)
 
 
@@ -123,12 +127,12 @@ async def measured(options: argparse.Namespace, context: Context, folder: str) -
     peer = GoTpc(options.program, database(dsn, "gotpc"), options.warehouses)
     await asyncio.to_thread(peer.prepare)
     endpoint = Endpoint(system="target", engine="postgres", dsn=database(dsn, "tprocc"))
-    both = {name: workload(options.warehouses, procedures=name != "SQL") for name in ("SQL", "procedures")}
-    await populate(context, PopulateSystem(workload=both["procedures"], endpoint=endpoint, workers=2))
-    rates: dict[str, list[float]] = {name: [] for name in ("go-tpc", *both)}
+    each = {way: workload(options.warehouses, way) for way in WAYS}
+    await populate(context, PopulateSystem(workload=each["procedures"], endpoint=endpoint, workers=2))
+    rates: dict[str, list[float]] = {name: [] for name in ("go-tpc", *each)}
     for seed in range(options.rounds):
         rates["go-tpc"].append(await asyncio.to_thread(peer.nopm, options.users, options.seconds + RAMP_S))
-        for name, orders in both.items():
+        for name, orders in each.items():
             rates[name].append(await ours(context, endpoint, orders, options.users, options.seconds, seed))
     return rates
 

@@ -16,6 +16,19 @@ cdef class Prepared:
     cdef bint unsigned[PARAMETERS_MAX]
 
 
+cdef class Pipeline(Prepared):
+    """The prepared statements of a session by name; `members` are those of the group that was sent last."""
+    cdef dict prepared
+    cdef list members
+
+
+cdef class Answer:
+    """The result of one statement of a group."""
+    cdef readonly long count
+    cdef bytes data
+    cdef tuple decoders
+
+
 cdef class Layout:
     """Places of a statement's drawn values in a row of a structured array."""
     cdef int count
@@ -32,21 +45,22 @@ cdef class Wire:
     cdef object fail, lost, room, failure
     cdef readonly Prepared sent
     cdef uint8_t* out
-    cdef size_t out_size
+    cdef size_t out_size, base
     cdef uint8_t* data
     cdef size_t size, filled, at, end
-    cdef long tag
+    cdef long tag, done
 
     cdef bint put(self, Prepared prepared, tuple arguments) except -1
     cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
     cdef bint get(self) except -1
+    cdef bint fill(self) except -1
+    cdef size_t group(self, Pipeline pipeline, tuple requests) except 0
+    cdef object failed(self, bytes body)
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1
     cdef int grow(self) except -1
     cdef bint walk(self) except -1
     cdef bint ready(self, size_t end) except -1
-    cdef tuple row(self, size_t at, tuple decoders)
-    cdef object value(self, size_t at, uint32_t size, object decode)
     cdef size_t message(self, Prepared prepared, tuple arguments) except 0
     cdef size_t begin(self, Prepared prepared) except 0
     cdef size_t put_value(self, Prepared prepared, int i, size_t at, object value) except 0
