@@ -14,9 +14,20 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Body, Last, Outcome, Request, Result, Row, Statement
 
 PIPELINE = Statement(name="proveout_pipeline", text={}, arguments=(), reads=False)
+
+PARAMETER = "pipeline"
+"""The parameter of a workload kind that asks for it."""
+TEXT = "independent statements of a transaction travel together, COMMIT with the last ones"
+"""What it changes, for people: response times have fewer round trips than one for each statement."""
+
+
+def asked_for(workload: Workload) -> bool:
+    """Whether a compiled workload sends its groups as pipelines."""
+    return dict(workload.parameters).get(PARAMETER) is True
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,10 @@ def _rows(model: Tprocc) -> float:
 def _engine_problem(model: Tprocc, engine: str) -> str | None:
     if model.procedures and not engines.of(engine).procedures:
         return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
+    return None
+
+
+def _load_problem(model: Tprocc, engine: str) -> str | None:
     if model.pipeline and not engines.of(engine).pipelines:
         return f"`pipeline` sends statements together over PostgreSQL's protocol, not to {engine}; leave it out"
     return None
@@ -50,6 +54,7 @@ KIND = WorkloadExtension(
     tables=lambda _: TABLES,
     load_only=frozenset({"keys", "pipeline", "weights"}),
     engine_problem=_engine_problem,
+    load_problem=_load_problem,
     division_problem=_division_problem,
     invariants_after="stage",
 )

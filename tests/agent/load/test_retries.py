@@ -40,6 +40,7 @@ KINDS: dict[str, WorkloadKind] = {
     "hlr": hlr.build(Hlr(population=100)),
     "prepaid": prepaid.build(Prepaid(population=100)),
     "tprocc": tprocc.build(Tprocc(warehouses=2)),
+    "tprocc-pipeline": tprocc.build(Tprocc(warehouses=2, pipeline=True)),
     "tprocc-procedures": tprocc.build(Tprocc(warehouses=2, procedures=True)),
     "tptbm": tptbm.build(Tptbm(key=30, weights={"Read": 40.0, "Update": 20.0, "Insert": 20.0, "Delete": 20.0})),
     "tptbm-3": tptbm.build(Tptbm(key=30, ops_per_transaction=3)),
