@@ -9,7 +9,7 @@ from proveout.core.numbers import percent, threads_by_rung
 from proveout.core.numbers import threads as counted
 from proveout.core.units import format_duration
 from proveout.dsl.explain.host_parts import length
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Sessions, Think
@@ -34,7 +34,7 @@ def details(stage: Ladder | Search) -> tuple[str, ...]:
 
 def pipelined(plan: Plan, stage: Ladder | Search) -> Iterator[str]:
     """A line for each workload whose statements travel together."""
-    for name in dict.fromkeys(part.stage.workload for part in parts(stage)):
+    for name in workloads(stage):
         if pipelines.asked_for(plan.workload(name)):
             yield f"{name}: {pipelines.TEXT} (pipeline)"
 
