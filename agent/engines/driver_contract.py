@@ -117,12 +117,12 @@ class Pipelines(Protocol):
     pipelines`). They are executed in order; the first that fails ends the group, and the failure names it."""
 
     def pipeline(self, prepared: dict[str, Any]) -> Any:
-        """What `send` and `exchange` take in place of a prepared statement: the arguments are then (statement,
+        """The stand-in that `send` and `exchange` take in place of a prepared statement: the arguments are then (statement,
         arguments) pairs, at least one, of statements that are in `prepared` by name."""
         ...
 
     def results(self) -> list[Result]:
-        """The results of the last group, which stay valid; complete when `receive` says so."""
+        """The results of the last group, which stay valid; complete when `receive` has returned True."""
         ...
 
 

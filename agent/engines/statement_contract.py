@@ -8,9 +8,9 @@ sets no server setting and resets no counter; EXPLAIN executes no statement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.tasks import Endpoint
 
 

@@ -26,7 +26,6 @@ import os
 import pwd
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.engines.embedded.account import UID_LAST, choose_account
@@ -34,6 +33,7 @@ from proveout.agent.engines.table import is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
+from proveout.core.data_classes import dataclass
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 from proveout.proto.wire.tasks import Endpoint
 

@@ -11,9 +11,9 @@ data are those of single requests. A body of groups may return `Last` requests, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Body, Last, Outcome, Request, Result, Row, Statement
 
@@ -22,7 +22,7 @@ PIPELINE = Statement(name="proveout_pipeline", text={}, arguments=(), reads=Fals
 PARAMETER = "pipeline"
 """The parameter of a workload kind that asks for it."""
 TEXT = "independent statements of a transaction travel together, COMMIT with the last ones"
-"""What it changes, for people: response times have fewer round trips than one for each statement."""
+"""The effect, for people: response times have fewer round trips than one for each statement."""
 
 
 def asked_for(workload: Workload) -> bool:

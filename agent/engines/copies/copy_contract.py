@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.tasks import Endpoint
 
 

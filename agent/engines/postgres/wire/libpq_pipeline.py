@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg import pq
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Request, Row, Statement
 
 _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)

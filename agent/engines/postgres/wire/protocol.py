@@ -15,11 +15,11 @@ import io
 import os
 import select
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Request, Result, Row, Statement
 
 # Up to this size Python's own allocator serves a read, in half the time; a session whose answers are longer reads more.
@@ -276,7 +276,7 @@ def connection_lost(text: str, reported: StatementFailure | None) -> StatementFa
 
 
 def among(statement: Statement, number: int, count: int) -> str:
-    """What a failure in a group says after the server's words."""
+    """The place of a failure in a group, for after the server's words."""
     return f" (statement {statement.name}, {number} of {count} sent together)"
 
 

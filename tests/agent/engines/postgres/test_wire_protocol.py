@@ -349,7 +349,7 @@ CHANGE = Statement(name="change", text={"postgres": "UPDATE"}, arguments=(int,),
 
 
 def grouped(peer: Peer) -> Any:
-    """What stands for a group of FIND and CHANGE."""
+    """The group's stand-in for a prepared statement, with FIND and CHANGE."""
     return peer.session.pipeline({"find": peer.prepared, "change": peer.way.prepared(CHANGE, b"s1", ["i"])})
 
 

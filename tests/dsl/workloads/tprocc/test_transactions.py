@@ -123,7 +123,7 @@ def test_an_unknown_item_is_a_logical_failure_after_the_inserts() -> None:
 
 @pytest.mark.parametrize("name", TPROCC_TRANSACTIONS)
 def test_a_pipeline_has_the_same_statements_in_the_same_order(name: str) -> None:
-    """Groups are what `one_by_one` makes of them; at most two round trips for a district of a Delivery."""
+    """`one_by_one` sends the same; a Delivery has at most two round trips for a district."""
     single, grouped = build(TWO), build(TWO.model_copy(update={"pipeline": True}))
     keys = single.keys(0), grouped.keys(0)
     for _ in range(50):
