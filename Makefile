@@ -12,7 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
-	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
+	agent/engines/postgres/wire/copy_rows_native.pyx agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 DIST ?= dist
 PLAN ?= plans/hlr-cache-embedded.yaml
 LAB ?= plans/netns-lab.yaml
