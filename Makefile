@@ -11,8 +11,10 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
-	agent/engines/postgres/wire/copy_rows_native.pyx agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
+COMPILED := agent/engines/wire/wire_native.pyx agent/engines/wire/wire_native.pxd \
+	agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
+	agent/engines/postgres/wire/copy_rows_native.pyx agent/engines/mysql/protocol_native.pyx \
+	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 DIST ?= dist
 PLAN ?= plans/hlr-cache-embedded.yaml
 LAB ?= plans/netns-lab.yaml

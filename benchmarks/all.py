@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -45,6 +46,7 @@ class Row:
 
 
 QUICK: dict[str, tuple[str, ...]] = {
+    "load/sysbench": ("--seconds", "2", "--rounds", "5"),
     "load/pgbench": ("--seconds", "3", "--rounds", "9"),
     "populate/psql_copy": ("--rounds", "2"),  # with a fifth of the rows the start of workers would dominate
     "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
@@ -89,6 +91,11 @@ def engine(bench: Bench) -> Iterator[Row]:
         label = f"{line['mix']}, {line['connections']} connections, beside pgbench"
         yield Row(f"rate: {label}", line["tps_ratio"], ">= 0.95")
         yield Row(f"client CPU: {label}", line["cpu_ratio"], "<= 1.30")
+    if which("sysbench"):
+        for line in bench("load/sysbench") or ():
+            label = f"{line['script']}, {line['connections']} connections, beside sysbench on MariaDB"
+            yield Row(f"rate: {label}", line["tps_ratio"], ">= 1.00")
+            yield Row(f"client CPU: {label}", line["cpu_ratio"], "<= 1.00")
     if overhead := bench("load/overhead"):
         yield Row("engine over the bare driver loop, ns", overhead["overhead_ns"], "<= 1000", ",.0f")
     for line in bench("load/pacing") or ():

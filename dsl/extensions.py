@@ -9,11 +9,11 @@ built in, and cannot replace a built-in one. The built-in kinds are described by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class WorkloadExtension:
     - `check`: further checks of the plan text at its positions (model, its node, path in the plan, problems).
     - `invariants_after`: when invariants are checked besides the population: after every iteration, or at the end of
       every stage that ran a load. `invariants_of_population`: they hold only for rows that `populate` loaded.
+      `invariants_beside`: the parameters whose invariants hold after other loads on the same rows too (model, theirs);
+      None where the invariants do not depend on the load.
     - `own_arrival`: an outside program makes the load: no think times, settings of connections or Ray pools.
       `values`: the names of the numbers that it gives beside the load's own, and how those of several hosts become one
       (`one`: there must be one host). `stage_problems`: why it cannot run a stage's load (model, whether there is a
@@ -81,6 +83,7 @@ class WorkloadExtension:
     check: Callable[[Any, Map, str, Problems], None] = lambda _, __, ___, ____: None
     invariants_after: Literal["iteration", "stage"] | None = None
     invariants_of_population: bool = False
+    invariants_beside: Callable[[Any, Sequence[Any]], Any] | None = None
     own_arrival: bool = False
     values: Callable[[Any], Mapping[str, str]] = lambda _: {}
     stage_problems: Callable[[Any, bool, int, float, float], Iterable[str]] = lambda *_: ()

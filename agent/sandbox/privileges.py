@@ -26,7 +26,6 @@ import os
 import pwd
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ from proveout.agent.engines.table import is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
+from proveout.core.data_classes import dataclass
 from proveout.core.linux import CAP_DAC_READ_SEARCH
 
 if TYPE_CHECKING:  # populate workers import this module, and start faster without it

@@ -37,6 +37,7 @@ OWN_SYSTEMS = (
     "commit-modes-embedded",
     "tptbm-embedded",
     "prepaid-embedded",
+    "tpcb-embedded",
     "tprocc-embedded",
     "analytics-embedded",
     "storage-embedded",

@@ -51,7 +51,7 @@ from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Restart, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
+from proveout.dsl.workloads.kinds import beside, invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import (
     CheckInvariants,
     FormPool,
@@ -318,7 +318,7 @@ def _check_invariants(
     turn: Turn, stage: Populate | Ladder | Search, systems: Sequence[str], *, name: str = "", iteration: str = ""
 ) -> None:
     state = turn.state
-    workload = state.plan.workload(stage.workload)
+    workload = beside(state.plan.workload(stage.workload), state.plan.workloads)
     tasks = [
         (state.plan.system(system).host, CheckInvariants(workload=workload, endpoint=state.endpoints[system]))
         for system in systems

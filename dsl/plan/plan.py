@@ -10,9 +10,9 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool

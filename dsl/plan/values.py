@@ -6,9 +6,9 @@ moving a plan to another folder or adding a comment does not change its digest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
 
 Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
 

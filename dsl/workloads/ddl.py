@@ -6,46 +6,49 @@ keeping them up row by row; PostgreSQL's are then vacuumed, so that no measured 
 and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order; the
 clause WITHOUT ROWID does so in SQLite. DuckDB takes foreign keys with the table only.
 
-Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
-before release 23: the caller must treat ORA-00942 (no such table) as success. `for_timesten` makes TimesTen's texts of
-Oracle's. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
+Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n) timestamp`. Oracle's `DROP TABLE` has no IF
+EXISTS before release 23: the caller must treat ORA-00942 (no such table) as success. `for_timesten` makes TimesTen's
+texts of Oracle's. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 
 Columns = tuple[tuple[str, str], ...]
 
 _TYPES: Mapping[Dialect, Mapping[str, str]] = {
-    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint"},
+    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint", "timestamp": "timestamp"},
     "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER"},
-    "oracle": {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)"},
-    "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT"},
-    "duckdb": {"int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT"},
+    "oracle": {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)", "timestamp": "TIMESTAMP"},
+    "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "timestamp": "DATETIME"},
+    "duckdb": {"int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "timestamp": "TIMESTAMP"},
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """A table: columns as `base.Table` has them, all NOT NULL; `primary_key` as SQL; `foreign_keys` (columns, table
-    that has them under the same names)."""
+    """A table: columns as `base.Table` has them, NOT NULL unless `nullable`; `primary_key` as SQL, empty for none;
+    `foreign_keys` (columns, table that has them under the same names)."""
 
     name: str
     columns: Columns
     primary_key: str
     foreign_keys: tuple[tuple[str, str], ...] = ()
+    nullable: frozenset[str] = frozenset()
 
 
 def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables; those referred to stand first in `shapes`."""
     return {
         "postgres": tuple(_bare("postgres", shape) for shape in shapes),
-        "sqlite": tuple(_referring("sqlite", shape) + " WITHOUT ROWID" for shape in shapes),
+        "sqlite": tuple(
+            _referring("sqlite", shape) + (" WITHOUT ROWID" if shape.primary_key else "") for shape in shapes
+        ),
         "oracle": tuple(_bare("oracle", shape) for shape in shapes),
         "mysql": tuple(_keyed("mysql", shape) + " ENGINE = InnoDB" for shape in shapes),
         "duckdb": tuple(_referring("duckdb", shape) for shape in shapes),
@@ -57,7 +60,11 @@ def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...
     names = [shape.name for shape in shapes]
     foreign = tuple(statement for shape in shapes for statement in _foreign(shape))
     singly = [(statement,) for statement in foreign]  # there, two on one table at a time get in each other's way
-    keys = tuple(f"ALTER TABLE {s.name} ADD CONSTRAINT {s.name}_pk PRIMARY KEY ({s.primary_key})" for s in shapes)
+    keys = tuple(
+        f"ALTER TABLE {s.name} ADD CONSTRAINT {s.name}_pk PRIMARY KEY ({s.primary_key})"
+        for s in shapes
+        if s.primary_key
+    )
     vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in names)
     statistics = tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in names)
     analyse = tuple(f"ANALYZE TABLE {name}" for name in names)
@@ -101,7 +108,9 @@ def _phases(*phases: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def _columns(dialect: Dialect, shape: TableShape) -> str:
-    return ", ".join(f"{name} {_type(dialect, kind)} NOT NULL" for name, kind in shape.columns)
+    return ", ".join(
+        f"{name} {_type(dialect, kind)}{'' if name in shape.nullable else ' NOT NULL'}" for name, kind in shape.columns
+    )
 
 
 def _type(dialect: Dialect, kind: str) -> str:
@@ -118,7 +127,8 @@ def _bare(dialect: Dialect, shape: TableShape) -> str:
 
 
 def _keyed(dialect: Dialect, shape: TableShape) -> str:
-    return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)}, PRIMARY KEY ({shape.primary_key}))"
+    key = f", PRIMARY KEY ({shape.primary_key})" if shape.primary_key else ""
+    return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)}{key})"
 
 
 def _referring(dialect: Dialect, shape: TableShape) -> str:

@@ -12,7 +12,7 @@ keys, which imports numpy, when a load is built. `proveout check` therefore neve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 
-BUILT_IN = ("hlr", "prepaid", "program", "sql", "tprocc", "tproch", "tptbm")
+BUILT_IN = ("hlr", "prepaid", "program", "sql", "tpcb", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
 
 
@@ -218,6 +218,15 @@ def invariants_need_population(workload: Workload) -> bool:
     """Whether the invariants hold only for rows that `populate` loaded."""
     kind = extension(workload.kind)
     return kind is not None and kind.invariants_of_population
+
+
+def beside(workload: Workload, others: Iterable[Workload]) -> Workload:
+    """The workload whose invariants hold for data that loads of the `others` on the same rows have changed too."""
+    kind, model = _kind(workload)
+    if kind.invariants_beside is None:
+        return workload
+    same = [of_workload(other) for other in others if same_rows(workload, other)]
+    return dataclasses.replace(workload, parameters=to_values(kind.invariants_beside(model, same)))
 
 
 def _kind(workload: Workload) -> tuple[WorkloadExtension, BaseModel]:

@@ -14,13 +14,14 @@ A terminal's arguments are drawn ahead in batches from a stream keyed (seed, pur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from proveout.core.data_classes import dataclass
 
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]

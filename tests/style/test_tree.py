@@ -23,7 +23,7 @@ SAME_CONCEPT = {
     "__init__", "__main__",
     # the parts of an engine, one package for each
     "adapter", "capture_connection", "checkpoint", "copy", "dsn", "errors", "lag", "populate", "propagation", "protocol", "provision",
-    "settings", "driver", "sizes", "sql", "waits",
+    "native_session", "settings", "driver", "sizes", "sql", "waits",
     # the parts of a workload kind, one package for each
     "invariants", "keys", "parameters", "rows", "shares", "statements", "tables", "workload",
     # the same concept on both sides of the wire, or at compile time, in a plan and in results

@@ -20,13 +20,14 @@ Decoder = Callable[[bytes, int], tuple[Any, int]]
 
 COM_QUERY, COM_STMT_PREPARE, COM_STMT_EXECUTE = 0x03, 0x16, 0x17
 MESSAGE_MAX = (1 << 24) - 2
+LONG = "a statement of more than 16 MB"
 UNSIGNED = 0x20
 _INTEGER, _TEXT, _NULL = 8, 253, 6  # MYSQL_TYPE_LONGLONG, VAR_STRING, NULL
 _U16, _I64 = Struct("<H"), Struct("<q")
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\$(\d+)")
 
 # type -> (signed, unsigned): TINY, SHORT, YEAR, INT24, LONG, LONGLONG, FLOAT, DOUBLE
-_FIXED = {
+FIXED = {
     1: ("<b", "<B"),
     2: ("<h", "<H"),
     13: ("<h", "<H"),
@@ -55,13 +56,17 @@ def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
 def packet(payload: bytes) -> bytes:
     """A payload as the first packet of a command. ValueError when it does not fit into one."""
     if len(payload) > MESSAGE_MAX:
-        raise ValueError("a statement of more than 16 MB")
+        raise ValueError(LONG)
     return len(payload).to_bytes(3, "little") + b"\0" + payload
 
 
-def execute(statement_id: int, kinds: Sequence[type], order: Sequence[int]) -> Message:
-    """Writes COM_STMT_EXECUTE for arguments of these types, of which `order` says what each placeholder stands for."""
-    start = bytes([COM_STMT_EXECUTE]) + statement_id.to_bytes(4, "little") + b"\0" + (1).to_bytes(4, "little")
+def execution(statement_id: int) -> bytes:
+    """The start of COM_STMT_EXECUTE's payload, up to the NULL bits."""
+    return bytes([COM_STMT_EXECUTE]) + statement_id.to_bytes(4, "little") + b"\0" + (1).to_bytes(4, "little")
+
+
+def message(start: bytes, kinds: Sequence[type], order: Sequence[int]) -> Message:
+    """Writes a command: `start` and arguments of these types. `order`: which of them each placeholder stands for."""
     general = _general(start, order)
     if not order:
         whole = packet(start)
@@ -135,17 +140,31 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 def column(data: bytes, at: int, wanted: type | None) -> Decoder:
     """The decoder for a column, from its definition; a value is made the type that the statement wants."""
+    return decoder(*described(data, at), wanted)
+
+
+def described(data: bytes, at: int) -> tuple[int, int]:
+    """(type, flags) of a column, from its definition."""
     for _ in range(6):  # catalogue, schema, table, its original name, name, its original name
         size, at = lenenc(data, at)
         at += size
-    kind, flags = data[at + 7], _U16.unpack_from(data, at + 8)[0]
-    if kind in _FIXED:
-        decoder = _fixed(Struct(_FIXED[kind][1 if flags & UNSIGNED else 0]))
+    return data[at + 7], _U16.unpack_from(data, at + 8)[0]
+
+
+def is_text(kind: int) -> bool:
+    """Whether values of a column type are a length and bytes of that many."""
+    return kind not in FIXED and kind not in _DATES and kind != _TIME
+
+
+def decoder(kind: int, flags: int, wanted: type | None) -> Decoder:
+    """The decoder for a column of a type; a value is made the type that the statement wants."""
+    if kind in FIXED:
+        decode = _fixed(Struct(FIXED[kind][1 if flags & UNSIGNED else 0]))
         natural: type = float if kind in (4, 5) else int
     else:
-        decoder = _moment if kind in _DATES else _span if kind == _TIME else _string
+        decode = _string if is_text(kind) else _span if kind == _TIME else _moment
         natural = str
-    return decoder if wanted is None or wanted is natural else _converted(decoder, wanted)
+    return decode if wanted is None or wanted is natural else _converted(decode, wanted)
 
 
 def row(data: bytes, at: int, decoders: Sequence[Decoder]) -> Row:

@@ -8,14 +8,26 @@ Errors keep the server's number, which DBAs look up: 1062 duplicate key, 1213 de
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import select
+import ssl
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any, Literal
 
 import pymysql
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.mysql.binary_values import COM_QUERY, COM_STMT_PREPARE, execute, packet, placeholders
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.mysql.binary_values import (
+    COM_QUERY,
+    COM_STMT_PREPARE,
+    execution,
+    message,
+    packet,
+    placeholders,
+)
 from proveout.agent.engines.mysql.dsn import CONNECT_S, Address, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.protocol import (
     READ_BYTES,
@@ -26,6 +38,7 @@ from proveout.agent.engines.mysql.protocol import (
     file_of,
     lost,
 )
+from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 
@@ -52,10 +65,15 @@ class MysqlSession(WireSocket):
 
     def prepare(self, statement: Statement) -> WirePrepared:
         """Prepare on the server, and wait for it. Raises StatementFailure."""
+        start, order = self.start_of(statement)
+        return WirePrepared(statement, message(start, statement.arguments, order))
+
+    def start_of(self, statement: Statement) -> tuple[bytes, tuple[int, ...]]:
+        """Prepare on the server; the payload of its executions up to the arguments, and which argument each placeholder
+        stands for. Raises StatementFailure."""
         text, order = placeholders(statement.text["mysql"])
         if not order and not statement.reads:
-            whole = packet(bytes([COM_QUERY]) + text.encode())
-            return WirePrepared(statement, lambda _: whole)
+            return bytes([COM_QUERY]) + text.encode(), ()
         self._put(packet(bytes([COM_STMT_PREPARE]) + text.encode()))
         head = self._get()
         if head[0] == 0xFF:
@@ -67,7 +85,7 @@ class MysqlSession(WireSocket):
         for definitions in (int.from_bytes(head[7:9], "little"), int.from_bytes(head[5:7], "little")):
             for _ in range(definitions + 1 if definitions else 0):  # parameters, then columns, each with an EOF behind
                 self._get()
-        return WirePrepared(statement, execute(number, statement.arguments, order))
+        return execution(number), order
 
     def cancel(self) -> None:
         """Kill the statement under way, over a connection of its own; gives up after CANCEL_S."""
@@ -114,7 +132,7 @@ class MysqlDriver:
     dialect: Dialect = "mysql"
     waits: Literal["polled"] = "polled"
 
-    def connect(self, dsn: str) -> MysqlSession:
+    def connect(self, dsn: str) -> PolledSession:
         """A new connection, within 5 s. The password is in no message."""
         return self.open(dsn, access="", within_s=None)
 
@@ -122,19 +140,30 @@ class MysqlDriver:
         """The dsn, which names one host."""
         return (dsn,)
 
-    def open(self, dsn: str, *, access: str, within_s: float | None) -> MysqlSession:
+    def open(self, dsn: str, *, access: str, within_s: float | None) -> PolledSession:
         """A new connection, within 5 s or `within_s`, to a server with that access by its `read_only`."""
         try:
             address = parse(dsn)
             connection = connect(address, timeout_s=within_s or CONNECT_S, read_timeout_s=within_s or CONNECT_S)
             if access in ("read_write", "read_only"):
                 _require(connection, access)
-            return MysqlSession(connection, address)
+            session = MysqlSession(connection, address)
+            return session if isinstance(connection._sock, ssl.SSLSocket) else direct_session()(session)
         except MalformedDsn as error:
             raise StatementFailure(CANNOT_CONNECT, error.what, FailureKind.LOST) from None
         except pymysql.err.MySQLError as error:
             code, text = one_line(error)
             raise StatementFailure(code, text, FailureKind.LOST) from None
+
+
+@cache
+def direct_session() -> Callable[[MysqlSession], PolledSession]:
+    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
+    if not os.environ.get(PURE_PYTHON):
+        with contextlib.suppress(ImportError):
+            session: type[PolledSession] = import_module("proveout.agent.engines.mysql.native_session").NativeSession
+            return session
+    return lambda session: session
 
 
 def _require(connection: Any, access: str) -> None:

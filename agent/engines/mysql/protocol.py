@@ -13,15 +13,16 @@ encrypted connection is read through `TlsFile`, which behaves alike. Source of t
 from __future__ import annotations
 
 import io
+import os
 import select
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql.binary_values import Decoder, Message, column, lenenc, row
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.workloads.base import Row, Statement
 
 READ_BYTES = 8192
@@ -31,6 +32,10 @@ PACKET_MAX = (1 << 24) - 1
 SEND_TIMEOUT_MS = 5_000
 SERVER_GONE, SERVER_LOST = "2006", "2013"  # as the client library and the mysql program call them
 MORE_RESULTS = 0x08
+FOREIGN = "the server sent what is not its protocol"
+TOO_LARGE = "the server sent a row of more than 16 MB, or what is not its protocol"
+LOCAL_FILE_WANTED = "the server requested a file of this host, which proveout never offers"
+NOT_READ = "the server does not read"
 
 _OK, _LOCAL_FILE, _EOF, _ERROR = 0x00, 0xFB, 0xFE, 0xFF
 _EOF_BYTES, _EOF_LENGTH_MAX = 9, 9
@@ -104,6 +109,25 @@ class WirePrepared:
 Fail = Callable[[str, str, Statement | None], StatementFailure]
 
 
+class Failures:
+    """Makes the exceptions of one connection's error packets; `fail(code, text, statement)` says what a code means."""
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._expected: dict[tuple[str, str], StatementFailure] = {}
+
+    def of(self, body: bytes, statement: Statement | None) -> StatementFailure:
+        """An error packet. One that the statement's specification expects is made once, with the words of the first."""
+        code = str(_U16.unpack_from(body)[0])
+        expected = self._expected.get((code, statement.name)) if statement else None
+        if expected is not None:
+            return expected
+        failure = self._fail(code, error_text(body[2:]), statement)
+        if failure.kind is FailureKind.LOGICAL and statement is not None:
+            self._expected[code, statement.name] = failure
+        return failure
+
+
 class WireSocket:
     """The socket of an idle connection: statements out, answers in."""
 
@@ -115,8 +139,7 @@ class WireSocket:
         "_data",
         "_defined_at",
         "_definitions",
-        "_expected",
-        "_fail",
+        "_failures",
         "_file",
         "_known",
         "_partial",
@@ -131,11 +154,10 @@ class WireSocket:
     def __init__(self, file: File, fail: Fail) -> None:
         self._file = file
         self._read, self._write = file.read, file.write
-        self._fail = fail
+        self._failures = Failures(fail)
         self._sent: WirePrepared | None = None
         self._data = self._partial = b""
         self._known: dict[bytes, int] = {}
-        self._expected: dict[tuple[str, str], StatementFailure] = {}
         self._definitions = 0
         self._rows_at = -1
         self.count = 0
@@ -231,7 +253,7 @@ class WireSocket:
         while (body := at + 4) < len(data):
             size = _header_at(data, at)[0] & PACKET_MAX
             if size == PACKET_MAX or not size:
-                raise lost("the server sent a row of more than 16 MB, or what is not its protocol")
+                raise lost(TOO_LARGE)
             if (end := body + size) > len(data):
                 break
             if self._packet(data, body, end):
@@ -244,7 +266,8 @@ class WireSocket:
         """One packet; True when it ends the answer. Raises StatementFailure for an error, which ends it too."""
         first, size = data[body], end - body
         if first == _ERROR:
-            failure = self._error(data[body + 1 : end])
+            statement = self._sent.statement if self._sent else None
+            failure = self._failures.of(data[body + 1 : end], statement)
             self._partial = data[end:]
             self._afresh()
             raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
@@ -268,7 +291,7 @@ class WireSocket:
             _, at = lenenc(data, at)
             return self._over(_status_at(data, at)[0])
         if data[body] == _LOCAL_FILE:
-            raise lost("the server requested a file of this host, which proveout never offers")
+            raise lost(LOCAL_FILE_WANTED)
         self._columns, _ = lenenc(data, body)
         self._defined_at, self._rows = end, 0
         return False
@@ -293,26 +316,29 @@ class WireSocket:
             prepared.decoders = self._defined(prepared.statement, self._data, definitions, rows_at)
         return True
 
-    def _error(self, body: bytes) -> StatementFailure:
-        """An error packet. One that the statement's specification expects is made once, with the words of the first."""
-        code = str(_U16.unpack_from(body)[0])
-        statement = self._sent.statement if self._sent else None
-        expected = self._expected.get((code, statement.name)) if statement else None
-        if expected is not None:
-            return expected
-        failure = self._fail(code, error_text(body[2:]), statement)
-        if failure.kind is FailureKind.LOGICAL and statement is not None:
-            self._expected[code, statement.name] = failure
-        return failure
-
     def _send_rest(self, rest: bytes) -> None:
         """The kernel's buffer is full, which a statement at a time hardly does: wait for room."""
         room = select.poll()
         room.register(self._file.fileno(), select.POLLOUT)
         while rest:
             if not room.poll(SEND_TIMEOUT_MS):
-                raise lost("the server does not read")
+                raise lost(NOT_READ)
             rest = rest[self._write(rest) or 0 :]
+
+
+def send_rest(fd: int, rest: bytes) -> None:
+    """The kernel's buffer is full: wait for room. StatementFailure (lost)."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    while rest:
+        if not room.poll(SEND_TIMEOUT_MS):
+            raise lost(NOT_READ)
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise lost(error.strerror or str(error), SERVER_GONE) from None
 
 
 def error_text(body: bytes) -> str:

@@ -14,13 +14,14 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from proveout.core.data_classes import dataclass
 
 ANY = "any"  # the kind of a column that the server converts to (see `workloads.base.Table`)
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + bytes(4)  # signature, flags, length of the header's extension

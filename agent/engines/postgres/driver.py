@@ -16,7 +16,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from struct import Struct
@@ -30,6 +29,8 @@ from proveout.agent.engines.postgres.wire.parameter_types import described as de
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
 from proveout.agent.engines.statement_errors import line_of
+from proveout.agent.engines.wire import PURE_PYTHON
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
@@ -37,7 +38,6 @@ _DEFAULTS: dict[str, Any] = {"application_name": "proveout", "gssencmode": "disa
 CONNECT_S = 5.0
 _ATTRIBUTES = {"any": "any", "read_write": "read-write", "read_only": "read-only"}
 CANCEL_S = 2.0
-PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
 TEXT, BINARY = 0, 1
 RETRYABLE = frozenset({"40001", "40P01"})
 CANNOT_CONNECT = "08001"

@@ -14,7 +14,7 @@ from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
-from proveout.agent.engines.postgres.wire.protocol_native cimport Layout, Prepared, Wire
+from proveout.agent.engines.wire.wire_native cimport Layout, Prepared, Wire
 
 from types import MethodWrapperType
 

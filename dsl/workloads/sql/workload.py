@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, repeat
 from operator import itemgetter
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import (
     Body,
@@ -42,6 +42,7 @@ from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
 from proveout.dsl.workloads.sql.generators import Words, draw
 from proveout.dsl.workloads.sql.parameters import (
+    LETTERS,
     LOGICAL_ERRORS,
     Custom,
     Generator,
@@ -250,14 +251,30 @@ def _endless(
     names = tuple(dict.fromkeys(name for part in parts for name in part.drawn))
     random = philox(seed, purpose, stream)
     columns = {name: _column(generators[name], random, stream) for name in names}
-    if names and all(generators[name].type is int for name in names):
-        return _rows(parts, columns).endless(np.random.Generator(random), BATCH)
+    kinds = {name: _kind(generators[name]) for name in names}
+    if names and all(kinds.values()):
+        return _rows(parts, columns, kinds).endless(np.random.Generator(random), BATCH)
     return _values(parts, columns)
 
 
-def _rows(parts: Sequence[Part], columns: Mapping[str, Next]) -> RowDraw:
-    """Draws of whole numbers."""
-    of_parts = [row(*["i8"] * len(part.drawn)) for part in parts]
+def _kind(generator: Generator) -> str:
+    """numpy's name of the values in a `RowSource`; "" for values that it cannot have."""
+    if generator.type is int:
+        return "i8"
+    if generator.text is not None:
+        letters, longest = generator.alphabet or LETTERS, generator.text[1]
+    elif generator.pick is not None:
+        texts = [str(value) for value, _ in generator.pick]
+        letters, longest = "".join(texts), max(map(len, texts))
+    else:
+        return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ""
+    fits = generator.type is str and longest and letters.isascii() and "\0" not in letters
+    return f"U{longest}" if fits else ""
+
+
+def _rows(parts: Sequence[Part], columns: Mapping[str, Next], kinds: Mapping[str, str]) -> RowDraw:
+    """Draws of whole numbers and texts."""
+    of_parts = [row(*[kinds[name] for name in part.drawn]) for part in parts]
 
     def drawn(_: np.random.Generator, count: int) -> list[list[Column]]:
         values = {name: column(count) for name, column in columns.items()}

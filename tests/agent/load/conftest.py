@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
-from proveout.agent.engines.postgres.driver import PURE_PYTHON
+from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy

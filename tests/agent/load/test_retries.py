@@ -31,6 +31,8 @@ from proveout.dsl.workloads.hlr import workload as hlr
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.prepaid import workload as prepaid
 from proveout.dsl.workloads.prepaid.parameters import Prepaid
+from proveout.dsl.workloads.tpcb import workload as tpcb
+from proveout.dsl.workloads.tpcb.parameters import Tpcb
 from proveout.dsl.workloads.tprocc import workload as tprocc
 from proveout.dsl.workloads.tprocc.parameters import Tprocc
 from proveout.dsl.workloads.tptbm import workload as tptbm
@@ -39,6 +41,7 @@ from proveout.dsl.workloads.tptbm.parameters import Tptbm
 KINDS: dict[str, WorkloadKind] = {
     "hlr": hlr.build(Hlr(population=100)),
     "prepaid": prepaid.build(Prepaid(population=100)),
+    "tpcb": tpcb.build(Tpcb(weights={"TpcbLike": 50.0, "SimpleUpdate": 30.0, "SelectOnly": 20.0})),
     "tprocc": tprocc.build(Tprocc(warehouses=2)),
     "tprocc-procedures": tprocc.build(Tprocc(warehouses=2, procedures=True)),
     "tptbm": tptbm.build(Tptbm(key=30, weights={"Read": 40.0, "Update": 20.0, "Insert": 20.0, "Delete": 20.0})),

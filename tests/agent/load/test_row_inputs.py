@@ -23,6 +23,8 @@ from proveout.dsl.workloads.prepaid import workload as prepaid
 from proveout.dsl.workloads.prepaid.parameters import Prepaid
 from proveout.dsl.workloads.sql import workload as sql
 from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.dsl.workloads.tpcb import workload as tpcb
+from proveout.dsl.workloads.tpcb.parameters import Tpcb
 from proveout.dsl.workloads.tptbm import workload as tptbm
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 
@@ -30,6 +32,7 @@ WORKLOADS: tuple[WorkloadKind, ...] = (
     hlr.build(Hlr(population=1_000)),
     tptbm.build(Tptbm(key=40)),
     prepaid.build(Prepaid(population=500)),
+    tpcb.build(Tpcb(scale=3)),
     sql.build(
         Custom.model_validate(
             {
@@ -58,7 +61,7 @@ WORKLOADS: tuple[WorkloadKind, ...] = (
 BY_ROW = {
     *("GetBasicSubscriberData", "GetAccessData", "GetNewDestination", "UpdateSubscriberData", "UpdateLocation"),
     *("InsertCallForwarding", "DeleteCallForwarding", "Read", "Update", "Authorize", "CheckBalance", "SearchLow"),
-    "Write",
+    *("Write", "TpcbLike", "SimpleUpdate", "SelectOnly"),
 }
 KINDS = [(workload, kind) for workload in WORKLOADS for kind in workload.transactions]
 _, _, COMMIT, ROLLBACK = CONTROLS

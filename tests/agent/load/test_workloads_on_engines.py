@@ -234,6 +234,39 @@ async def test_prepaid(context: LoadContext, endpoint: Endpoint, spec: Spec, pro
     assert all(check.holds for check in checks), checks
 
 
+async def test_tpcb(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
+    """Many branches, so that few transactions conflict in DuckDB."""
+    of = workload("tpcb", scale=400, accounts_per_branch=20)
+    rows = await populated(context, endpoint, of, workers=2)
+    assert rows == {
+        "pgbench_branches": 400,
+        "pgbench_tellers": 4_000,
+        "pgbench_accounts": 8_000,
+        "pgbench_history": 0,
+    }
+    checks = await invariants(context, endpoint, of)
+    assert [check.name for check in checks] == ["accounts", "tellers", "branches"]
+    assert all(check.holds for check in checks), checks
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.3, 0.0))
+    result = await fresh_load(context, endpoint, of, load)
+    assert_conforms(of, result)
+    history = ask(endpoint, "SELECT count(*) FROM pgbench_history")
+    assert 0 <= history - counted(result)["TpcbLike"][0] <= 4
+    assert history > 0
+    assert all(check.holds for check in await invariants(context, endpoint, of))
+
+    mixed = workload(
+        "tpcb", scale=400, accounts_per_branch=20, weights={"TpcbLike": 2, "SimpleUpdate": 2, "SelectOnly": 1}
+    )
+    load = replace(load, workload=mixed, seed=load.seed + 1)
+    assert_conforms(mixed, await run_until(is_judged(mixed), context, load))
+    checks = await invariants(context, endpoint, mixed)
+    assert [(check.name, check.holds) for check in checks] == [("accounts", True), ("tellers", True)]
+    change(endpoint, "UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 3")
+    change(endpoint, "UPDATE pgbench_accounts SET abalance = abalance - 1 WHERE aid = 3")
+    assert not any(check.holds for check in await invariants(context, endpoint, mixed))
+
+
 async def test_damage_to_the_balances_breaks_an_invariant(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
     """A cent too much, an overdrawn account, history lost: each alone."""
     of = workload("prepaid", population=500, seed=5, weights={"ChangeBalance": 1})

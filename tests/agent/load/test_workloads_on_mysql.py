@@ -24,6 +24,7 @@ from .conftest import ok, run_until
         ("hlr", {"population": 1_000, "keys": "nurand"}),
         ("tptbm", {}),
         ("prepaid", {}),
+        ("tpcb", {"accounts_per_branch": 1_000}),
         pytest.param("tprocc", {}, marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

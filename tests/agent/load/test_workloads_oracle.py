@@ -46,6 +46,10 @@ def dsn(oracle: str, database: str, tns_views: str) -> Iterator[str]:
     [
         ("tptbm", {"key": 30}),
         ("prepaid", {"population": 200}),
+        (
+            "tpcb",
+            {"scale": 2, "accounts_per_branch": 100, "weights": {"TpcbLike": 2, "SimpleUpdate": 1, "SelectOnly": 1}},
+        ),
     ],
 )
 async def test_it_is_populated_and_runs(

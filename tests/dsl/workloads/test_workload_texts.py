@@ -20,7 +20,7 @@ from proveout.dsl.workloads.kinds import build, built_in
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql", "duckdb")
-NAMES = ("tptbm", "prepaid")
+NAMES = ("tptbm", "prepaid", "tpcb")
 POSITIONED = ("tproch",)
 """Kinds whose templates use an argument several times."""
 
@@ -30,8 +30,10 @@ def workload(kind: str) -> WorkloadKind:
 
 
 def statements(built: WorkloadKind) -> list[Statement]:
+    """Each once: transactions may share one."""
     used = [statement for kind in built.transactions for statement in kind.statements]
-    return [*used, *(invariant.statement for invariant in built.invariants)]
+    every = [*used, *(invariant.statement for invariant in built.invariants)]
+    return list({id(statement): statement for statement in every}.values())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -15,11 +15,11 @@ import io
 import os
 import select
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Row, Statement
 
 # Up to this size Python's own allocator serves a read, in half the time; a session whose answers are longer reads more.

@@ -1,14 +1,15 @@
 # cython: language_level=3
-"""Functions of `postgres_native` that other compiled modules call without going through Python."""
+"""Fields and functions of `protocol_native`, for its own module."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from proveout.agent.engines.wire cimport wire_native
 
 cdef enum:
     PARAMETERS_MAX = 160  # an INSERT of fifteen order lines has 135
 
 
-cdef class Prepared:
-    cdef readonly object statement
+cdef class Prepared(wire_native.Prepared):
     cdef readonly tuple decoders
     cdef bytes head, tail
     cdef int count
@@ -16,34 +17,10 @@ cdef class Prepared:
     cdef bint unsigned[PARAMETERS_MAX]
 
 
-cdef class Layout:
-    """Places of a statement's drawn values in a row of a structured array."""
-    cdef int count
-    cdef uint32_t offsets[PARAMETERS_MAX]
-    cdef uint32_t widths[PARAMETERS_MAX]  # characters of a text; 0 = an integer of 8 bytes
-
-    cdef object value(self, int field, const uint8_t* row)
-    cdef tuple values(self, const uint8_t* row)
-
-
-cdef class Wire:
-    cdef public long count
-    cdef int fd
-    cdef object fail, lost, room, failure
-    cdef readonly Prepared sent
-    cdef uint8_t* out
-    cdef size_t out_size
-    cdef uint8_t* data
-    cdef size_t size, filled, at, end
+cdef class Wire(wire_native.Wire):
+    cdef object fail, lost, failure
     cdef long tag
 
-    cdef bint put(self, Prepared prepared, tuple arguments) except -1
-    cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1
-    cdef bint push(self, Prepared prepared, size_t length) except -1
-    cdef bint get(self) except -1
-    cdef bint first(self, Py_ssize_t wanted, list kept) except -1
-    cdef int grow(self) except -1
-    cdef bint walk(self) except -1
     cdef bint ready(self, size_t end) except -1
     cdef tuple row(self, size_t at, tuple decoders)
     cdef object value(self, size_t at, uint32_t size, object decode)
@@ -54,4 +31,3 @@ cdef class Wire:
     cdef size_t put_text(self, Prepared prepared, size_t at, const char* text, size_t length) except 0
     cdef size_t put_characters(self, Prepared prepared, size_t at, const uint8_t* characters, uint32_t width) except 0
     cdef size_t finish(self, Prepared prepared, size_t at) noexcept
-    cdef int reserve(self, size_t need) except -1

@@ -8,27 +8,20 @@ them, decoded out of it. Only what is rare leaves this module: errors (`fail`). 
 Same behaviour as `postgres_wire.WireSocket`, which takes over where this module was not built; the same tests run on both.
 """
 
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove, strerror
+from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+from proveout.agent.engines.wire cimport wire_native
+from proveout.agent.engines.wire.wire_native cimport Layout
 
 cdef enum:
     COMMAND_COMPLETE = 0x43  # C
     DATA_ROW = 0x44  # D
     ERROR = 0x45  # E
     READY = 0x5A  # Z
-    OUT_BYTES = 512
-    IN_BYTES = 4096
     MESSAGE_MAX = 1 << 30  # the server's own limit
-
-
-cdef extern from "sys/socket.h":
-    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
-    ssize_t recv(int fd, void* data, size_t size, int flags) nogil
-    int MSG_DONTWAIT, MSG_NOSIGNAL
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
@@ -42,7 +35,7 @@ cdef inline uint32_t get32(const uint8_t* at) noexcept:
     return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
 
 
-cdef class Prepared:
+cdef class Prepared(wire_native.Prepared):
     """A statement that libpq has prepared. `parameters` are struct's "h", "i", "I" or "q", or None for text.
 
     `decoders`: of each column a function from its bytes to the value, or None for a binary integer.
@@ -58,78 +51,27 @@ cdef class Prepared:
             self.unsigned[i] = kind == "I"
 
 
-cdef class Layout:
-    """Places of a statement's drawn values in a row of a structured array: `dtype`, which begins there at `offset`."""
-
-    def __init__(self, object dtype, Py_ssize_t offset):
-        self.count = 0
-        for name in dtype.names or ():
-            kind, at = dtype.fields[name][:2]
-            if self.count == PARAMETERS_MAX or kind.kind != "U" and (kind.kind, kind.itemsize) != ("i", 8):
-                raise ValueError(f"a drawn value of {kind}")
-            self.offsets[self.count] = offset + at
-            self.widths[self.count] = kind.itemsize // 4 if kind.kind == "U" else 0
-            self.count += 1
-
-    cdef object value(self, int field, const uint8_t* row):
-        cdef int64_t number
-        cdef uint32_t character, i
-        cdef const uint8_t* at = row + self.offsets[field]
-        cdef list characters = []
-        if not self.widths[field]:
-            memcpy(&number, at, sizeof(number))
-            return number
-        for i in range(self.widths[field]):
-            memcpy(&character, at + 4 * i, 4)
-            if not character:
-                break
-            characters.append(chr(character))
-        return "".join(characters)
-
-    cdef tuple values(self, const uint8_t* row):
-        return tuple([self.value(i, row) for i in range(self.count)])
-
-
-cdef class Wire:
+cdef class Wire(wire_native.Wire):
     """The socket of an idle libpq connection: statements out, answers in. The descriptor stays its owner's.
 
     `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, reported)` that of a connection
     that has ended, where `reported` (or None) is the last error of the server; `room(fd, rest)` sends what the kernel's buffer did not take.
     """
 
-    def __cinit__(self):
-        self.out = <uint8_t*>malloc(OUT_BYTES)
-        self.data = <uint8_t*>malloc(IN_BYTES)
-        self.out_size, self.size = OUT_BYTES, IN_BYTES
-        if self.out == NULL or self.data == NULL:
-            raise MemoryError
-
     def __init__(self, int fd, object fail, object lost, object room):
         self.fd, self.fail, self.lost, self.room = fd, fail, lost, room
         self.failure = None
 
-    def __dealloc__(self):
-        free(self.out)
-        free(self.data)
+    cdef object broken(self, str text, bint sending):
+        return self.lost(text, None if sending else self.failure)
 
-    def send(self, Prepared prepared not None, object arguments):
-        """Send one statement."""
-        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+    cdef bint put(self, wire_native.Prepared statement, tuple arguments) except -1:
+        return self.push(statement, self.message(<Prepared?>statement, arguments))
 
-    def receive(self):
-        """Read what is there; whether the answer is complete."""
-        return self.get()
-
-    def exchange(self, Prepared prepared not None, object arguments):
-        """`send`, then `receive` at once."""
-        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
-        return self.get()
-
-    cdef bint put(self, Prepared prepared, tuple arguments) except -1:
-        return self.push(prepared, self.message(prepared, arguments))
-
-    cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1:
-        """Send a statement whose arguments are values of a row, or, by their `places`, of `kept` and then the row."""
+    cdef bint put_row(
+        self, wire_native.Prepared statement, Layout layout, const uint8_t* row, list kept, tuple places
+    ) except -1:
+        cdef Prepared prepared = <Prepared?>statement
         cdef size_t at = self.begin(prepared)
         cdef Py_ssize_t held = 0 if places is None else len(kept), place
         cdef int i
@@ -151,46 +93,10 @@ cdef class Wire:
                 at = self.put_number(prepared, i, at, number)
         return self.push(prepared, self.finish(prepared, at))
 
-    cdef bint push(self, Prepared prepared, size_t length) except -1:
-        """Send what `out` holds."""
-        self.sent = prepared
-        cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
-        if written == <ssize_t>length:
-            return True
-        if written < 0:
-            if errno != EAGAIN and errno != EINTR:
-                raise self.lost(strerror(errno).decode(), None)
-            written = 0
-        self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
-        return True
-
-    cdef bint get(self) except -1:
-        cdef ssize_t got
-        if self.end:  # the answer before this one ended here; a notice may have come after it
-            if self.filled > self.end:
-                memmove(self.data, self.data + self.end, self.filled - self.end)
-            self.filled -= self.end
-            self.at = self.end = 0
-        if self.filled == self.size:
-            self.grow()
-        while True:
-            got = recv(self.fd, self.data + self.filled, self.size - self.filled, MSG_DONTWAIT)
-            if got > 0:
-                break
-            if got == 0:
-                raise self.lost("the server closed the connection", self.failure)
-            if errno == EAGAIN:
-                return False
-            if errno != EINTR:
-                raise self.lost(strerror(errno).decode(), self.failure)
-        self.filled += got
-        return self.walk()
-
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1:
-        """Append the leading values of the last answer's first row; whether there was one with so many."""
         cdef size_t at = 0
         cdef uint32_t size
-        cdef tuple decoders = self.sent.decoders
+        cdef tuple decoders = (<Prepared>self.sent).decoders
         while at < self.end and self.data[at] != DATA_ROW:
             at += 1 + get32(self.data + at + 1)
         if at >= self.end or len(decoders) < wanted:
@@ -206,10 +112,12 @@ cdef class Wire:
         """The rows of the last answer, decoded."""
         cdef size_t at = 0
         cdef list rows = []
+        cdef tuple decoders
         if self.sent is not None:
+            decoders = (<Prepared>self.sent).decoders
             while at < self.end:
                 if self.data[at] == DATA_ROW:
-                    rows.append(self.row(at + 7, self.sent.decoders))
+                    rows.append(self.row(at + 7, decoders))
                 at += 1 + get32(self.data + at + 1)
         return rows
 
@@ -229,14 +137,6 @@ cdef class Wire:
         if decode is None:
             return integer(self.data + at, size)
         return decode(PyBytes_FromStringAndSize(<char*>self.data + at, size))
-
-    cdef int grow(self) except -1:
-        cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
-        if larger == NULL:
-            raise MemoryError
-        self.data = larger
-        self.size *= 2
-        return 0
 
     cdef bint walk(self) except -1:
         """Message by message, from where the last piece ended."""
@@ -351,15 +251,6 @@ cdef class Wire:
         memcpy(self.out + at, PyBytes_AS_STRING(prepared.tail), tail)
         return at + tail
 
-    cdef int reserve(self, size_t need) except -1:
-        """Make `out` at least so long."""
-        cdef uint8_t* larger
-        if need > self.out_size:
-            larger = <uint8_t*>realloc(self.out, need * 2)
-            if larger == NULL:
-                raise MemoryError
-            self.out, self.out_size = larger, need * 2
-        return 0
 
 
 cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:

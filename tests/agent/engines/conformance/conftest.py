@@ -29,18 +29,19 @@ from proveout.agent.engines.duckdb.driver import DuckdbDriver
 from proveout.agent.engines.duckdb.external_access import open_database
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql import provision as embedded_mysql
-from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.engines.mysql.driver import MysqlDriver, MysqlSession
+from proveout.agent.engines.mysql.driver import direct_session as mysql_direct_session
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.postgres import provision as embedded_postgres
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.driver import (
-    PURE_PYTHON,
     PostgresDriver,
     PostgresSession,
     WireSession,
     direct_session,
 )
 from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 
@@ -276,8 +277,11 @@ def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
 # ---- MySQL ----------------------------------------------------------------------------------------------------------
 
 
-def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """MariaDB, statements by our own wire protocol."""
+def _mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -> Iterator[Subject]:
+    if way == "compiled":
+        pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
+    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
+    mysql_direct_session.cache_clear()
     server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
     dsn: str = request.getfixturevalue("mysql_database")
 
@@ -289,7 +293,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
     def end_session(session: Any) -> None:
         with contextlib.suppress(pymysql.err.MySQLError):
-            administer(f"KILL CONNECTION {session._thread}")
+            administer(f"KILL CONNECTION {getattr(session, '_opened', session)._thread}")
 
     def restart(meanwhile: Callable[[], None]) -> None:
         server.stop()
@@ -298,8 +302,14 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         finally:
             server.start()
 
+    def directly() -> PolledSession:
+        session = MysqlDriver().connect(dsn)
+        assert isinstance(session, MysqlSession) == (way == "wire")
+        return session
+
     yield Subject(
         engine="mysql",
+        connect=directly,
         driver=MysqlDriver(),
         dsn=dsn,
         administer=administer,
@@ -311,6 +321,17 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
         end_session=end_session,
         table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
     )
+    mysql_direct_session.cache_clear()
+
+
+def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """MariaDB, statements by our own wire protocol in Python."""
+    yield from _mysql(request, way="wire")
+
+
+def mysql_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """The same, compiled."""
+    yield from _mysql(request, way="compiled")
 
 
 # ---- Oracle, over its protocol --------------------------------------------------------------------------------------
@@ -391,6 +412,7 @@ SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "sqlite": sqlite,
     "duckdb": duckdb_file,
     "mysql": mysql,
+    "mysql-compiled": mysql_compiled,
     "oracle-wire": oracle_wire,
 }
 

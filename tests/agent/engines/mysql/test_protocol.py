@@ -1,4 +1,4 @@
-"""MySQL's wire session against a peer that splits its answers at any byte, and sends invalid answers."""
+"""MySQL's wire session, in Python and compiled, against a peer that splits its answers at any byte, and sends invalid answers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.mysql.binary_values import execute, lenenc, length, placeholders
+from proveout.agent.engines.mysql.binary_values import execution, lenenc, length, message, placeholders
 from proveout.agent.engines.mysql.driver import failure_of, kind_of
-from proveout.agent.engines.mysql.protocol import TlsFile, WirePrepared, WireSocket, file_of
+from proveout.agent.engines.mysql.protocol import (
+    Failures,
+    TlsFile,
+    WirePrepared,
+    WireSocket,
+    file_of,
+    lost,
+    send_rest,
+)
 from proveout.dsl.workloads.base import Statement
 
 FIND = Statement(name="find", text={"mysql": "SELECT"}, arguments=(int,), columns=(str, int))
@@ -60,11 +68,50 @@ def answer(*rows: bytes, status: int = 2) -> bytes:
     return packets(b"\2", definition(TEXT), definition(LONG), eof(), *rows, eof(status))
 
 
+class InPython:
+    """The session in Python, and its prepared statements."""
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        return WireSocket(file_of(here), failure_of)
+
+    @staticmethod
+    def prepared(statement: Statement, number: int, order: tuple[int, ...]) -> Any:
+        return WirePrepared(statement, message(execution(number), statement.arguments, order))
+
+
+class Compiled:
+    """The same, compiled."""
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        from proveout.agent.engines.mysql.protocol_native import Wire
+
+        here.setblocking(False)
+        return Wire(here.fileno(), Failures(failure_of).of, lost, send_rest)
+
+    @staticmethod
+    def prepared(statement: Statement, number: int, order: tuple[int, ...]) -> Any:
+        from proveout.agent.engines.mysql.protocol_native import Prepared
+
+        return Prepared(statement, execution(number), order)
+
+
+Way = type[InPython | Compiled]
+
+
 class Peer:
-    def __init__(self) -> None:
+    def __init__(self, way: Way) -> None:
+        self.way = way
         self.here, self.there = socket.socketpair()
-        self.session = WireSocket(file_of(self.here), failure_of)
-        self.prepared = WirePrepared(FIND, execute(7, (int,), (0,)))
+        self.session = way.session(self.here)
+        self.prepared = way.prepared(FIND, 7, (0,))
+
+    def sent(self, number: int, kinds: tuple[type, ...], order: tuple[int, ...], values: Any) -> bytes:
+        """The bytes that the session sends for these arguments."""
+        statement = Statement(name="sent", text={"mysql": "S"}, arguments=kinds)
+        self.session.send(self.way.prepared(statement, number, order), values)
+        return self.there.recv(1 << 17)
 
     def ask(self) -> bytes:
         self.session.send(self.prepared, (41,))
@@ -75,9 +122,16 @@ class Peer:
         self.there.close()
 
 
+@pytest.fixture(params=[InPython, Compiled])
+def way(request: pytest.FixtureRequest) -> Way:
+    if request.param is Compiled:
+        pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
+    return cast("Way", request.param)
+
+
 @pytest.fixture
-def peer() -> Iterator[Peer]:
-    peer = Peer()
+def peer(way: Way) -> Iterator[Peer]:
+    peer = Peer(way)
     yield peer
     peer.close()
 
@@ -88,25 +142,32 @@ def test_the_message_is_the_protocol_s(peer: Peer) -> None:
     assert peer.ask() == struct.pack("<I", len(body)) + body
 
 
-def test_arguments_of_all_kinds() -> None:
-    write = execute(1, (int, str, int), (2, 0, 1, 0))
+def test_arguments_of_all_kinds(peer: Peer) -> None:
     types = b"\x08\0" + b"\x06\0" + b"\xfd\0" + b"\x06\0"
     body = b"\x17" + struct.pack("<IBI", 1, 0, 1) + bytes([0b1010]) + b"\1" + types
     text = "né☃".encode()
     body += struct.pack("<q", -5) + bytes([len(text)]) + text
-    assert write((None, "né☃", -5)) == struct.pack("<I", len(body)) + body
+    assert peer.sent(1, (int, str, int), (2, 0, 1, 0), (None, "né☃", -5)) == struct.pack("<I", len(body)) + body
 
 
 @pytest.mark.parametrize("count", range(9, 18))
-def test_any_number_of_integers_and_nulls(count: int) -> None:
-    write = execute(1, (int,) * count, tuple(range(count)))
+def test_any_number_of_integers_and_nulls(peer: Peer, count: int) -> None:
+    order = tuple(range(count))
     values: list[int | None] = list(range(count))
     types = b"\x08\0" * count
     whole = b"\x17" + struct.pack("<IBI", 1, 0, 1) + bytes((count + 7) // 8) + b"\1" + types
     whole += struct.pack(f"<{count}q", *range(count))
-    assert write(values) == struct.pack("<I", len(whole)) + whole
+    assert peer.sent(1, (int,) * count, order, values) == struct.pack("<I", len(whole)) + whole
     values[8] = None
-    assert write(values)[4 + 10 : 4 + 12] == b"\0\1"  # the ninth of the NULL bits
+    assert peer.sent(1, (int,) * count, order, values)[4 + 10 : 4 + 12] == b"\0\1"  # the ninth of the NULL bits
+
+
+@pytest.mark.parametrize("size", [0, 250, 251, 65_535, 65_536])
+def test_texts_of_any_length(peer: Peer, size: int) -> None:
+    text = "x" * size
+    body = b"\x17" + struct.pack("<IBI", 1, 0, 1) + b"\0\1" + b"\xfd\0" + b"\x08\0"
+    body += length(size) + text.encode() + struct.pack("<q", 2**63 - 1)
+    assert peer.sent(1, (str, int), (0, 1), (text, 2**63 - 1)) == struct.pack("<I", len(body)) + body
 
 
 @given(st.integers(0, 2**63 - 1))
@@ -126,12 +187,12 @@ def test_placeholders() -> None:
     st.sampled_from([2, 3]),
     st.integers(0, 2),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_answer_split_at_any_byte_is_the_same_answer(
-    cuts: list[int], rows: list[tuple[str | None, int]], status: int, warm: int
+    way: Way, cuts: list[int], rows: list[tuple[str | None, int]], status: int, warm: int
 ) -> None:
     """Also when the session has read answers of the statement before (`warm`) and uses its cached path."""
-    peer = Peer()
+    peer = Peer(way)
     try:
         for _ in range(warm):
             peer.ask()
@@ -223,7 +284,7 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
 
 def test_repeated_expected_errors(peer: Peer) -> None:
     insert = Statement(name="in", text={"mysql": "I"}, arguments=(int,), logical_errors=frozenset({"1062"}))
-    prepared = WirePrepared(insert, execute(9, (int,), (0,)))
+    prepared = peer.way.prepared(insert, 9, (0,))
     for number in range(3):
         peer.session.send(prepared, (number,))
         peer.there.sendall(error(1062, b"twice"))
@@ -328,7 +389,7 @@ def test_an_encrypted_session_reads_all_that_is_decrypted(certificate: Path) -> 
         file = file_of(client)
         assert isinstance(file, TlsFile)
         session = WireSocket(file, failure_of)
-        session.send(WirePrepared(FIND, execute(7, (int,), (0,))), (41,))
+        session.send(InPython.prepared(FIND, 7, (0,)), (41,))
         assert len(server.recv(1000)) == 26
         assert session.receive() is False
         rows = [("x" * 120, number) for number in range(100)]

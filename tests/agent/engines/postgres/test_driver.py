@@ -15,13 +15,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
 from proveout.agent.engines.postgres.driver import (
-    PURE_PYTHON,
     PostgresDriver,
     PostgresSession,
     WireSession,
     direct_session,
     kind_of,
 )
+from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.workloads.base import Statement
 
 Connect = Callable[[], PolledSession]

@@ -1,0 +1,37 @@
+"""A session whose statements go over the compiled hot path (`protocol_native.pyx`).
+
+Importing it raises ImportError where that was not built: then `driver.MysqlSession` does the same in Python.
+"""
+
+from __future__ import annotations
+
+from proveout.agent.engines.mysql.driver import MysqlSession, failure_of
+from proveout.agent.engines.mysql.protocol import Failures, lost, send_rest
+from proveout.agent.engines.mysql.protocol_native import Prepared, Wire
+from proveout.dsl.workloads.base import Statement
+
+
+class NativeSession(Wire):
+    """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled. The rest is done by `opened`."""
+
+    __slots__ = ("_opened",)
+
+    def __init__(self, opened: MysqlSession) -> None:
+        super().__init__(opened.fileno(), Failures(failure_of).of, lost, send_rest)
+        self._opened = opened
+
+    def prepare(self, statement: Statement) -> Prepared:
+        """Prepare on the server, and wait for it. Raises StatementFailure."""
+        return Prepared(statement, *self._opened.start_of(statement))
+
+    def fileno(self) -> int:
+        """The socket."""
+        return self._opened.fileno()
+
+    def cancel(self) -> None:
+        """Kill the statement under way, over a connection of its own."""
+        self._opened.cancel()
+
+    def close(self) -> None:
+        """Say goodbye and close the socket; idempotent."""
+        self._opened.close()

@@ -1,0 +1,179 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
+"""The socket of a database session, compiled: the common part of the protocols of the engines.
+
+Flow: the load loop calls `put` or `put_row` -> the engine's class writes a message into `out` and sends it (`push`) -> the
+loop calls `get` -> what is there is read into `data`, and the engine's `walk` says whether the answer is complete. All of
+these are calls in C. The socket is non-blocking, so the GIL is kept.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove, strerror
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+cdef enum:
+    OUT_BYTES = 512
+    IN_BYTES = 4096
+
+
+cdef extern from "sys/socket.h":
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
+    ssize_t recv(int fd, void* data, size_t size, int flags) nogil
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+cdef class Prepared:
+    """A statement that the server has prepared."""
+
+
+cdef class Layout:
+    """Places of a statement's drawn values in a row of a structured array: `dtype`, which begins there at `offset`."""
+
+    def __cinit__(self, object dtype, Py_ssize_t offset):
+        cdef size_t fields = max(len(dtype.names or ()), 1)
+        self.count = 0
+        self.offsets = <uint32_t*>calloc(fields, sizeof(uint32_t))
+        self.widths = <uint32_t*>calloc(fields, sizeof(uint32_t))
+        if self.offsets == NULL or self.widths == NULL:
+            raise MemoryError
+
+    def __init__(self, object dtype, Py_ssize_t offset):
+        for name in dtype.names or ():
+            kind, at = dtype.fields[name][:2]
+            if kind.kind != "U" and (kind.kind, kind.itemsize) != ("i", 8):
+                raise ValueError(f"a drawn value of {kind}")
+            self.offsets[self.count] = offset + at
+            self.widths[self.count] = kind.itemsize // 4 if kind.kind == "U" else 0
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.offsets)
+        free(self.widths)
+
+    cdef object value(self, int field, const uint8_t* row):
+        cdef int64_t number
+        cdef uint32_t character, i
+        cdef const uint8_t* at = row + self.offsets[field]
+        cdef list characters = []
+        if not self.widths[field]:
+            memcpy(&number, at, sizeof(number))
+            return number
+        for i in range(self.widths[field]):
+            memcpy(&character, at + 4 * i, 4)
+            if not character:
+                break
+            characters.append(chr(character))
+        return "".join(characters)
+
+    cdef tuple values(self, const uint8_t* row):
+        return tuple([self.value(i, row) for i in range(self.count)])
+
+
+cdef class Wire:
+    """The socket of an idle connection: statements out, answers in. The descriptor stays its owner's.
+
+    `room(fd, rest)` sends what the kernel's buffer did not take. An engine overrides `put`, `put_row`, `walk`, `first`,
+    `broken` and `rows`. An answer begins at `data`, and ends at `end` (0 while it is not complete).
+    """
+
+    def __cinit__(self):
+        self.out = <uint8_t*>malloc(OUT_BYTES)
+        self.data = <uint8_t*>malloc(IN_BYTES)
+        self.out_size, self.size = OUT_BYTES, IN_BYTES
+        if self.out == NULL or self.data == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.out)
+        free(self.data)
+
+    def send(self, Prepared prepared not None, object arguments):
+        """Send one statement."""
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+
+    def receive(self):
+        """Read what is there; whether the answer is complete."""
+        return self.get()
+
+    def exchange(self, Prepared prepared not None, object arguments):
+        """`send`, then `receive` at once."""
+        self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+        return self.get()
+
+    def rows(self):
+        """The rows of the last answer, decoded."""
+        raise NotImplementedError
+
+    cdef bint put(self, Prepared prepared, tuple arguments) except -1:
+        """Send a statement."""
+        raise NotImplementedError
+
+    cdef bint put_row(self, Prepared prepared, Layout layout, const uint8_t* row, list kept, tuple places) except -1:
+        """Send a statement whose arguments are values of a row, or, by their `places`, of `kept` and then the row."""
+        raise NotImplementedError
+
+    cdef bint walk(self) except -1:
+        """Take in what was read, from `at` to `filled`; whether the answer is complete. Raises StatementFailure."""
+        raise NotImplementedError
+
+    cdef bint first(self, Py_ssize_t wanted, list kept) except -1:
+        """Append the leading values of the last answer's first row; whether there was one with so many."""
+        raise NotImplementedError
+
+    cdef object broken(self, str text, bint sending):
+        """The exception of a connection that has ended."""
+        raise NotImplementedError
+
+    cdef bint push(self, Prepared prepared, size_t length) except -1:
+        """Send what `out` holds."""
+        self.sent = prepared
+        cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if written == <ssize_t>length:
+            return True
+        if written < 0:
+            if errno != EAGAIN and errno != EINTR:
+                raise self.broken(strerror(errno).decode(), True)
+            written = 0
+        self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
+        return True
+
+    cdef bint get(self) except -1:
+        cdef ssize_t got
+        if self.end:  # the answer before this one ended here; a notice may have come after it
+            if self.filled > self.end:
+                memmove(self.data, self.data + self.end, self.filled - self.end)
+            self.filled -= self.end
+            self.at = self.end = 0
+        if self.filled == self.size:
+            self.grow()
+        while True:
+            got = recv(self.fd, self.data + self.filled, self.size - self.filled, MSG_DONTWAIT)
+            if got > 0:
+                break
+            if got == 0:
+                raise self.broken("the server closed the connection", False)
+            if errno == EAGAIN:
+                return False
+            if errno != EINTR:
+                raise self.broken(strerror(errno).decode(), False)
+        self.filled += got
+        return self.walk()
+
+    cdef int grow(self) except -1:
+        cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)
+        if larger == NULL:
+            raise MemoryError
+        self.data = larger
+        self.size *= 2
+        return 0
+
+    cdef int reserve(self, size_t need) except -1:
+        """Make `out` at least so long."""
+        cdef uint8_t* larger
+        if need > self.out_size:
+            larger = <uint8_t*>realloc(self.out, need * 2)
+            if larger == NULL:
+                raise MemoryError
+            self.out, self.out_size = larger, need * 2
+        return 0
