@@ -1,5 +1,5 @@
 """A group of statements in libpq's pipeline mode: what `protocol.WirePipeline` is for connections that stay libpq's
-(TLS, GSSAPI).
+(GSSAPI, and TLS where the compiled session is not there).
 
 Flow: `send` enters the mode and sends all statements and one Sync -> `received`, whenever there is something to read,
 takes the results that are there -> after that of the Sync it leaves the mode -> `answers`, or the `error`.

@@ -299,6 +299,17 @@ def send_rest(fd: int, rest: bytes, take_in: Callable[[], object]) -> None:
             raise _lost(error.strerror or str(error)) from None
 
 
+def await_room(fd: int, _: bytes, take_in: Callable[[], object]) -> None:
+    """The kernel's buffer is full: wait for room, or for answers, which `take_in` reads. StatementFailure (lost)."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT | select.POLLIN)
+    ready = room.poll(SEND_TIMEOUT_MS)
+    if not ready:
+        raise _lost("the server does not read")
+    if ready[0][1] & select.POLLIN:
+        take_in()
+
+
 def _place(sent: WirePrepared | WirePipeline | None, done: int) -> tuple[Statement | None, int, int]:
     """The statement that fails when so many of a group have ended: its place in it, from 1, and the group's size."""
     if isinstance(sent, WirePipeline):
