@@ -47,6 +47,8 @@ class Row:
 
 QUICK: dict[str, tuple[str, ...]] = {
     "load/sysbench": ("--seconds", "2", "--rounds", "5"),
+    "load/sqlite_loop": ("--seconds", "1", "--rounds", "5"),
+    "load/duckdb_loop": ("--seconds", "2", "--rounds", "5"),
     "load/pgbench": ("--seconds", "3", "--rounds", "9"),
     "populate/psql_copy": ("--rounds", "2"),  # with a fifth of the rows the start of workers would dominate
     "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
@@ -96,6 +98,10 @@ def engine(bench: Bench) -> Iterator[Row]:
             label = f"{line['script']}, {line['connections']} connections, beside sysbench on MariaDB"
             yield Row(f"rate: {label}", line["tps_ratio"], ">= 1.00")
             yield Row(f"client CPU: {label}", line["cpu_ratio"], "<= 1.00")
+    if which("gcc") and (found := bench("load/sqlite_loop")):
+        yield Row("rate: one SELECT by key on SQLite, beside a loop in C", found["tps_ratio"], ">= 0.70")
+    if find_spec("duckdb") and (found := bench("load/duckdb_loop")):
+        yield Row("rate: a query of milliseconds on DuckDB, beside a bare loop", found["tps_ratio"], ">= 0.99", ".3f")
     if overhead := bench("load/overhead"):
         yield Row("engine over the bare driver loop, ns", overhead["overhead_ns"], "<= 1000", ",.0f")
     for line in bench("load/pacing") or ():
