@@ -15,7 +15,6 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -27,6 +26,7 @@ from proveout.agent.engines.pgbouncer import places as pooler
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process, extras
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
@@ -63,7 +63,7 @@ def program() -> Iterator[Finding]:
     yield Finding(area="proveout", name="proveout", state="ok", detail=detail)
     try:
         from proveout.agent.engines.mysql import protocol_native as mysql_native  # noqa: F401, PLC0415 - as the next one
-        from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - checks whether it can be imported
+        from proveout.agent.engines.postgres.wire import copy_rows_native, protocol_native  # noqa: F401, PLC0415 - can they be imported?
         from proveout.agent.load.loop import transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
         detail = "not compiled: the client runs its hot path in Python"

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from proveout.core.data_classes import dataclass
 
 MEMORY_DEVICE, END_OF_TABLE = 17, 127
 STRUCTURES_MAX = 10_000

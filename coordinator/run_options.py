@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from proveout.coordinator.pki.certificates import Credentials
 from proveout.coordinator.schedule.state import Timing
 from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.wire.tasks import Endpoint
 

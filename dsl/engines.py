@@ -9,9 +9,10 @@ with the adapters in `agent.engines`. Imports nothing heavy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
+
+from proveout.core.data_classes import dataclass
 
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

@@ -10,10 +10,10 @@ built in, and cannot replace a built-in one. The built-in kinds are described by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:

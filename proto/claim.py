@@ -6,7 +6,7 @@ the pane "Result" of the screen, which imports nothing of the coordinator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from proveout.core.data_classes import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ expressions use (docs "plan language": `tps`, `response.p99_us`, `cpu.busy_fract
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
 from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported

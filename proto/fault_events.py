@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import quantity
 from proveout.proto.iteration_id import IterationId
 from proveout.proto.wire.results import FaultStepKind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.iteration_id import IterationId
 
 

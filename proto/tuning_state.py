@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.results import TuningOutcome, TuningState
 

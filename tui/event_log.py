@@ -6,9 +6,9 @@ Data flow: a stamped event -> `log_line` -> a `LogLine`, or nothing, for `RunVie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import quantity
 from proveout.proto.events import (
     AgentLost,

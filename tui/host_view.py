@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import AgentLine, AgentLost, AgentUp, HostTick
 
 HISTORY_MAX = 60

@@ -6,8 +6,9 @@ Data flow: `RunView` -> `figures` for large digits, `parts` for one line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import microseconds, number, percent, quantity, rate_unit, safe, seconds
 from proveout.proto.events import IterationFinished, LoadTick
 from proveout.tui.charts.big_numbers import NOT_KNOWN, Figure

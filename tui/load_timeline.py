@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import safe
 from proveout.dsl.plan.phases import edges_s, level_at
 from proveout.proto.events import IterationId

@@ -7,9 +7,10 @@ headless printer or the screens. The time is that of the newest event. Everythin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.proto import tuning_state
 from proveout.proto.events import (
     AgentLost,

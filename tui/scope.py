@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import safe
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import IterationFinished, IterationId, TransactionsTick

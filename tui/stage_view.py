@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.power import CONFIDENCE
 from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage

@@ -20,11 +20,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from proveout.agent.capture.proc_counters import TICKS_PER_S
 from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl import engines
 from proveout.proto.wire.results import Reading
 

@@ -17,7 +17,6 @@ import math
 import sqlite3
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import proveout
@@ -26,6 +25,7 @@ from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.signatures import TrustStore
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire.messages import PROTOCOL_VERSION, Hello, Refused
 

@@ -21,7 +21,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,6 +52,7 @@ from proveout.agent.tuning import tuner as tuning
 from proveout.agent.tuning.machine import ROOT, machine_dir
 from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
 from proveout.proto.trust.audit_log import FILE, AuditLog
 from proveout.proto.trust.identities import AUTHORITY, DENIED, Denied

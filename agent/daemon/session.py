@@ -19,7 +19,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -34,6 +34,7 @@ from proveout.agent.security import task_rules
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize
 from proveout.agent.security.signatures import TaskVerifier
+from proveout.core.data_classes import dataclass
 from proveout.core.disk_space import describe
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire.codec import task_digest

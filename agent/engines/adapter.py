@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -38,6 +37,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
 from proveout.core import extras
+from proveout.core.data_classes import dataclass
 
 if TYPE_CHECKING:  # load workers import this module, and start faster without these
     from proveout.agent.daemon.tasks import TaskContext

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass, field
 
 Kind: TypeAlias = Literal["syntax", "missing", "rights", "server", "unchecked", "statement"]
 """`syntax`: wrong whatever the tables are; `missing`: it names what is not there; `server`: the plan is not the cause;

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, assert_never
 
@@ -28,6 +27,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.host import Disturbance, DisturbanceQuery
 from proveout.agent.tuning.programs import ENVIRONMENT
 from proveout.core import child_process
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.change import BusyCpus, ServerAction, TakeSpace
 from proveout.dsl.operations.facts import (
     AddressQuery,

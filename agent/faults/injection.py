@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.handlers import holder_of, tuner_of
 from proveout.agent.tuning.transaction import Moment
 from proveout.agent.tuning.tuner import Tuner
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.results import (
     FaultInjected,
     FaultOccurrence,

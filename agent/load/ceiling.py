@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import Resource
@@ -22,6 +21,7 @@ from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.dispatch import start_system
 from proveout.agent.security.policy import Policy
 from proveout.core import private_directory
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.plan.plan import Workload

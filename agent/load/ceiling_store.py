@@ -14,12 +14,13 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from proveout.agent import host_facts
+from proveout.core.data_classes import dataclass
 
 FILE = "ceilings.json"
 _FACTS = ("architecture", "cpu_model", "cpus", "kernel")

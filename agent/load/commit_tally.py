@@ -16,9 +16,9 @@ risen by d:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from proveout.agent.load.loop.transaction_loop import AcknowledgedTimes, Times
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.workloads.base import TransactionType
 from proveout.dsl.workloads.commits import tracked
 from proveout.proto.wire.results import CommitReading

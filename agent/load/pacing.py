@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Literal
@@ -32,6 +31,7 @@ from typing import Literal
 import numpy as np
 
 from proveout.agent.load.intensity import NEVER_S, Floats, Int64s, Intensity
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.phases import Level, edges_s
 from proveout.dsl.plan.stages import Think, Windows
 from proveout.proto.wire.tasks import LoadShare

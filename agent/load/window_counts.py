@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Finished
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, TransactionCounts, TransactionLoad
 

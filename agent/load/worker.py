@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, wait
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from operator import itemgetter
 from typing import Any
 
@@ -46,6 +46,7 @@ from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind

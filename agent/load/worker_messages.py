@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
+from proveout.core.data_classes import dataclass, field
 from proveout.core.framing import frame as framed
 from proveout.core.framing import read_frame, read_frame_blocking
 from proveout.dsl.plan.phases import Level

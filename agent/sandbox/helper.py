@@ -16,7 +16,7 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from proveout.agent.daemon.tasks import Resource, TaskContext
@@ -24,6 +24,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
+from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start, TaskDone, TaskFailed, TaskProgress
 from proveout.proto.wire.protobuf_mapping import WireFault

@@ -14,7 +14,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -24,6 +23,7 @@ import grpc.aio
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust.identities import Denied, Shown, roles_of_uris
 

@@ -14,9 +14,9 @@ import pwd
 import stat
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 LINKS_MAX = 40

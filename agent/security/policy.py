@@ -18,12 +18,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, device_rules
 from proveout.agent.security.protected_names import OWN_FOLDERS, ROOT_EQUIVALENT_PATHS, UNITS_OF_THE_HOST
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS, UNIT_KINDS
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")

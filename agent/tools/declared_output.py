@@ -11,13 +11,14 @@ Response times are numbers of the plan only: a mean or a percentile of an interv
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tools.generator_output import Measured, load_of
 from proveout.agent.values.command_output import decoded, parse
 from proveout.agent.values.value_table import NoValue, ValueTable, number, read_values
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.program.parameters import RESERVED, LogEntry, Program, ProgramOutput
 from proveout.proto.wire.results import LoadSecond

@@ -16,12 +16,12 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.program.parameters import TRANSACTION
 from proveout.proto.wire import histogram

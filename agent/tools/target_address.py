@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.tasks import Endpoint
 

@@ -18,10 +18,10 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 SIZE_MAX_BYTES = 8 * 1024 * 1024

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, assert_never
 
@@ -20,6 +19,7 @@ from proveout.agent.tuning.file_changes import Files, Original
 from proveout.agent.tuning.programs import Processes, Tools, must
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Attributes
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.change import (
     BusyCpus,
     Change,

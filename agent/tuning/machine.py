@@ -23,7 +23,7 @@ import pwd
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
 from proveout.core import linux
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.tasks import Endpoint
 

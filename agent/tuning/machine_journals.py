@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.machine import BESIDE, FOLDER, FileLock, Held, Holder, TurnTaken, holder_of, refuse
 from proveout.agent.tuning.undo_journal import FILE, UndoJournal, check_directory, places_in
+from proveout.core.data_classes import dataclass
 
 TURN = "turn"
 

@@ -7,10 +7,10 @@ targets must lie below /proc or /sys.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 
 SIZE_MAX_BYTES = 64 * 1024
 KERNEL = ("proc", "sys")

@@ -9,7 +9,7 @@ transaction, as a cancelled task does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.agent.errors import TaskFault
@@ -18,6 +18,7 @@ from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sysfs import holds
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.operations.operation import Operation, Step

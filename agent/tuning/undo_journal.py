@@ -19,7 +19,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
@@ -28,6 +27,7 @@ from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network
 from proveout.agent.tuning.public_dsn import without_secrets
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, SetText
 from proveout.dsl.plan.tuning_step import Tuning

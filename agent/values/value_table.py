@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.measured_values import MeasuredValue
 
 ROWS_MAX = 10_000

@@ -13,8 +13,8 @@ less: a quartz has 50 ppm at most, and a clock that NTP slews keeps below 500 pp
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.messages import BeatReply
 
 DRIFT_PPM = 100

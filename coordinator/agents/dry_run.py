@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabric, passed_variables
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Credentials
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.plan import Plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from proveout.coordinator.agents import dry_run
@@ -20,6 +20,7 @@ from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabri
 from proveout.coordinator.agents.session import SessionEvent
 from proveout.coordinator.schedule.preflight import preflight_tasks
 from proveout.coordinator.schedule.preflight.findings import Problem, of_failure, of_result, problems, system_of
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.wire.check_results import Checked, CheckFinding

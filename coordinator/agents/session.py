@@ -17,13 +17,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from proveout.coordinator.agents.clock_sync import ClockEstimate, ClockFilter
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, Stream, StreamEnded, open_stream
 from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.pki.certificates import Credentials
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import AgentLine
 from proveout.proto.wire.messages import (
     AgentMessage,

@@ -13,7 +13,7 @@ figures, parameters) are left out, and so are facts that identify one machine or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -23,6 +23,7 @@ from proveout.coordinator.results.fingerprint import differences as fact_differe
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.results.schemas import schemas
 from proveout.coordinator.storage.event_codec import recorded_plan
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.plan import to_data
 

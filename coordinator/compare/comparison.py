@@ -16,7 +16,7 @@ repeats within a run; they do not cover further differences from one run to the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare import offered_rates
@@ -32,6 +32,7 @@ from proveout.coordinator.results.results import (
     search_metrics,
 )
 from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import safe
 from proveout.core.power import CONFIDENCE

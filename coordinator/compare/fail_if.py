@@ -13,11 +13,11 @@ missing, and when the interval of an estimate (`tps.ratio < 0.95`) contains the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, RATIO, ComparedRuns, StagePair
 from proveout.coordinator.verdict import checks
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import rung_name, safe
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import Checked, check_expression

@@ -9,9 +9,9 @@ an expression over results, such as the answer of a search (`rate: ${cap.rate * 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import notation, percent
 from proveout.proto.events import IterationFinished
 

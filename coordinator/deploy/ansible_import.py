@@ -11,8 +11,8 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.rules.bounds import NAME_PATTERN
 from proveout.dsl.schema.models import SSH_PATTERN
 from proveout.dsl.source.ansible_inventory import Host

@@ -14,7 +14,6 @@ import datetime
 import hashlib
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cryptography import x509
@@ -25,6 +24,7 @@ from proveout.coordinator.deploy.ssh_connection import Connection, HostError, Lo
 from proveout.coordinator.deploy.wheelhouse import Wheelhouse
 from proveout.coordinator.pki.ca import INVITATION_MAX, Ledger, Member
 from proveout.coordinator.pki.certificates import Credentials
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError, one_line
 from proveout.proto.trust.identities import Shown
 from proveout.proto.wire.messages import Hello

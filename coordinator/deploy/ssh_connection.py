@@ -17,11 +17,11 @@ import importlib.resources
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from proveout.core import child_process
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.framing import json_line
 

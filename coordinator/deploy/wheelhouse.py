@@ -18,12 +18,12 @@ import re
 import sysconfig
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
 from proveout.core import child_process
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 NAME = "proveout"

@@ -16,12 +16,12 @@ import stat
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from proveout.coordinator.exporter.instruments import Instruments
 from proveout.coordinator.exporter.series import CONTENT_TYPE
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 

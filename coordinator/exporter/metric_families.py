@@ -9,8 +9,9 @@ is in; an *info* is 1 with the facts as labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass
 
 Kind: TypeAlias = Literal["gauge", "counter", "stateset", "info"]
 

@@ -32,13 +32,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.core.statistics import t_quantile
 
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -8,13 +8,13 @@ environment, program) are comparable at once. Of the others the journals are rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from proveout.coordinator.compare.comparability import differences, refused
 from proveout.coordinator.history.run_folder import RunFolder
 from proveout.coordinator.history.run_summary import REPEATS, RunSummary
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.journal import read
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 REASONS_MAX = 3

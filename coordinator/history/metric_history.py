@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -23,6 +22,7 @@ from proveout.coordinator.history.change_points import ChangePoint, Decisions, E
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.run_summary import RungSummary, RunSummary
 from proveout.coordinator.storage.run_directory import write_whole
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
 

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.coordinator.history.run_summary import RunSummary, summarise
@@ -20,6 +19,7 @@ from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage import event_chain, journal, run_directory
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import from_plain, to_plain
 
 FORMAT = 3

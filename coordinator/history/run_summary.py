@@ -11,13 +11,13 @@ of repeats, which changes the width of an interval and not its centre.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from proveout.coordinator.compare.comparability import MEASURED
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.storage.event_codec import JournalFault, recorded_plan
+from proveout.core.data_classes import dataclass, field
 from proveout.core.json_data import digest
 from proveout.dsl.plan.plan import Plan, to_data
 

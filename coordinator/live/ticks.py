@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.coordinator.measure.timeseries import APART_MIN_S
 from proveout.coordinator.measure.wait_events import top_waits
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     Event,

@@ -4,9 +4,9 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from proveout.coordinator.measure.capture_metrics import prune
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram, lateness
 from proveout.proto.wire.results import (

@@ -8,10 +8,11 @@ several loads it is `loads.in_load` of the load and the host, because a host can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from proveout.coordinator.measure.load_merge import merge_loads, summary
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.stages import Measuring, Tool
 from proveout.proto.events import IterationFinished, TransactionSummary

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.data_classes import dataclass, field
 from proveout.core.json_data import number_at
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool

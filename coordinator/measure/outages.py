@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy as np
 from proveout.coordinator.measure.faults.undisturbed import Span, outside
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observed import Observed
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import number, together
 from proveout.dsl.plan.phases import level_at
 from proveout.dsl.plan.stages import Ladder, Phased, Tool

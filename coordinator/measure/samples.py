@@ -8,7 +8,7 @@ beside it, on the coordinator's (by the offset at the start). Gaps in sequence n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from proveout.coordinator.measure.capture_metrics import report_findings
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds, Spool
 from proveout.coordinator.measure.statements.top_statements import with_statements
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import quantity
 from proveout.core.statistics import Floats, t_quantile
 from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.measure import disturbances, validity
@@ -52,6 +52,7 @@ from proveout.coordinator.measure.phases.phase_metrics import (
 )
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
+from proveout.core.data_classes import dataclass
 from proveout.dsl.metrics import FAULTS, LOADS, MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, first_target

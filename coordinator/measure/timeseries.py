@@ -10,12 +10,12 @@ result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.results import CaptureSample
 
 Values: TypeAlias = npt.NDArray[np.float64]

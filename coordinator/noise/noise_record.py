@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.coordinator.history.run_summary import environment_digest
@@ -18,6 +17,7 @@ from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.core import power
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
 from proveout.core.statistics import confidence_after

@@ -21,7 +21,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -31,6 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from proveout.coordinator.pki.certificates import VALIDITY, Authority, PkiError, PublicKey
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust.audit_log import FILE, AuditLog
 from proveout.proto.trust.enrolment import ROLES, fingerprint, parts_of, token_hash

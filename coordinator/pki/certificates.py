@@ -17,7 +17,7 @@ import ipaddress
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust.identities import URI
 from proveout.proto.wire.tasks import ClusterSecrets

@@ -15,13 +15,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare.fail_if import Judgement
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe

@@ -13,11 +13,12 @@ run prints at its end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.summary.headline import HeadlineNumber
+from proveout.core.data_classes import dataclass
 from proveout.proto.claim import Claim
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]

@@ -6,11 +6,12 @@ collected as `$defs`.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+
+from proveout.core.data_classes import dataclass
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -78,7 +79,7 @@ class _Generator(GenerateJsonSchema):
         }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Definitions:
     """Schemas of types; those of dataclasses are collected in `found` and referred to."""
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
 from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.core.numbers import microseconds, number, rate_unit, rung_name, search_answer
 from proveout.proto.events import IterationFinished, VerdictReached

@@ -9,12 +9,13 @@ better: more throughput, or shorter response.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation
 from proveout.dsl.metrics import load_paths

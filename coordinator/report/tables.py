@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from proveout.coordinator.measure import steady_state
@@ -15,6 +15,7 @@ from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.blocks import alone_ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
 from proveout.coordinator.results.results import peak as results_peak
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     column,
@@ -494,7 +495,6 @@ def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
         [[half(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
     )
     for (host, tree), times in zip(nodes.items(), latencies, strict=True):
-        spread = half(tree, "iops")
-        iops = number_at(tree, "iops")
+        spread, iops = half(tree, "iops"), number_at(tree, "iops")
         numbers = number(iops, spread), uncertainty(spread, iops), number(number_at(tree, "mb_per_s"))
         yield host, *numbers, *times, number(number_at(tree, "errors"))

@@ -9,9 +9,9 @@ Data flow: the sizes at the start of each valid iteration (capture `sizes`) -> t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import percent, rung_name, size
 from proveout.dsl.plan.matrix_labels import label_text, of_stage
 from proveout.proto.events import IterationFinished

@@ -12,11 +12,11 @@ run did not use them (`installed`). Declared facts are part of the digest, as `d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
 from proveout.core import json_data
+from proveout.core.data_classes import dataclass, field
 from proveout.core.numbers import number
 from proveout.dsl import engines
 from proveout.proto.events import FactsTaken

@@ -8,11 +8,11 @@ anything was changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import RunResults
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import from_plain
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules import fact_rules

@@ -7,10 +7,10 @@ Whether a number is reproduced is the verdict of the same id.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
+from proveout.core.data_classes import dataclass
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate, metric_of
 from proveout.proto.events import Outcome
 

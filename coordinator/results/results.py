@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ from proveout.coordinator.results.fault_estimates import with_faults
 from proveout.coordinator.results.interference import with_interference
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.power import CONFIDENCE
 from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics

@@ -11,11 +11,11 @@ the agent reads (`agent/engines/database_schema.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
 from proveout.core import json_data
+from proveout.core.data_classes import dataclass
 
 KINDS = ("table", "index", "constraint", "trigger", "statistics", "further")
 """The first words of the names of objects."""

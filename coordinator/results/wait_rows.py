@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.proto.events import IterationFinished, WaitLine
 

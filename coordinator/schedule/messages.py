@@ -6,9 +6,9 @@ Frozen data without behaviour. `at_s` of an input is the coordinator's monotonic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.events import AgentUp, Event, IterationFinished, IterationId, ProbeFinished, SearchFinished
 from proveout.proto.fault_events import FaultSeen
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Trigger

@@ -8,9 +8,9 @@ of its own. Live events are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from proveout.core.frozen_copy import replace
+from proveout.core.data_classes import dataclass, replace
 from proveout.proto.events import (
     LIVE_EVENTS,
     AgentLost,

@@ -32,9 +32,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.stages import Search
 
 Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "refusal"]

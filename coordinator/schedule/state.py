@@ -8,7 +8,7 @@ coordinator's monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.schedule.messages import (
@@ -21,7 +21,7 @@ from proveout.coordinator.schedule.messages import (
     Unresolved,
 )
 from proveout.coordinator.schedule.progress import RunProgress, apply
-from proveout.core.frozen_copy import replace
+from proveout.core.data_classes import dataclass, replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
 from proveout.dsl.plan.values import Expression

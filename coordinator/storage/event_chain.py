@@ -14,11 +14,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.storage.event_codec import JournalFault
+from proveout.core.data_classes import dataclass
 
 HEAD_FILE = "journal.head"
 _BEGIN = "0" * 64

@@ -7,13 +7,13 @@ Data flow: run directory -> journal, command -> the plan that the run recorded, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.noise_arms import noise_plan

@@ -19,7 +19,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 from proveout.coordinator.storage import event_chain, journal
 from proveout.coordinator.storage.event_codec import load_bounded, plan_data
 from proveout.coordinator.storage.journal import FILE, StorageFailed
+from proveout.core.data_classes import dataclass
 from proveout.core.disk_space import is_full
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain

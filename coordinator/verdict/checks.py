@@ -24,14 +24,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
-from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import Notation, interval, notation
 from proveout.core.search_interval import SEARCH, ends
-from proveout.core.statistics import Estimate
+from proveout.core.statistics import Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
     AllOf,
@@ -217,8 +217,8 @@ def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, l
 
 def compared_sides(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
     """Return (ratio, 1) of two estimates, or (difference, 0) when the ratio has no interval."""
-    quotient = statistics.ratio(left, right)
-    return (quotient, 1.0) if ends(quotient) else (statistics.difference(left, right), 0.0)
+    quotient = ratio(left, right)
+    return (quotient, 1.0) if ends(quotient) else (difference(left, right), 0.0)
 
 
 def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
@@ -414,7 +414,7 @@ def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequ
 
 
 def _repeats(found: Estimate | None, limit: float) -> str:
-    needed = None if found is None else statistics.repeats_to_decide(found, limit)
+    needed = None if found is None else repeats_to_decide(found, limit)
     return f"; about {needed:,} {NEEDED}" if needed else ""
 
 

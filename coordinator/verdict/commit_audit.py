@@ -18,9 +18,10 @@ or changed the system's data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from proveout.coordinator.schedule.tasks import propagations
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Search, Sql

@@ -5,8 +5,6 @@ Data flow: the scheduler passes the progress -> the functions of `rate_search`, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from proveout.coordinator.results import results
 from proveout.coordinator.results.lower_bounds import iteration_tree
 from proveout.coordinator.schedule import rate_search
@@ -14,6 +12,7 @@ from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, Se
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.verdict import verdicts as verdict
 from proveout.coordinator.verdict.probes import judge_probe, pauses_beyond
+from proveout.core.data_classes import dataclass
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage

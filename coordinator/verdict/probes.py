@@ -20,12 +20,12 @@ backlog of an earlier load, and the probe cannot be judged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from proveout.coordinator.measure.validity import PAUSES, is_refusal
 from proveout.coordinator.results.lower_bounds import iteration_tree
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.verdict.checks import judge
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import number, percent
 from proveout.core.slopes import BlockSlope, block_slope
 from proveout.dsl.plan.stages import Search

@@ -10,7 +10,7 @@ evidence, with a key of the plan or a thing to inspect.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
@@ -25,6 +25,7 @@ from proveout.coordinator.results.results import (
     peak,
 )
 from proveout.coordinator.verdict.checks import NEEDED, STATISTICS, Judged
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import (

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
@@ -210,7 +211,7 @@ def _text(root: Map, key: str) -> str:
 _Entry = TypeVar("_Entry", models.VerdictEntry, models.PublishedEntry)
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Expressions:
     """Checks and completes every expression of the plan; `drafts` tell which stages exist but did not compile, and
     `declared` has the names of all stages."""

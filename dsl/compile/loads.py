@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames

@@ -17,9 +17,9 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.expr.syntax import RESERVED
 from proveout.dsl.plan.matrix_labels import Cell, ids, same

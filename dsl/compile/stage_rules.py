@@ -7,8 +7,8 @@ the plan's own actions; the contents of an external server (`dsn`) are taken for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl import engines
 from proveout.dsl.compile.partial.drafts import Gap

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.compile.faults.fault_checks import check_faults
 from proveout.dsl.compile.faults.fault_entries import compile_faults

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool

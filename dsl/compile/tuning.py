@@ -8,10 +8,11 @@ one machine. `one_agent_per_machine` gives what such hosts share to the agent of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import Field
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.operations.operation import Misfit, Operation

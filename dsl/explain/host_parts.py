@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
 from proveout.dsl import engines

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import percent, threads, threads_by_rung
 from proveout.core.units import format_size
 from proveout.dsl import engines

@@ -4,8 +4,8 @@ privileges that it needs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.plan import Plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.expr.evaluation import by_mean, evaluate
 from proveout.dsl.expr.mended import mend
 from proveout.dsl.expr.name_types import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER, Boolean, Estimate, Shape, sample

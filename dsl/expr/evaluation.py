@@ -19,11 +19,11 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
     COMPARISONS,

@@ -6,8 +6,7 @@ again, until it parses or the next fault has no certain replacement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proveout.core.data_classes import dataclass
 from proveout.dsl.expr.other_notations import Mistake
 from proveout.dsl.expr.syntax import ExpressionFault, Syntax, parse
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.plan.matrix_labels import Label

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.units import plain_number
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
 from proveout.dsl.expr.checking import KEYED, shape_of
 from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape

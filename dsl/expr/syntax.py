@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.expr import other_notations
 from proveout.dsl.expr.other_notations import Mistake, Token

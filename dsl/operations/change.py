@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 DIFF_LINES_MAX = 200

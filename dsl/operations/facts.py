@@ -8,8 +8,9 @@ Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass, field
 
 # ---- questions -----------------------------------------------------------------------------------------------------
 

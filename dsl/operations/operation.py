@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, WriteFile
 from proveout.dsl.operations.facts import Facts, Query
 from proveout.dsl.plan.topology import Host, System

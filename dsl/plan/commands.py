@@ -6,8 +6,9 @@ rows -> the `MeasuredValue`s of the stage or the capture.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass, field
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 

@@ -4,8 +4,8 @@ which they begin."""
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.tuning_step import Tuning

@@ -6,7 +6,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from proveout.core.data_classes import dataclass
 
 SECTOR = 512
 JOBS_MAX, DEVICES_MAX = 256, 256

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Stage
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased, Search, Stage
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from proveout.core.data_classes import dataclass
 
 Label: TypeAlias = "str | int | float | bool"
 

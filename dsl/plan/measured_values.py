@@ -6,8 +6,9 @@ Data flow: `metrics:` of a stage or a capture -> `MeasuredValue`s -> the agent r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass
 
 Take: TypeAlias = Literal["only", "last", "sum", "avg", "min", "max"]
 """The number that several rows give. `only`: there must be exactly one row."""

@@ -7,8 +7,8 @@ arms -> run, resumed and recorded as any other plan. Verdicts, figures and the o
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads
 from proveout.dsl.plan.iteration_order import ladder_of_step

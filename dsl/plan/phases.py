@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.measured_values import OMITTED
 
 PHASES_MAX = 100

@@ -7,9 +7,9 @@ is an `Expression`; every other value is resolved.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.faults import Fault

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.values import Value
 

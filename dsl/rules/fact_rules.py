@@ -11,11 +11,11 @@ true and false are also on and off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from proveout.core import units
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.core.numbers import size
 from proveout.dsl.plan.topology import Declared, Expectation, FactValue

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.operations.database import postgres_parameters

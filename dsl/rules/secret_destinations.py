@@ -16,9 +16,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import Host, Secret, System
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.stages import Sessions

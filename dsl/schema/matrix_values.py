@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.matrix_labels import Cell, Label, ids, written
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 

@@ -7,9 +7,9 @@ answer exactly as `-p name=text` is read. The rest of the plan is not checked: `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.schema.models import Param
 from proveout.dsl.schema.plan_parameters import read_parameter
 from proveout.dsl.schema.validation import validate

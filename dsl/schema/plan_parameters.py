@@ -7,9 +7,9 @@ Data flow: root mapping + overrides -> `Parameters` (typed, bounded; with the no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from proveout.core import units
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Parameter
 from proveout.dsl.plan.values import Value

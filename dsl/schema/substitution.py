@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean

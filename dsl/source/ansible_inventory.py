@@ -13,10 +13,10 @@ import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.source.loader import BYTES_MAX, Document, load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean

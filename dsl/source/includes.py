@@ -16,9 +16,9 @@ A plan that `extends` another is that plan with its own entries laid over it (`i
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.source.inheritance import Entries, extended, refuse_nulls
 from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean

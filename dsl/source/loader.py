@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 from proveout.dsl.source.scalars import NULL, hidden_character, read_plain

@@ -8,10 +8,10 @@ edge raises one `PlanError` of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, PlanError, PlanProblem, Where
 
 SHOWN_MAX = 100

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import yaml
+
+from proveout.core.data_classes import dataclass
 
 _WORD = re.compile(r"[^\s:,\[\]{}]+")
 _KEY_WITHOUT_SPACE = re.compile(r"([A-Za-z_][\w.-]*):([^\s:/].*)")

@@ -15,9 +15,9 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 
 if TYPE_CHECKING:

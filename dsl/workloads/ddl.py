@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 
 Columns = tuple[tuple[str, str], ...]

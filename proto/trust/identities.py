@@ -14,12 +14,12 @@ import re
 import ssl
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cryptography import x509
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 URI = "proveout://"

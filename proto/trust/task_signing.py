@@ -14,13 +14,14 @@ import datetime
 import json
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust.identities import Shown
 from proveout.proto.wire.codec import task_digest

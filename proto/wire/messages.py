@@ -6,9 +6,9 @@ otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import Task

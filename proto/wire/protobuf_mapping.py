@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.columns import COLUMNS
 
@@ -40,7 +41,7 @@ _Put = Callable[[Any, Any], None]  # (value, message): write the value into its 
 _Take = Callable[[Any], Any]  # message -> value
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Shape:
     """Writes one dataclass to its message, and reads it.
 
@@ -79,7 +80,7 @@ def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda message: tuple(getattr(message, name) for name in names)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Members:
     """A oneof: which class is which member."""
 

@@ -7,9 +7,9 @@ otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.check_results import Checked
 from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too

@@ -7,11 +7,11 @@ whole: a number that is cut reads as another number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from proveout.core.data_classes import dataclass
 from proveout.tui.colours import MUTED
 
 ROWS = 4

@@ -7,10 +7,10 @@ such intervals do not stretch the axis, they end at its ends with an arrow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.text import Text
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import number, uncertainty
 from proveout.tui.charts import scales
 from proveout.tui.charts.scales import Scale

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from proveout.core.data_classes import dataclass
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 

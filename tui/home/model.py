@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 from rich.text import Text
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import clock, number, safe
 from proveout.tui.colours import MUTED
 from proveout.tui.home.services import Found, Ladder, PlanCard, RunCard

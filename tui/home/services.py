@@ -7,8 +7,9 @@ neither the compiler nor the journal. It returns a `Choice`, which the command l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
+
+from proveout.core.data_classes import dataclass, field
 
 PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
 PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "interrupted", "crashed", "unreadable"]

@@ -7,9 +7,9 @@ screen reads no journal itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.claim import Claim
 from proveout.tui.home.services import Comparison
 from proveout.tui.run.event_source import Replay

@@ -11,10 +11,10 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import merge
 from typing import Literal, Protocol, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import IterationFinished, IterationStarted, IterationVoided, Stamped
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)

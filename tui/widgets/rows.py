@@ -8,7 +8,6 @@ is one cell, because drawing cells is the main cost of the screen.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from rich.cells import cell_len
@@ -16,6 +15,7 @@ from rich.text import Text
 from textual.geometry import Size
 from textual.widgets import DataTable
 
+from proveout.core.data_classes import dataclass
 from proveout.tui.colours import ACCENT, MUTED, sign_style
 from proveout.tui.run_view import RunView
 

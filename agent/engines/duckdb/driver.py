@@ -13,7 +13,6 @@ import contextlib
 import datetime
 import decimal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ import duckdb
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.duckdb.errors import code_of, failure, one_line
 from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.rules import duckdb_settings
 from proveout.dsl.workloads.base import Row, Statement

@@ -6,10 +6,10 @@ import os
 import pwd
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 
 INITDB_ACCOUNT = "nobody"
 UID_FIRST, UID_LAST = 60_720, 61_183

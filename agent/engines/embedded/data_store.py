@@ -20,12 +20,12 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.engines.embedded import server_cleanup
 from proveout.agent.engines.embedded.account import UID_FIRST, UID_LAST
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.core.disk_space import describe, is_full
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there

@@ -15,7 +15,6 @@ import shutil
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.embedded.server_role import Promotion, ServerRole, Successor
 from proveout.agent.engines.embedded.workspace import Workspace, is_locked, to_its_end
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.facts import ServerState
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint

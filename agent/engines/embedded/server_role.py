@@ -9,10 +9,11 @@ the mark. Both folders belong to the agents' user, on the machine that the group
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.tasks import Endpoint
 
 FILE = "superseded.json"

@@ -9,7 +9,6 @@ holds a password.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,6 +17,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 
 SCHEMES = ("mysql", "mariadb")

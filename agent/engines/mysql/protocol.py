@@ -17,12 +17,12 @@ import os
 import select
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql.binary_values import Decoder, Message, column, lenenc, row
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.workloads.base import Row, Statement
 
 READ_BYTES = 8192

@@ -16,7 +16,6 @@ dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import secrets
 import shutil
@@ -33,6 +32,7 @@ from proveout.agent.engines.embedded.server_role import Promotion
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.agent.engines.mysql import replica
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
@@ -64,7 +64,7 @@ COUNTING = (("performance_schema_consumer_events_statements_current", "ON"),)
 """With performance_schema: without it MariaDB does not count the executions of each prepared statement."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Programs:
     """The server, the program that makes an empty data directory, and the client, which standbys need."""
 

@@ -19,7 +19,6 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.engines.embedded import file_access
@@ -27,6 +26,7 @@ from proveout.agent.engines.embedded.group_server import Primary
 from proveout.agent.engines.embedded.server_role import Promotion, ServerRole
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 
 LOOPBACK = "127.0.0.1"
 ADMINISTRATOR = f"{USER}_administrator"

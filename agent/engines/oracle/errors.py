@@ -10,10 +10,10 @@ those stands the code that Oracle's own clients show, and this one is reported. 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind
+from proveout.core.data_classes import dataclass
 
 NO_LISTENER = "ORA-12541"
 END_OF_FILE = "ORA-03113"

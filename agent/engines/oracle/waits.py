@@ -24,7 +24,6 @@ known. Source: Oracle Database Reference, V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import oracledb
 
@@ -33,6 +32,7 @@ from proveout.agent.engines.oracle.capture_connection import CaptureSession, Row
 from proveout.agent.engines.oracle.errors import NO_TABLE, ErrorText, error_text
 from proveout.agent.engines.oracle.sql import statement_fault
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 

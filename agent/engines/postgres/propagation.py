@@ -25,7 +25,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, LiteralString
 
 from psycopg import sql
@@ -36,6 +36,7 @@ from proveout.agent.engines.postgres.connection import Connection, connected
 from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 from proveout.agent.engines.postgres.roles import REPLICATION
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, LinkSystems

@@ -18,7 +18,6 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.engines.embedded import file_access
@@ -28,6 +27,7 @@ from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace
 from proveout.agent.engines.postgres import roles, settings
 from proveout.agent.engines.postgres.installation import Installation
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 
 BACKUP_S = 3600.0
 REWIND_S = 600.0

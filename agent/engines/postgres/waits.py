@@ -34,11 +34,11 @@ reports to them about once a second. A lost connection is made again; the time w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.postgres.connection import CaptureSession
+from proveout.core.data_classes import dataclass, field
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
 

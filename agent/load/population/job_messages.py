@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_args
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.framing import json_line
 
 

@@ -20,12 +20,12 @@ carries other things too: then there is no number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure.disturbances import machine_of, same_machine
 from proveout.coordinator.measure.load_merge import length_s
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl import engines
 from proveout.dsl.plan.loads import servers
 from proveout.dsl.plan.plan import Plan

@@ -7,10 +7,10 @@ answered: committed, or failed logically as the workload provides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire import bins
 from proveout.proto.wire.bins import Table
 from proveout.proto.wire.results import LoadResult, LoadSecond

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +37,7 @@ import numpy.typing as npt
 from proveout.coordinator.measure.faults.bin_series import NEVER, BinSeries, Gaps
 from proveout.coordinator.measure.faults.occurrences import Occurrence
 from proveout.coordinator.measure.faults.recovery import Counts, Recovery, recovery
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire import bins
 
 SLOW_FACTOR = 3.0

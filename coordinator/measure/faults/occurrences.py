@@ -8,8 +8,8 @@ as for captures, by its offset; where the offset was measured at both ends of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire.results import FaultInjected, FaultOccurrence
 
 

@@ -24,11 +24,11 @@ regular, Poisson and autocorrelated arrivals in the tests.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.core.statistics import t_quantile
 
 LEVEL = 0.95

@@ -9,11 +9,11 @@ count as in every iteration.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
 
 from proveout.coordinator.measure.observed import Observed
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import quantity
 from proveout.dsl.plan.phases import level_at, mean_level
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased

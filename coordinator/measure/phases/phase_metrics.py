@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from proveout.coordinator.measure.capture_metrics import prune
@@ -20,6 +20,7 @@ from proveout.coordinator.measure.load_merge import (
 )
 from proveout.coordinator.measure.load_streams import SecondRow, Stream, joined, prefix_of, whole_seconds
 from proveout.coordinator.measure.phases.phase_recovery import Second, recovery
+from proveout.core.data_classes import dataclass
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import Level, edges_s, recovers
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased

@@ -18,7 +18,8 @@ their deviation. Without a reference, or with fewer than `RUN_S` whole seconds a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from proveout.core.data_classes import dataclass
 
 RUN_S = 3
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row
 from proveout.coordinator.report.compare.change_tables import label
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import level, rung_name
 from proveout.dsl.metrics import LOADS
 

@@ -12,10 +12,10 @@ Data flow: `RunResults` -> groups of ladders and tools (the cells of one matrix;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from proveout.coordinator.report.tables import cell_of, climbing
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import rung_name
 from proveout.dsl.plan.matrix_labels import Cell, label_text, written
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from proveout.core.data_classes import dataclass
 
 Spec: TypeAlias = dict[str, Any]
 

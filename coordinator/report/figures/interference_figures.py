@@ -8,7 +8,6 @@ number -> a table of the document, and a panel of the figure for each number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import Figure, slug
@@ -16,6 +15,7 @@ from proveout.coordinator.report.figures.panels import Point, described, panels,
 from proveout.coordinator.report.tables import ladders, titled
 from proveout.coordinator.results.interference import GROUP, PATHS
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import bounds, half_width, level, notation, number, safe
 from proveout.dsl.metrics import LOADS

@@ -8,7 +8,6 @@ panel has its own axis in the unit of its metric; intervals are drawn where ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.report.figures.descriptions import course, ends, intervals, joined
@@ -24,6 +23,7 @@ from proveout.coordinator.report.figures.figure import (
     tips,
     whiskers,
 )
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import axis_unit, half_width, level, notation, safe
 
 Mark: TypeAlias = Literal["bar", "line"]

@@ -9,11 +9,11 @@ right; every text from the plan is escaped. An SVG of its own makes no request a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import safe
 
 _BOX, _ROW, _PAD, _GAP = 300, 34, 14, 26

@@ -9,7 +9,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.history import change_points
@@ -36,6 +35,7 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures.trend_figures import at, trend_figure, where
 from proveout.coordinator.report.result_json import timestamp
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import to_plain
 from proveout.core.numbers import percent, quantity
 

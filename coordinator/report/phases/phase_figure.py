@@ -8,7 +8,6 @@ is shaded by phase; a ribbon above them has the names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from proveout.coordinator.report.figures.descriptions import course, joined
@@ -39,6 +38,7 @@ from proveout.coordinator.report.figures.over_time.rung_timeline import (
 )
 from proveout.coordinator.report.figures.over_time.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.core.numbers import column, number, safe, seconds
 from proveout.dsl.plan.phases import Level, edges_s

@@ -7,11 +7,12 @@ id -> a table; the plans of the newest iteration; and the findings of all iterat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Details, Notes, Preformatted, Section, Table
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import column, number, percent, rung_name, seconds
 from proveout.proto.statement_events import StatementLine
 

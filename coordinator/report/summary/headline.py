@@ -8,7 +8,6 @@ screen. All text is ready to print; a renderer adds layout only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +16,7 @@ from proveout.coordinator.report.tables import climbing, peak, titled
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.published_values import reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, climbed
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation, percent, quantity, rung_name, search_answer
 from proveout.core.search_interval import confirmed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.positions import position

@@ -8,10 +8,10 @@ their syntax is checked, and the rest when the tables are there, in the second s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.measure.disturbances import machine_of
+from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.database.sql import Sql as SqlTuning

@@ -7,8 +7,8 @@ by `compile.tuning` -> `Fault`. The condition of `when` is checked later, with t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tuning import compile_tuning, is_fault, unknown_operation

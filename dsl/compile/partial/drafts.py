@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.stages import Stage
 from proveout.dsl.rules.bounds import ID_PATTERN

@@ -10,10 +10,10 @@ import csv
 import math
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.plan.phases import POINTS_MAX
 from proveout.dsl.source.nodes import Problems, did_you_mean

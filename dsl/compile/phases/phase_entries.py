@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
 from proveout.dsl.compile.phases.level_table import read_table
 from proveout.dsl.compile.symbols import StageNames

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.database.oracle_values import (
     STORED_ONLY,

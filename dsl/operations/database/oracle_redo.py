@@ -8,11 +8,11 @@ there again. Every statement looks first, so that it may be run again. Source: A
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Statement
 from proveout.dsl.operations.database.sql_literals import OracleName, Size, SystemOperation, bytes_of, literal, once
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Statement
 from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql_literals import SETTING_SCHEMA, Setting, SystemOperation, in_list

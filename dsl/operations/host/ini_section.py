@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
 from proveout.dsl.operations.operation import Operation, Step

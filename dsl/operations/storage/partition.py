@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, KeepSpans, around
 from proveout.dsl.operations.facts import Facts, Output, OutputQuery, Query
 from proveout.dsl.operations.operation import Operation, Step

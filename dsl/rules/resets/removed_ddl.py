@@ -13,8 +13,8 @@ before it in the same list too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan

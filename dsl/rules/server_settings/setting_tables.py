@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from proveout.core.data_classes import dataclass
 
 FILES = {"postgres": "postgres.json", "mysql": "mariadb.json"}
 """The table of each engine that has one."""

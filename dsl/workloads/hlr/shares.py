@@ -24,9 +24,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.hlr.parameters import Hlr
 
 START_TIMES: tuple[int, ...] = (0, 8, 16)

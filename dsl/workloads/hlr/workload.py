@@ -13,10 +13,11 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,

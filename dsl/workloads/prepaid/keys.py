@@ -10,13 +10,13 @@ and no two iterations of a run, share one) and a count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import count as counted
 from itertools import repeat
 
 import numpy as np
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, Prepaid
 from proveout.dsl.workloads.prepaid.statements import AUTHORIZE, BALANCE, LOW, PROFILE, SEARCHED

@@ -15,11 +15,11 @@ ours, after the sample GridSample (see `prepaid.tables`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
 from proveout.dsl.workloads.program.parameters import TRANSACTION, Program
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass
 
 Kind: TypeAlias = Literal["word", "quoted", "bind", "positional", "literal", "number", "mark"]
 

@@ -7,8 +7,8 @@ models have found no problem, so names and shapes are valid here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, where_of
 from proveout.dsl.workloads.sql import sql_text

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, repeat
 from operator import itemgetter
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import (
     Body,

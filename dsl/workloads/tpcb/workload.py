@@ -15,10 +15,10 @@ load runs SimpleUpdate, the branches' do so too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,

@@ -14,10 +14,10 @@ ours, of the lengths that the specification gives.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Body, Outcome, Request, Result, Row, Statement
 from proveout.dsl.workloads.random_streams import philox

@@ -7,10 +7,10 @@ reports can tell which queries returned rows. RF1 and RF2 are transactions with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import (
     Body,

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter, itemgetter
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,

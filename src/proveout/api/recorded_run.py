@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -23,6 +22,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import read
 from proveout.core import extras
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import IterationFinished, VerdictReached
 

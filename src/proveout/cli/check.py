@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from proveout.cli.common.options import (
     RunsDir,
     parse_overrides,
 )
+from proveout.core.data_classes import dataclass, field
 
 if TYPE_CHECKING:
     from proveout.cli.common.connected import Access

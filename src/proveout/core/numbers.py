@@ -19,11 +19,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from proveout.core.data_classes import dataclass
 from proveout.core.search_interval import SEARCH, confirmed
 
 Estimate: TypeAlias = Mapping[str, Any]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from proveout.core.data_classes import dataclass
 from proveout.core.statistics import t_quantile
 
 BLOCKS = 5

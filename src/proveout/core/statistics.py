@@ -20,13 +20,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core.data_classes import dataclass
 from proveout.core.power import CONFIDENCE, repeats_needed
 from proveout.core.search_interval import SEARCH
 

@@ -13,11 +13,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.live.run_process import RunProcess, last_lines
+from proveout.core.data_classes import dataclass
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 
+from proveout.core.data_classes import dataclass
 from proveout.core.disk_space import size_text
 
 NAME_BYTES_MAX = 63

@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -37,6 +37,7 @@ from proveout.agent.engines.postgres.copies.copy_objections import (
     too_long,
 )
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.core.disk_space import size_text
 from proveout.proto.wire.tasks import Endpoint
 

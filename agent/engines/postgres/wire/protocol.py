@@ -15,11 +15,11 @@ import io
 import os
 import select
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import Row, Statement
 
 # Up to this size Python's own allocator serves a read, in half the time; a session whose answers are longer reads more.
@@ -225,6 +225,14 @@ def send_rest(fd: int, rest: bytes) -> None:
             continue
         except OSError as error:
             raise _lost(error.strerror or str(error)) from None
+
+
+def await_room(fd: int, _: bytes) -> None:
+    """The kernel's buffer is full: wait for room. StatementFailure (lost)."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    if not room.poll(SEND_TIMEOUT_MS):
+        raise _lost("the server does not read")
 
 
 def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row]:

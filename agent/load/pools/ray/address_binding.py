@@ -22,11 +22,11 @@ import queue
 import socket
 import struct
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from proveout.core import linux
+from proveout.core.data_classes import dataclass
 
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
 PIDFD_GETFD = 438

@@ -14,13 +14,14 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS
 from proveout.agent.load.session_records import joined
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -33,6 +33,7 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
 from proveout.agent.load.pools.ray.ray_aggregator import pack, without_packed
+from proveout.core.data_classes import dataclass
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault

@@ -7,7 +7,6 @@ or throughput and p99) -> `statistics.ratio` -> one `Figure` a matrix. A factor 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.figures.descriptions import intervals, joined
@@ -26,6 +25,7 @@ from proveout.coordinator.report.figures.figure import (
 from proveout.coordinator.report.tables import cell_of, climbing, peak
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import bounds, half_width, number, quantity, rung_name, safe
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.measure.samples import read_table
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import IterationFinished
 from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire import bins, histogram

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from proveout.coordinator.measure.samples import read_table
 from proveout.coordinator.report.tables import ladders, peak
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.proto.events import IterationFinished
 from proveout.proto.wire import histogram

@@ -8,7 +8,6 @@ which its event has, and the coordinator's clock, which the samples have; so a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from proveout.coordinator.report.figures.over_time.fault_windows import FaultWin
 from proveout.coordinator.report.figures.over_time.load_series import LoadSeries, read_load_series
 from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
+from proveout.core.data_classes import dataclass
 from proveout.proto.events import IterationFinished
 
 _STATES = ("user", "system", "iowait", "idle", "steal")

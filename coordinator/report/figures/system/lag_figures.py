@@ -7,7 +7,6 @@ one `Figure` a stage. An attempt that does not count is a panel of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -25,6 +24,7 @@ from proveout.coordinator.report.figures.figure import (
 from proveout.coordinator.report.figures.load_figures import label
 from proveout.coordinator.report.figures.over_time.timeline import Line, Timeline
 from proveout.coordinator.results.results import RunResults
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, rung_name, safe, seconds
 from proveout.proto.events import IterationFinished

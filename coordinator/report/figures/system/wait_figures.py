@@ -7,7 +7,6 @@ sessions, as in Oracle's ASH) and over the transactions -> one `Figure` for each
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.figures.descriptions import joined
@@ -15,6 +14,7 @@ from proveout.coordinator.report.figures.figure import PALETTE, Figure, Spec, ca
 from proveout.coordinator.report.figures.load_figures import groups, heading, label
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.wait_rows import WaitRow, wait_rows, wait_systems
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.core.numbers import number, percent, safe, threads
 from proveout.core.numbers import quantity as amount

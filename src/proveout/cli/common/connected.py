@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, ProveoutError, Where
 
 if TYPE_CHECKING:

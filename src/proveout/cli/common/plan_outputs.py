@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from proveout.cli.common import outputs as output_files
 from proveout.cli.common.messages import describe
 from proveout.cli.common.options import Annotations
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
 OUTPUTS = ("junit", "codequality")

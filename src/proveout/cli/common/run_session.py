@@ -14,13 +14,13 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli.common import outputs as files
 from proveout.cli.common.options import Annotations
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 

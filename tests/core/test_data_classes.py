@@ -1,0 +1,171 @@
+"""Dataclasses that compile their methods at the first use behave as those of the standard decorator; copies of records
+with some fields replaced."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any, ClassVar
+
+import pytest
+
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.core import data_classes
+from proveout.core.data_classes import replace
+
+DECORATORS = {"standard": dataclasses.dataclass, "lazy": data_classes.dataclass}
+ARGUMENTS: tuple[dict[str, bool], ...] = (
+    {},
+    {"frozen": True},
+    {"slots": True},
+    {"frozen": True, "slots": True},
+    {"frozen": True, "slots": True, "kw_only": True},
+    {"eq": False},
+)
+
+
+def made(decorator: Any, **arguments: bool) -> Any:
+    @decorator(**arguments)
+    class Point:
+        """A place."""
+
+        x: int
+        y: float = field(default=1.5, repr=False)
+        tags: list[str] = field(default_factory=list, compare=False)
+        sum: float = field(init=False, default=0.0)
+        KIND: ClassVar[str] = "point"
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "sum", self.x + self.y)
+
+    return Point
+
+
+def outcome(of: Callable[[], Any]) -> Any:
+    """A value, or the kind and text of an error."""
+    try:
+        return of()
+    except Exception as error:
+        return type(error), str(error).replace(made.__qualname__, "")
+
+
+def observed(cls: Any) -> dict[str, Any]:
+    """The behaviour of a class and of its instances."""
+    one, same, other = cls(x=1), cls(x=1, tags=["a"]), cls(x=2)
+
+    def assign(name: str) -> Callable[[], None]:
+        return lambda: setattr(cls(x=1), name, 5)
+
+    return {
+        "text": repr(one),
+        "equal": (one == same, one == other, one != other, one == 1),
+        "hash": outcome(lambda: hash(one) == hash(same)),
+        "signature": str(inspect.signature(cls)),
+        "of init": str(inspect.signature(cls.__init__)),
+        "fields": [(each.name, each.init, each.repr, each.compare, each.kw_only) for each in dataclasses.fields(cls)],
+        "data": dataclasses.asdict(same),
+        "copies": (copy.copy(one) == one, copy.deepcopy(same).tags, dataclasses.replace(one, x=2) == other),
+        "parameters": repr(cls.__dataclass_params__),
+        "slots": getattr(cls, "__slots__", None),
+        "matched": cls.__match_args__,
+        "documented": cls.__doc__,
+        "names": (cls.__name__, cls.__qualname__, cls.__module__, cls.KIND),
+        "missing": outcome(cls),
+        "too many": outcome(lambda: cls(x=1, z=2)),
+        "assigned": outcome(assign("x")),
+        "new": outcome(assign("z")),
+        "deleted": outcome(lambda: delattr(one, "x")),
+        "state": outcome(one.__getstate__) if hasattr(cls, "__setstate__") else None,
+    }
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda one: " ".join(one) or "none")
+def test_a_class_is_as_one_of_the_standard_decorator(arguments: dict[str, bool]) -> None:
+    standard, lazy = (observed(made(decorator, **arguments)) for decorator in DECORATORS.values())
+    if arguments.get("frozen") and arguments.get("slots"):  # the standard one raises a TypeError about `super` in 3.11
+        standard["new"] = (dataclasses.FrozenInstanceError, "cannot assign to field 'z'")
+    assert lazy == standard
+
+
+@dataclasses.dataclass(frozen=True)
+class Standard(RunProgress):
+    more: int = 0
+
+
+def test_a_standard_dataclass_inherits_from_one_and_has_its_own_signature() -> None:
+    assert "__signature__" in vars(RunProgress)
+    assert set(inspect.signature(Standard).parameters) == {*inspect.signature(RunProgress).parameters, "more"}
+    assert Standard(more=1).more == 1
+    assert Standard(more=1) != Standard()
+
+
+def test_own_methods_stay_and_bases_are_called() -> None:
+    class Base(ABC):
+        @abstractmethod
+        def name(self) -> str: ...
+
+    @data_classes.dataclass(frozen=True)
+    class Own(Base):
+        value: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 7
+
+        def __repr__(self) -> str:
+            return "own"
+
+        def name(self) -> str:
+            return "x"
+
+    class Further(Own):
+        def __init__(self) -> None:
+            super().__init__(value=4)
+
+    assert (Own(1) == 5, hash(Own(1)), repr(Own(1)), Own(1).name()) == (True, 7, "own", "x")
+    assert (Further().value, Further().value) == (4, 4)
+    assert str(inspect.signature(Further)) == "() -> 'None'"
+    with pytest.raises(TypeError, match="abstract"):
+        data_classes.dataclass(type("Incomplete", (Base,), {}))()
+
+
+def test_a_frozen_class_with_an_assignment_of_its_own_is_refused() -> None:
+    with pytest.raises(TypeError, match="Own is frozen and defines __setattr__ or __delattr__"):
+
+        @data_classes.dataclass(frozen=True)
+        class Own:
+            def __setattr__(self, name: str, value: object) -> None: ...
+
+
+def test_an_instance_is_pickled() -> None:
+    before = RunProgress(cores={"db1": 2})
+    assert pickle.loads(pickle.dumps(before)) == before
+
+
+def test_the_methods_of_the_first_instance_are_those_of_the_standard_decorator() -> None:
+    lazy = made(data_classes.dataclass, frozen=True)
+    first = lazy.__init__
+    lazy(1)
+    assert lazy.__init__ is not first
+    assert lazy.__init__.__code__.co_varnames == made(dataclasses.dataclass, frozen=True).__init__.__code__.co_varnames
+
+
+def test_a_copy_equals_that_of_dataclasses_and_the_original_stays() -> None:
+    before = RunProgress(cores={"db1": 2})
+    after = replace(before, without=frozenset({"db1"}))
+    assert after == dataclasses.replace(before, without=frozenset({"db1"}))
+    assert before == RunProgress(cores={"db1": 2})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        after.cores = {}  # type: ignore[misc]
+
+
+def test_a_field_that_the_class_does_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="RunProgress has no field nowhere"):
+        replace(RunProgress(), nowhere=1)
