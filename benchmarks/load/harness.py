@@ -1,15 +1,25 @@
-"""Shared parts of the load benchmarks: a task context, a provisioned PostgreSQL with HLR data, and a load run."""
+"""Shared parts of the load benchmarks: a task context, a PostgreSQL with a workload's data, and a load run."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.handlers import start_system
@@ -21,20 +31,37 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 0.5
 T0_S = 0.2
 
 
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Times:
+    """Schedule lag and response of an open load, µs; the response counts from the intended start."""
+
+    lag_p50_us: float = 0.0
+    lag_p99_us: float = 0.0
+    response_p50_us: float = 0.0
+    response_p99_us: float = 0.0
+
+
 @dataclass(frozen=True)
 class Figures:
-    """Transactions a second, client CPU per transaction, and the agent's merging as a part of it."""
+    """Transactions a second, client CPU per transaction, and the agent's merging as a part of it; the time until all
+    connections are there."""
 
     tps: float
     cpu_us: float
     merging_us: float = 0.0
+    connect_s: float = 0.0
+    times: Times = Times()
 
 
 class Context:
@@ -48,6 +75,7 @@ class Context:
         self.resources: dict[str, Resource] = {}
         self.ended = 0
         self.cpu_at_start_s = 0.0
+        self.armed_s = 0.0
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -61,7 +89,7 @@ class Context:
 
     def armed(self) -> None:
         """Note the connection of the load, from which merging counts."""
-        self.ended, self.cpu_at_start_s = 0, time.process_time()
+        self.ended, self.cpu_at_start_s, self.armed_s = 0, time.process_time(), time.monotonic()
 
     async def started(self) -> int:
         return time.monotonic_ns() + round(T0_S * 1e9)
@@ -79,26 +107,91 @@ def workload(subscribers: int, weights: Mapping[str, float]) -> Workload:
     return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=subscribers, weights=dict(weights))))
 
 
+def server_settings(connections: int) -> dict[str, str]:
+    """Settings of PostgreSQL for that many connections of a load."""
+    return {
+        "max_connections": str(connections + 50),
+        "shared_buffers": "256MB",
+        "synchronous_commit": "off",
+        "autovacuum": "off",  # autovacuum and checkpoints would affect some rounds of one side only
+        "max_wal_size": "16GB",
+        "checkpoint_timeout": "1h",
+    }
+
+
+def worker_count(connections: int) -> int:
+    """Processes or threads of a client."""
+    return min(WORKERS, connections)
+
+
 @asynccontextmanager
-async def postgres(hlr: Workload) -> AsyncIterator[tuple[Context, Endpoint]]:
+async def postgres(of: Workload, connections: int = 150) -> AsyncIterator[tuple[Context, Endpoint]]:
     """Yield an embedded PostgreSQL with synchronous_commit off and the workload's data, and a context."""
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         context = Context(Path(folder))
-        settings = (
-            ("max_connections", "200"),
-            ("shared_buffers", "256MB"),
-            ("synchronous_commit", "off"),
-            ("autovacuum", "off"),  # autovacuum and checkpoints would affect some rounds of one side only
-            ("max_wal_size", "16GB"),
-            ("checkpoint_timeout", "1h"),
-        )
+        settings = tuple(server_settings(connections).items())
         system = System(name="target", engine="postgres", host="here", provision="embedded", settings=settings)
         try:
             started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
-            await populate(context, PopulateSystem(workload=hlr, endpoint=started.endpoint, workers=2))
+            await populate(context, PopulateSystem(workload=of, endpoint=started.endpoint, workers=2))
             yield context, started.endpoint
         finally:
             await asyncio.shield(context.close())
+
+
+def tls_programs() -> Path | None:
+    """The folder of a PostgreSQL that speaks TLS, which the embedded one does not; None without one on this host."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def tls_server(programs: Path, connections: int) -> Iterator[str]:
+    """Yield the dsn of a server with a self-signed certificate: `sslmode=require` over TCP on localhost."""
+    folder = Path(tempfile.mkdtemp(prefix="proveout-tls-", dir="/tmp"))  # where `nobody` reaches it
+    folder.chmod(0o755)
+    user: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL}
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        user |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    data, process = folder / "data", None
+    try:
+        options = ["-U", "bench", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]
+        subprocess.run([programs / "initdb", "-D", data, *options], check=True, stdout=subprocess.DEVNULL, **user)
+        subject = ["-subj", "/CN=localhost", "-keyout", data / "server.key", "-out", data / "server.crt"]
+        certificate = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+        subprocess.run(certificate, check=True, stderr=subprocess.DEVNULL, **user)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        words = {**server_settings(connections), "listen_addresses": "127.0.0.1", "port": str(port), "ssl": "on"}
+        words |= {"unix_socket_directories": "", "fsync": "off"}
+        given = [word for name, value in words.items() for word in ("-c", f"{name}={value}")]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen([programs / "postgres", "-D", data, *given], stdout=log, stderr=log, **user)
+        dsn = make_conninfo(host="127.0.0.1", port=port, user="bench", dbname="postgres", sslmode="require")
+        _await_server(process, dsn, folder / "log")
+        yield dsn
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        shutil.rmtree(folder)
+
+
+def _await_server(process: subprocess.Popen[bytes], dsn: str, log: Path) -> None:
+    """Wait until it answers. Exits when it does not."""
+    until_s = time.monotonic() + 60
+    while True:
+        try:
+            psycopg.connect(dsn, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > until_s:
+                sys.exit(f"the server with TLS did not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        else:
+            return
 
 
 async def run(
@@ -109,22 +202,38 @@ async def run(
     connections: int,
     seconds: float,
     seed: int,
-    workers: int = 2,
+    workers: int = WORKERS,
+    rate: float | None = None,
 ) -> Figures:
-    """Run one closed load. Exits on any error in it."""
+    """Run one load, closed or with Poisson arrivals at a `rate`. Exits on any error in it."""
     spec = RunLoad(
         workload=of,
         endpoint=endpoint,
-        share=LoadShare(first=0, count=connections, total=connections),
+        share=LoadShare(first=0, count=connections, total=connections, rate=rate, distribution="poisson"),
         windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
         workers=workers,
         seed=seed,
         label="benchmark",
     )
+    began_s = time.monotonic()
     result = await run_load(context, spec)
     merging_us = (time.process_time() - context.cpu_at_start_s) / context.ended * 1e6
     failed = any(load.counts.errors for load in result.transactions)  # one that was retried has ended well
     if failed or result.samples_lost:
         sys.exit(f"the load had errors: {result.first_errors}, samples lost: {result.samples_lost}")
     cpu_us = result.client_cpu_s / result.ended_in_window * 1e6
-    return Figures(result.ended_in_window / seconds, cpu_us + merging_us, merging_us)
+    return Figures(
+        result.ended_in_window / seconds,
+        cpu_us + merging_us,
+        merging_us,
+        context.armed_s - began_s,
+        _times(result),
+    )
+
+
+def _times(result: LoadResult) -> Times:
+    """Those of all transactions together."""
+    lag = histogram.merge(one.schedule for one in result.transactions)
+    response = histogram.merge(one.response for one in result.transactions)
+    ns = (histogram.percentiles_ns(of, (50.0, 99.0)) or (0, 0) for of in (lag, response))
+    return Times(*(value / 1e3 for pair in ns for value in pair))

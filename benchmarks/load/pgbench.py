@@ -1,18 +1,28 @@
 """The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
 
-    python benchmarks/load/pgbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
+    python benchmarks/load/pgbench.py [--only closed,tpcb,open,tls] [--connections 1,4,16,64,256,1000] [--seconds 3]
+        [--rounds 9] [--rates 2000,10000] [--scale 20] [--json FILE]
 
-Both run closed, with prepared statements, two processes or threads, against one embedded PostgreSQL with
-synchronous_commit off on this machine. CPU is the client's, user and system: ours with the agent process that merges,
-pgbench's without its start. Where pgbench cannot say the same thing it gets the cheaper one: it pads the number of a
-subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because an error would end its
-client.
+Sections:
+- closed: HLR's mix and its read by key, as pgbench scripts;
+- tpcb: pgbench's built-in scripts beside `kind: tpcb`, on the same tables;
+- open: Poisson arrivals at a rate, `-R` beside ours, of the built-in select-only script with 64 connections: schedule
+  lag and response too, both from the instant at which a transaction was due;
+- tls: HLR again, over TCP on localhost with TLS on both sides (sslmode=require, a self-signed certificate). It needs a
+  PostgreSQL of the distribution, because the embedded one has no TLS.
+
+Both sides use prepared statements and two processes or threads (one with one connection), against one PostgreSQL with
+synchronous_commit off on this machine, over a Unix socket except under tls. CPU is the client's, user and system: ours
+with the agent process that merges, pgbench's without its start. Where pgbench cannot say the same thing of HLR it gets
+the cheaper one: it pads the number of a subscriber in the server, commits what we roll back, and inserts with ON
+CONFLICT, because an error would end its client.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import re
 import resource
@@ -20,30 +30,36 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness import Figures, postgres, run, workload
+from harness import Context, Figures, Times, postgres, run, tls_programs, tls_server, worker_count, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
-from proveout.dsl.workloads.hlr import statements as hlr
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.hlr import statements as hlr_statements
 from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
-from proveout.proto.wire.tasks import Endpoint
+from proveout.dsl.workloads.tpcb.parameters import Tpcb
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000
-MIXES: Mapping[str, Mapping[str, float]] = {"HLR mix": HLR_WEIGHTS, "one SELECT": {"GetBasicSubscriberData": 1.0}}
+SAMPLED = 0.1  # share of the transactions that are logged under -R: writing all of them would cost pgbench CPU
 
 
-def pg(statement: hlr.Statement, *values: str) -> str:
+def pg(statement: hlr_statements.Statement, *values: str) -> str:
     """A statement of ours in pgbench's placeholders."""
     return re.sub(r"\$(\d)", lambda match: values[int(match[1]) - 1], statement.text["postgres"])
 
 
 def scripts() -> dict[str, str]:
-    """The seven transactions for pgbench."""
+    """The seven transactions of HLR for pgbench."""
     s_id = f"\\set s random(1, {SUBSCRIBERS})\n"
     kind, start = "\\set t random(1, 4)\n", "\\set b 8 * random(0, 2)\n"
-    find = pg(hlr.FIND_NUMBER, "lpad(:s::text, 15, '0')") + " \\gset\n"
+    find = pg(hlr_statements.FIND_NUMBER, "lpad(:s::text, 15, '0')") + " \\gset\n"
     insert = (
         "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx)"
         " SELECT s_id, sf_type, :b, :e, :n FROM special_facility WHERE s_id = :s_id AND sf_type = :t"
@@ -51,25 +67,25 @@ def scripts() -> dict[str, str]:
     )
     number = "\\set n random(100000000000000, 999999999999999)\n"
     return {
-        "GetBasicSubscriberData": s_id + pg(hlr.GET_SUBSCRIBER, ":s") + ";\n",
-        "GetAccessData": s_id + kind + pg(hlr.GET_ACCESS, ":s", ":t") + ";\n",
+        "GetBasicSubscriberData": s_id + pg(hlr_statements.GET_SUBSCRIBER, ":s") + ";\n",
+        "GetAccessData": s_id + kind + pg(hlr_statements.GET_ACCESS, ":s", ":t") + ";\n",
         "GetNewDestination": s_id
         + kind
         + start
         + "\\set e random(1, 24)\n"
-        + pg(hlr.GET_DESTINATION, ":s", ":t", ":b", ":e")
+        + pg(hlr_statements.GET_DESTINATION, ":s", ":t", ":b", ":e")
         + ";\n",
         "UpdateSubscriberData": s_id
         + kind
         + "\\set v random(0, 1)\n\\set d random(0, 255)\nBEGIN;\n"
-        + pg(hlr.SET_BIT, ":v", ":s")
+        + pg(hlr_statements.SET_BIT, ":v", ":s")
         + ";\n"
-        + pg(hlr.SET_DATA_A, ":d", ":s", ":t")
+        + pg(hlr_statements.SET_DATA_A, ":d", ":s", ":t")
         + ";\nCOMMIT;\n",
         "UpdateLocation": s_id
         + "\\set l random(1, 4294967295)\nBEGIN;\n"
         + find
-        + pg(hlr.SET_LOCATION, ":l", ":s_id")
+        + pg(hlr_statements.SET_LOCATION, ":l", ":s_id")
         + ";\nCOMMIT;\n",
         "InsertCallForwarding": s_id
         + kind
@@ -78,7 +94,7 @@ def scripts() -> dict[str, str]:
         + number
         + "BEGIN;\n"
         + find
-        + pg(hlr.GET_FACILITIES, ":s_id")
+        + pg(hlr_statements.GET_FACILITIES, ":s_id")
         + ";\n"
         + insert
         + "COMMIT;\n",
@@ -87,109 +103,338 @@ def scripts() -> dict[str, str]:
         + start
         + "BEGIN;\n"
         + find
-        + pg(hlr.DELETE_FORWARDING, ":s_id", ":t", ":b")
+        + pg(hlr_statements.DELETE_FORWARDING, ":s_id", ":t", ":b")
         + ";\nCOMMIT;\n",
     }
 
 
+BUILT_IN: Mapping[str, str] = {"TpcbLike": "tpcb-like", "SimpleUpdate": "simple-update", "SelectOnly": "select-only"}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run: figures that it printed, CPU of the process."""
+
+    tps: float
+    count: int
+    cpu_s: float
+    connect_s: float
+
+
+@dataclass
 class Pgbench:
-    """pgbench on scripts in a folder."""
+    """A pgbench program, with HLR's scripts in a folder.
 
-    def __init__(self, folder: Path, endpoint: Endpoint) -> None:
-        self._folder, self._dsn = folder, endpoint.dsn
-        self._program = str(find_installation().programs / "pgbench")
+    A run counts as long as its `-T`; CPU is that of its process, less what a run of one transaction per connection
+    needs: starting and connecting. Under `-R` the percentiles come from a sampled log of single transactions, in which
+    a latency counts from the scheduled start, as ours counts from the intended one.
+    """
+
+    program: Path
+    dsn: str
+    folder: Path
+
+    def __post_init__(self) -> None:
         for name, text in scripts().items():
-            (folder / name).write_text(text)
+            (self.folder / name).write_text(text)
 
-    def run(self, weights: Mapping[str, float], connections: int, seconds: int) -> Figures:
-        """Run for some seconds; CPU without what starting and connecting costs."""
-        tps, cpu_s, count = self._run(weights, connections, "-T", str(seconds))
-        _, start_s, _ = self._run(weights, connections, "-t", "1")
-        return Figures(tps, (cpu_s - start_s) / count * 1e6)
+    def run(self, weights: Mapping[str, float], connections: int, seconds: int, rate: float | None = None) -> Figures:
+        """Run for some seconds, closed or at a `rate`; `weights` are of HLR's transactions or of the built-in
+        scripts."""
+        chosen = self._chosen(weights)
+        argv = ["-T", str(seconds), *chosen]
+        log = self.folder / "log"
+        if rate is not None:
+            argv += ["-R", f"{rate:.0f}", "--log", f"--log-prefix={log}", f"--sampling-rate={SAMPLED}"]
+        run = self._run(connections, argv)
+        start = self._run(connections, ["-t", "1", *chosen])
+        cpu_us = (run.cpu_s - start.cpu_s) / max(1, run.count - start.count) * 1e6
+        times = Times() if rate is None else self._times(log)
+        return Figures(run.tps, cpu_us, connect_s=run.connect_s, times=times)
 
-    def _run(self, weights: Mapping[str, float], connections: int, *length: str) -> tuple[float, float, int]:
-        files = [arg for name, weight in weights.items() for arg in ("-f", f"{self._folder / name}@{weight:.0f}")]
-        argv = [self._program, "-n", "-M", "prepared", "-j", "2", "-c", str(connections), *length, *files, self._dsn]
+    def _chosen(self, weights: Mapping[str, float]) -> list[str]:
+        pairs = [(name, weight) for name, weight in weights.items() if weight]
+        if pairs[0][0] in BUILT_IN:
+            return [word for name, weight in pairs for word in ("-b", f"{BUILT_IN[name]}@{weight:.0f}")]
+        return [word for name, weight in pairs for word in ("-f", f"{self.folder / name}@{weight:.0f}")]
+
+    def _run(self, connections: int, arguments: Sequence[str]) -> _Run:
+        jobs = str(worker_count(connections))
+        argv = [self.program, "-n", "-M", "prepared", "-j", jobs, "-c", str(connections), *arguments, self.dsn]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             sys.exit(f"pgbench failed: {done.stderr.strip()[-2000:]}")
-        tps = re.search(r"tps = ([\d.]+)", done.stdout)
-        count = re.search(r"actually processed: (\d+)", done.stdout)
-        assert tps and count, done.stdout
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return float(tps[1]), cpu_s, int(count[1])
+        return _Run(
+            tps=_number(r"tps = ([\d.]+)", done.stdout),
+            count=int(_number(r"actually processed: (\d+)", done.stdout)),
+            cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            connect_s=_number(r"initial connection time = ([\d.]+) ms", done.stdout) / 1e3,
+        )
+
+    def _times(self, log: Path) -> Times:
+        """Percentiles of the logs of all threads, which are removed: a line has the latency and, last, the lag, µs."""
+        latency, lag = [], []
+        for path in log.parent.glob(f"{log.name}.*"):
+            for line in path.read_text().splitlines():
+                words = line.split()
+                latency.append(float(words[2]))
+                lag.append(float(words[-1]))
+            path.unlink()
+        return Times(
+            lag_p50_us=_at(lag, 0.5),
+            lag_p99_us=_at(lag, 0.99),
+            response_p50_us=_at(latency, 0.5),
+            response_p99_us=_at(latency, 0.99),
+        )
 
 
-async def compare(arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Every mix at every number of connections: rounds of pgbench, ours."""
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
-        async with postgres(workload(SUBSCRIBERS, HLR_WEIGHTS)) as (context, endpoint):
-            pgbench, seed = Pgbench(Path(folder), endpoint), 0
-            for name, weights in MIXES.items():
-                for connections in arguments.connections:
-                    theirs, ours = [], []
-                    for _ in range(arguments.rounds):
-                        theirs.append(await asyncio.to_thread(pgbench.run, weights, connections, arguments.seconds))
-                        seed += 1
-                        mine = workload(SUBSCRIBERS, weights)
-                        ours.append(
-                            await run(
-                                context, endpoint, mine, connections=connections, seconds=arguments.seconds, seed=seed
-                            )
-                        )
-                    lines.append(line(name, connections, theirs, ours))
-                    print(text(lines[-1]), flush=True)
-    return lines
+def _number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found[1])
 
 
-def line(mix: str, connections: int, theirs: list[Figures], ours: list[Figures]) -> dict[str, object]:
-    """Medians of both, and the ratios ours / pgbench."""
-    tps = [statistics.median(f.tps for f in side) for side in (theirs, ours)]
-    cpu_us = [statistics.median(f.cpu_us for f in side) for side in (theirs, ours)]
-    return {
-        "mix": mix,
-        "connections": connections,
-        "pgbench_tps": tps[0],
-        "proveout_tps": tps[1],
-        "tps_ratio": tps[1] / tps[0],
-        "pgbench_cpu_us": cpu_us[0],
-        "proveout_cpu_us": cpu_us[1],
-        "cpu_ratio": cpu_us[1] / cpu_us[0],
-        "merging_us": statistics.median(f.merging_us for f in ours),
-    }
+def _at(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+HLR_MIXES: Mapping[str, Mapping[str, float]] = {"HLR mix": HLR_WEIGHTS, "one SELECT": {"GetBasicSubscriberData": 1.0}}
+TPCB_MIXES: Mapping[str, Mapping[str, float]] = {"tpcb-like": {"TpcbLike": 1.0}, "select-only": {"SelectOnly": 1.0}}
+OPEN_CONNECTIONS = 64
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: medians of both sides, and targets of the ratios ours over pgbench's."""
+
+    section: str
+    mix: str
+    connections: int
+    pgbench: Figures
+    proveout: Figures
+    rate: float | None = None
+    rate_min: float = 0.95
+    cpu_max: float = 1.30
+
+    @property
+    def tps_ratio(self) -> float:
+        """Rate, ours over pgbench's."""
+        return self.proveout.tps / self.pgbench.tps
+
+    @property
+    def cpu_ratio(self) -> float:
+        """Client CPU of a transaction, ours over pgbench's."""
+        return self.proveout.cpu_us / self.pgbench.cpu_us
+
+    @property
+    def missed(self) -> str:
+        """The targets that are not met."""
+        rate = self.tps_ratio < self.rate_min
+        cpu = self.cpu_ratio > self.cpu_max
+        return " ".join((*(("rate",) if rate else ()), *(("CPU",) if cpu else ())))
+
+    def text(self) -> str:
+        """As a row of the table."""
+        ours, theirs = self.proveout, self.pgbench
+        label = f"{self.section} {self.mix}" + (f" {self.rate:,.0f}/s" if self.rate else "")
+        return (
+            f"{label:28}{self.connections:>6}{theirs.tps:>10,.0f}{ours.tps:>10,.0f}{self.tps_ratio:>7.2f}"
+            f"{theirs.cpu_us:>10.1f}{ours.cpu_us:>10.1f}{self.cpu_ratio:>7.2f}{ours.merging_us:>9.2f}"
+            f"{theirs.connect_s:>9.2f}{ours.connect_s:>9.2f}  {self.missed}"
+        )
+
+    def times(self) -> str:
+        """Lag and response of an open load."""
+        cells = (
+            f"{ours:>11,.0f}" for side in (self.pgbench, self.proveout) for ours in dataclasses.astuple(side.times)
+        )
+        return f"{self.mix + f' {self.rate:,.0f}/s':28}{''.join(cells)}"
+
+    def data(self) -> dict[str, object]:
+        """For JSON."""
+        return {**dataclasses.asdict(self), "tps_ratio": self.tps_ratio, "cpu_ratio": self.cpu_ratio}
 
 
 HEAD = (
-    f"{'':12}{'conns':>6}{'pgbench':>12}{'proveout':>12}{'rate':>8}{'pgbench':>12}{'proveout':>12}"
-    f"{'CPU':>8}{'merging':>10}"
+    f"{'':28}{'conns':>6}{'pgbench':>10}{'proveout':>10}{'rate':>7}{'pgbench':>10}{'proveout':>10}{'CPU':>7}{'merging':>9}"
+    f"{'pgbench':>9}{'proveout':>9}\n"
+    f"{'':28}{'':>6}{'tps':>10}{'tps':>10}{'ratio':>7}{'CPU µs':>10}{'CPU µs':>10}{'ratio':>7}{'CPU µs':>9}"
+    f"{'conn. s':>9}{'ready s':>9}  missed"
 )
-UNITS = f"{'':12}{'':>6}{'tps':>12}{'tps':>12}{'ratio':>8}{'CPU µs':>12}{'CPU µs':>12}{'ratio':>8}{'CPU µs':>10}"
+TIMES_HEAD = f"{'open, µs':28}" + "".join(
+    f"{side + ' ' + what:>11}" for side in ("pg", "ours") for what in ("lag 50", "lag 99", "resp 50", "resp 99")
+)
 
 
-def text(of: Mapping[str, object]) -> str:
-    """A row of the table."""
-    return (
-        f"{of['mix']:12}{of['connections']:>6}{of['pgbench_tps']:>12,.0f}{of['proveout_tps']:>12,.0f}"
-        f"{of['tps_ratio']:>8.2f}{of['pgbench_cpu_us']:>12.1f}{of['proveout_cpu_us']:>12.1f}"
-        f"{of['cpu_ratio']:>8.2f}{of['merging_us']:>10.2f}"
+@dataclass(frozen=True)
+class Sides:
+    """Both programs on one server."""
+
+    context: Context
+    endpoint: Endpoint
+    pgbench: Pgbench
+    arguments: argparse.Namespace
+
+    async def line(
+        self,
+        section: str,
+        mix: str,
+        of: Workload,
+        weights: Mapping[str, float],
+        connections: int,
+        rate: float | None = None,
+    ) -> Line:
+        """Rounds of pgbench and ours in turn; medians."""
+        theirs, ours = [], []
+        for seed in range(1, self.arguments.rounds + 1):
+            theirs.append(await asyncio.to_thread(self.pgbench.run, weights, connections, self.arguments.seconds, rate))
+            ours.append(
+                await run(
+                    self.context,
+                    self.endpoint,
+                    of,
+                    connections=connections,
+                    seconds=self.arguments.seconds,
+                    seed=seed,
+                    rate=rate,
+                )
+            )
+        line = Line(section, mix, connections, _medians(theirs), _medians(ours), rate)
+        print(line.text(), flush=True)
+        return line
+
+
+def _medians(of: list[Figures]) -> Figures:
+    times = (statistics.median(values) for values in zip(*(dataclasses.astuple(f.times) for f in of), strict=True))
+    return Figures(
+        tps=statistics.median(f.tps for f in of),
+        cpu_us=statistics.median(f.cpu_us for f in of),
+        merging_us=statistics.median(f.merging_us for f in of),
+        connect_s=statistics.median(f.connect_s for f in of),
+        times=Times(*times),
     )
+
+
+async def closed(arguments: argparse.Namespace) -> AsyncIterator[Line]:
+    """HLR over a Unix socket."""
+    async with AsyncExitStack() as stack:
+        sides = await embedded(stack, arguments, workload(SUBSCRIBERS, HLR_WEIGHTS))
+        async for line in hlr("closed", sides):
+            yield line
+
+
+async def tls(arguments: argparse.Namespace) -> AsyncIterator[Line]:
+    """HLR over TLS."""
+    programs = tls_programs()
+    if programs is None:
+        print("tls: left out, this host has no PostgreSQL that speaks TLS (Debian: apt-get install postgresql)")
+        return
+    async with AsyncExitStack() as stack:
+        dsn = stack.enter_context(tls_server(programs, max(arguments.connections)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proveout-bench-")))
+        context, endpoint = Context(folder), Endpoint(system="target", engine="postgres", dsn=dsn)
+        stack.push_async_callback(context.close)
+        everything = workload(SUBSCRIBERS, HLR_WEIGHTS)
+        await populate(context, PopulateSystem(workload=everything, endpoint=endpoint, workers=2))
+        sides = Sides(context, endpoint, Pgbench(programs / "pgbench", dsn, folder), arguments)
+        async for line in hlr("tls", sides):
+            yield line
+
+
+async def hlr(section: str, sides: Sides) -> AsyncIterator[Line]:
+    """Every mix of HLR at every number of connections."""
+    for mix, weights in HLR_MIXES.items():
+        for connections in sides.arguments.connections:
+            yield await sides.line(section, mix, workload(SUBSCRIBERS, weights), weights, connections)
+
+
+async def tpcb(arguments: argparse.Namespace) -> AsyncIterator[Line]:
+    """pgbench's built-in scripts."""
+    async with AsyncExitStack() as stack:
+        sides = await embedded(stack, arguments, _tpcb(arguments, TPCB_MIXES["tpcb-like"]))
+        for mix, weights in TPCB_MIXES.items():
+            for connections in arguments.connections:
+                yield await sides.line("tpcb", mix, _tpcb(arguments, weights), weights, connections)
+
+
+async def open_arrival(arguments: argparse.Namespace) -> AsyncIterator[Line]:
+    """The built-in read at a rate."""
+    weights = TPCB_MIXES["select-only"]
+    async with AsyncExitStack() as stack:
+        sides = await embedded(stack, arguments, _tpcb(arguments, weights))
+        for rate in arguments.rates:
+            of = _tpcb(arguments, weights)
+            yield await sides.line("open", "select-only", of, weights, OPEN_CONNECTIONS, rate)
+
+
+def _tpcb(arguments: argparse.Namespace, weights: Mapping[str, float]) -> Workload:
+    model = Tpcb(scale=arguments.scale, weights=dict(weights))
+    return Workload(name="tpcb", kind="tpcb", parameters=to_values(model))
+
+
+async def embedded(stack: AsyncExitStack, arguments: argparse.Namespace, of: Workload) -> Sides:
+    """Both programs on an embedded server with the workload's data."""
+    connections = max(*arguments.connections, OPEN_CONNECTIONS)
+    context, endpoint = await stack.enter_async_context(postgres(of, connections))
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    return Sides(
+        context, endpoint, Pgbench(find_installation().programs / "pgbench", endpoint.dsn, Path(folder)), arguments
+    )
+
+
+SECTIONS: Mapping[str, Callable[[argparse.Namespace], AsyncIterator[Line]]] = {
+    "closed": closed,
+    "tpcb": tpcb,
+    "open": open_arrival,
+    "tls": tls,
+}
+
+
+async def compare(arguments: argparse.Namespace) -> list[Line]:
+    """The lines of the chosen sections, told as they end."""
+    return [line for name in arguments.only for section in (SECTIONS[name],) async for line in section(arguments)]
+
+
+def sections(text: str) -> list[str]:
+    """Names of sections, between commas."""
+    names = text.split(",")
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    return names
+
+
+def positives(text: str) -> list[int]:
+    """Whole numbers from 1 on, between commas."""
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers above 0, as 1,4,16")
+    return numbers
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The load engine beside pgbench: rate and client CPU, as ratios.")
+    parser.add_argument("--only", type=sections, default=list(SECTIONS), help="closed,tpcb,open,tls (all)")
     parser.add_argument("--seconds", type=int, default=3, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=9, help="measurements of each, taken in turn; the median counts")
-    parser.add_argument("--connections", type=int, nargs="+", default=[4, 64])
+    parser.add_argument("--connections", type=positives, default=[1, 4, 16, 64, 256, 1_000], help="1,4,16,64,256,1000")
+    parser.add_argument("--rates", type=positives, default=[2_000, 10_000], help="of the open section: 2000,10000")
+    parser.add_argument("--scale", type=int, default=20, help="branches of the built-in scripts' tables")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
-    print(HEAD, UNITS, sep="\n")
     lines = asyncio.run(compare(arguments))
+    print("", HEAD, *(line.text() for line in lines), sep="\n")
+    if timed := [line.times() for line in lines if line.rate]:
+        print("", TIMES_HEAD, *timed, sep="\n")
     print("ratios are ours over pgbench's; targets: rate >= 0.95, CPU <= 1.30")
     if arguments.json:
-        arguments.json.write_text(json.dumps(lines, indent=1) + "\n")
+        arguments.json.write_text(json.dumps([line.data() for line in lines], indent=1) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

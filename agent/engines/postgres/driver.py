@@ -1,7 +1,8 @@
 """PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
 
 `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
-Over an unencrypted socket, statements bypass libpq (`postgres_wire`), which then only connects, prepares and cancels.
+Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`postgres_wire`), which then only
+connects, prepares and cancels.
 Parameters and columns travel in binary where their type is an integer or text, which the server reports when a
 statement is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its
 buffer, so
@@ -80,6 +81,11 @@ class PostgresSession:
         self._result: pq.abc.PGresult | None = None
         self._names = 0
         self.count = 0
+
+    @property
+    def connection(self) -> pq.abc.PGconn:
+        """libpq's."""
+        return self._conn
 
     def fileno(self) -> int:
         """The socket."""
@@ -282,9 +288,10 @@ class PostgresDriver:
             parameters["target_session_attrs"] = _ATTRIBUTES[access]
         conn = _connected(make_conninfo("", **parameters), limit_s)
         conn.nonblocking = 1
-        encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
         session = PostgresSession(conn)
-        return session if encrypted else direct_session()(session)
+        if parameters["gssencmode"] != "disable":
+            return session
+        return encrypted_session(session) if conn.ssl_in_use else direct_session()(session)
 
 
 def _given(dsn: str) -> dict[str, Any]:
@@ -365,6 +372,16 @@ def direct_session() -> Callable[[PostgresSession], PolledSession]:
             ).NativeSession
             return session
     return WireSession
+
+
+def encrypted_session(session: PostgresSession) -> PolledSession:
+    """The fastest session over a connection with TLS: compiled where it was built and OpenSSL is within reach, or
+    libpq's."""
+    if not os.environ.get(PURE_PYTHON):
+        with contextlib.suppress(ImportError):
+            native = import_module("proveout.agent.engines.postgres.wire.native_session")
+            return native.encrypted_session(session) or session
+    return session
 
 
 def kinds_of(prepared: PostgresPrepared) -> list[str | None]:

@@ -22,6 +22,8 @@ cdef class Wire:
     cdef public long count
     cdef readonly Prepared sent
     cdef int fd
+    cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
+    cdef bint ahead
     cdef object room
     cdef uint8_t* out
     cdef size_t out_size
@@ -33,7 +35,10 @@ cdef class Wire:
     cdef bint walk(self) except -1
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1
     cdef object broken(self, str text, bint sending)
+    cdef int encrypt(self, size_t tls) except -1
     cdef bint get(self) except -1
+    cdef bint get_encrypted(self) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
+    cdef bint push_encrypted(self, size_t length) except -1
     cdef int reserve(self, size_t need) except -1
     cdef int grow(self) except -1

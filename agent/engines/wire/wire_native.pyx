@@ -15,12 +15,38 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 cdef enum:
     OUT_BYTES = 512
     IN_BYTES = 4096
+    SSL_ERROR_WANT_READ = 2
+    SSL_ERROR_WANT_WRITE = 3
 
 
 cdef extern from "sys/socket.h":
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
     ssize_t recv(int fd, void* data, size_t size, int flags) nogil
     int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+ctypedef int (*TlsRead)(void* ssl, void* data, int size) noexcept
+ctypedef int (*TlsWrite)(void* ssl, const void* data, int size) noexcept
+ctypedef int (*TlsHasPending)(const void* ssl) noexcept
+ctypedef int (*TlsGetError)(const void* ssl, int returned) noexcept
+ctypedef void (*TlsClearError)() noexcept
+ctypedef void (*TlsSetReadAhead)(void* ssl, int yes) noexcept
+
+cdef TlsRead tls_read = NULL
+cdef TlsWrite tls_write = NULL
+cdef TlsHasPending tls_has_pending = NULL
+cdef TlsGetError tls_get_error = NULL
+cdef TlsClearError tls_clear_error = NULL
+cdef TlsSetReadAhead tls_set_read_ahead = NULL
+
+
+def use_tls(size_t read, size_t write, size_t has_pending, size_t get_error, size_t clear_error, size_t set_read_ahead):
+    """Take the addresses of the functions of an OpenSSL: SSL_read, SSL_write, SSL_has_pending, SSL_get_error, ERR_clear_error,
+    SSL_set_read_ahead."""
+    global tls_read, tls_write, tls_has_pending, tls_get_error, tls_clear_error, tls_set_read_ahead
+    tls_read, tls_write = <TlsRead>read, <TlsWrite>write
+    tls_has_pending, tls_get_error = <TlsHasPending>has_pending, <TlsGetError>get_error
+    tls_clear_error, tls_set_read_ahead = <TlsClearError>clear_error, <TlsSetReadAhead>set_read_ahead
 
 
 cdef class Prepared:
@@ -75,6 +101,8 @@ cdef class Wire:
 
     `room(fd, rest)` sends what the kernel's buffer did not take. An engine overrides `put`, `put_row`, `walk`, `first`,
     `broken` and `rows`. An answer begins at `data`, and ends at `end` (0 while it is not complete).
+
+    After `encrypt` the stream is that of a TLS session; `room(fd, b"")` then waits until the kernel's buffer takes more.
     """
 
     def __cinit__(self):
@@ -83,6 +111,7 @@ cdef class Wire:
         self.out_size, self.size = OUT_BYTES, IN_BYTES
         if self.out == NULL or self.data == NULL:
             raise MemoryError
+        self.tls, self.ahead = NULL, False
 
     def __dealloc__(self):
         free(self.out)
@@ -91,6 +120,12 @@ cdef class Wire:
     def send(self, Prepared prepared not None, object arguments):
         """Send one statement."""
         self.put(prepared, arguments if type(arguments) is tuple else tuple(arguments))
+
+    def pause(self):
+        """Leave the stream to its owner, which does not look for records that were read ahead of it, until the next statement."""
+        if self.ahead:
+            self.ahead = False
+            tls_set_read_ahead(self.tls, 0)
 
     def receive(self):
         """Read what is there; whether the answer is complete."""
@@ -125,9 +160,53 @@ cdef class Wire:
         """The exception of a connection that has ended."""
         raise NotImplementedError
 
+    cdef int encrypt(self, size_t tls) except -1:
+        """Use the `SSL` at this address, of the OpenSSL of `use_tls`."""
+        if tls and tls_read == NULL:
+            raise ValueError("the functions of TLS are not known")
+        self.tls = <void*>tls
+        return 0
+
+    cdef bint push_encrypted(self, size_t length) except -1:
+        """`push` by TLS."""
+        cdef int written
+        if not self.ahead:  # one read of the socket for a record, in place of one for its head and one for its body
+            self.ahead = True
+            tls_set_read_ahead(self.tls, 1)
+        while True:
+            tls_clear_error()
+            written = tls_write(self.tls, self.out, <int>length)
+            if written > 0:
+                return True
+            if tls_get_error(self.tls, written) != SSL_ERROR_WANT_WRITE:
+                raise self.broken("the server closed the connection", True)
+            self.room(self.fd, b"")  # then the same again, as SSL_write demands
+
+    cdef bint get_encrypted(self) except -1:
+        """`get` by TLS: all records that have arrived, as none of them makes the socket readable again."""
+        cdef int got, error
+        cdef bint any = False
+        while True:
+            if self.filled == self.size:
+                self.grow()
+            tls_clear_error()
+            got = tls_read(self.tls, self.data + self.filled, <int>(self.size - self.filled))
+            if got <= 0:
+                error = tls_get_error(self.tls, got)
+                if any or error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
+                    break  # the next read raises for an end that came after the last error of the server
+                raise self.broken("the server closed the connection", False)
+            any = True
+            self.filled += got
+            if not tls_has_pending(self.tls):
+                break
+        return self.walk() if any else False
+
     cdef bint push(self, Prepared prepared, size_t length) except -1:
         """Send what `out` holds."""
         self.sent = prepared
+        if self.tls != NULL:
+            return self.push_encrypted(length)
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
             return True
@@ -145,6 +224,8 @@ cdef class Wire:
                 memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
+        if self.tls != NULL:
+            return self.get_encrypted()
         if self.filled == self.size:
             self.grow()
         while True:

@@ -227,6 +227,14 @@ def send_rest(fd: int, rest: bytes) -> None:
             raise _lost(error.strerror or str(error)) from None
 
 
+def await_room(fd: int, _: bytes) -> None:
+    """The kernel's buffer is full: wait for room. StatementFailure (lost)."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    if not room.poll(SEND_TIMEOUT_MS):
+        raise _lost("the server does not read")
+
+
 def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row]:
     """The rows of a whole answer, decoded."""
     rows, at = [], 0

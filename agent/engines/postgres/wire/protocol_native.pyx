@@ -56,10 +56,12 @@ cdef class Wire(wire_native.Wire):
 
     `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, reported)` that of a connection
     that has ended, where `reported` (or None) is the last error of the server; `room(fd, rest)` sends what the kernel's buffer did not take.
+    `tls` is the address of the connection's SSL, 0 without encryption; libpq may use the connection after `pause`.
     """
 
-    def __init__(self, int fd, object fail, object lost, object room):
+    def __init__(self, int fd, object fail, object lost, object room, size_t tls=0):
         self.fd, self.fail, self.lost, self.room = fd, fail, lost, room
+        self.encrypt(tls)
         self.failure = None
 
     cdef object broken(self, str text, bint sending):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -20,11 +21,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.postgres.driver import PURE_PYTHON, PostgresDriver, PostgresSession
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling
 from proveout.coordinator.pki.certificates import Authority
+from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Endpoint
 
 pytestmark = pytest.mark.server
@@ -213,10 +215,80 @@ def test_a_session_with_a_wrong_certificate_is_refused(
         PostgresDriver().connect(dsn)
 
 
-def test_only_unencrypted_sessions_bypass_libpq(served: Served) -> None:
+def statement(
+    name: str, text: str, *arguments: type, columns: tuple[type, ...] = (int,), reads: bool = True
+) -> Statement:
+    return Statement(name=name, text={"postgres": text}, arguments=arguments, columns=columns, reads=reads)
+
+
+@pytest.fixture
+def pure_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PURE_PYTHON, "1")
+
+
+def test_without_the_compiled_session_statements_of_encrypted_ones_go_through_libpq(
+    served: Served, pure_python: None
+) -> None:
     encrypted = PostgresDriver().connect(make_conninfo(served.tcp, sslmode="require"))
-    plain = PostgresDriver().connect(served.socket)
     assert type(encrypted) is PostgresSession
-    assert type(plain) is not PostgresSession
     encrypted.close()
-    plain.close()
+
+
+@pytest.fixture
+def encrypted(served: Served) -> Iterator[PolledSession]:
+    """A session of our own over TLS."""
+    native = pytest.importorskip(
+        "proveout.agent.engines.postgres.wire.native_session", reason="the hot path was not compiled here"
+    )
+    session = PostgresDriver().connect(make_conninfo(served.tcp, sslmode="require"))
+    assert type(session) is native.NativeSession
+    yield session
+    session.close()
+
+
+def answer(session: PolledSession, prepared: Any, *arguments: Any) -> list[Any]:
+    """The rows of one statement; waits as the loop does, by the socket."""
+    ready = select.poll()
+    ready.register(session.fileno(), select.POLLIN)
+    done = session.exchange(prepared, arguments)
+    while not done:
+        assert ready.poll(10_000), "the socket is not readable, and the answer not complete"
+        done = session.receive()
+    return session.rows()
+
+
+def test_answers_and_statements_of_many_records_come_whole(encrypted: PolledSession) -> None:
+    """A record holds 16 kB; a statement of 8 MB does not fit into the buffers of a socket."""
+    rows = encrypted.prepare(
+        statement("rows", "SELECT n::int, repeat('x', n) FROM generate_series(1, $1::int) n", int, columns=(int, str))
+    )
+    for count in (1, 2_000, 3, 500):
+        assert answer(encrypted, rows, count) == [(n, "x" * n) for n in range(1, count + 1)]
+    length = encrypted.prepare(statement("length", "SELECT length($1::text)", str))
+    for size in (1, 8_000_000, 20_000):
+        assert answer(encrypted, length, "y" * size) == [(size,)]
+
+
+def test_libpq_prepares_between_statements(encrypted: PolledSession) -> None:
+    """A description of many columns is more than one record."""
+    one = encrypted.prepare(statement("one", "SELECT 1"))
+    for number in range(3):
+        assert answer(encrypted, one) == [(1,)]
+        columns = ", ".join(f'{n} AS "{"c" * 50}{n}"' for n in range(600 + number))
+        wide = encrypted.prepare(statement(f"wide{number}", f"SELECT {columns}", columns=(int,) * (600 + number)))
+        assert answer(encrypted, wide) == [tuple(range(600 + number))]
+
+
+def test_errors_of_encrypted_statements_are_distinguished(encrypted: PolledSession) -> None:
+    zero = encrypted.prepare(statement("zero", "SELECT 1 / $1::int", int))
+    with pytest.raises(StatementFailure) as caught:
+        answer(encrypted, zero, 0)
+    assert (caught.value.code, caught.value.kind) == ("22012", FailureKind.ERROR)
+    assert answer(encrypted, zero, 1) == [(1,)]
+    end = encrypted.prepare(statement("end", "SELECT pg_terminate_backend(pg_backend_pid())::int"))
+    with pytest.raises(StatementFailure) as caught:
+        answer(encrypted, end)
+    assert (caught.value.code, caught.value.kind) == ("57P01", FailureKind.LOST)
+    with pytest.raises(StatementFailure) as caught:
+        answer(encrypted, zero, 1)
+    assert caught.value.kind is FailureKind.LOST
