@@ -37,7 +37,7 @@ UNITS_PER_WAREHOUSE = DISTRICTS * CUSTOMERS
 class Tprocc(BaseModel):
     """Parameters of `kind: tprocc` (TPROC-C, the order entry workload)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     warehouses: int = Field(
         default=1, ge=1, le=100_000, description="Warehouses: about 100 MB each; HammerDB advises 4 to 5 for each user."
