@@ -117,8 +117,8 @@ class Pipelines(Protocol):
     pipelines`). They are executed in order; the first that fails ends the group, and the failure names it."""
 
     def pipeline(self, prepared: dict[str, Any]) -> Any:
-        """The stand-in that `send` and `exchange` take in place of a prepared statement: the arguments are then (statement,
-        arguments) pairs, at least one, of statements that are in `prepared` by name."""
+        """The stand-in that `send` and `exchange` take in place of a prepared statement. The arguments are then
+        (statement, arguments) pairs, at least one, of statements that are in `prepared` by name."""
         ...
 
     def results(self) -> list[Result]:
