@@ -11,7 +11,7 @@ import contextlib
 import select
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
@@ -21,7 +21,9 @@ from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
 from proveout.dsl.workloads.base import Population, Statement
-from proveout.proto.wire.tasks import Endpoint
+
+if TYPE_CHECKING:  # populate workers import this module, and start faster without it
+    from proveout.proto.wire.tasks import Endpoint
 
 STATEMENT_S = 3600.0
 

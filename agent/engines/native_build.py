@@ -17,6 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCES = (
+    "src/proveout/agent/engines/postgres/wire/copy_rows_native.pyx",
     "src/proveout/agent/engines/wire/wire_native.pyx",
     "src/proveout/agent/engines/postgres/wire/protocol_native.pyx",
     "src/proveout/agent/engines/mysql/protocol_native.pyx",
@@ -26,7 +27,7 @@ PURE_PYTHON = "PROVEOUT_PURE_PYTHON"
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Puts the compiled module beside its source, and into the wheel."""
+    """Puts each compiled module beside its source, and into the wheel."""
 
     PLUGIN_NAME = "custom"
 

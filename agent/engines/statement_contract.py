@@ -8,10 +8,12 @@ sets no server setting and resets no counter; EXPLAIN executes no statement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from proveout.core.data_classes import dataclass
-from proveout.proto.wire.tasks import Endpoint
+
+if TYPE_CHECKING:  # populate workers import this module, and start faster without it
+    from proveout.proto.wire.tasks import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ import pwd
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proveout.agent.engines.embedded.account import UID_LAST, choose_account
 from proveout.agent.engines.table import is_in_files
@@ -35,7 +36,9 @@ from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
 from proveout.core.data_classes import dataclass
 from proveout.core.linux import CAP_DAC_READ_SEARCH
-from proveout.proto.wire.tasks import Endpoint
+
+if TYPE_CHECKING:  # populate workers import this module, and start faster without it
+    from proveout.proto.wire.tasks import Endpoint
 
 HOME = "/nonexistent"
 """Home of the unprivileged user: client libraries find no files of root there, and get no permission errors."""

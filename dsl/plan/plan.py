@@ -19,6 +19,7 @@ from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression, TextPosition, Value
+from proveout.dsl.plan.values import Workload as Workload  # noqa: PLC0414 - most modules import it from here
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 
@@ -36,16 +37,6 @@ class Parameter:
     type: str
     value: Value
     help: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
-
-    name: str
-    kind: str
-    parameters: tuple[tuple[str, Value], ...]
-    where: Where = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Values that every part of a compiled plan uses: plan values, positions in a plan file, and expressions.
+"""Values that every part of a compiled plan uses: plan values, positions in a plan file, expressions, and workloads.
 
 `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 moving a plan to another folder or adding a comment does not change its digest.
@@ -20,6 +20,16 @@ class Expression:
 
     text: str
     needs: tuple[str, ...] = ()
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
+
+    name: str
+    kind: str
+    parameters: tuple[tuple[str, Value], ...]
     where: Where = NOWHERE
 
 

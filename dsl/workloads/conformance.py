@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
 
 P_MIN = 1e-6

@@ -23,7 +23,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 

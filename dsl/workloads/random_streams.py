@@ -48,12 +48,18 @@ def words(seed: int, purpose: int, first: int, count: int, each: int) -> Words:
 
 def field(source: Words, shift: int, bits: int) -> Ints:
     """Bits `shift` … `shift + bits - 1` of each word, as int64."""
-    return (source >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.int64)
+    return (source >> np.uint64(shift) & np.uint64((1 << bits) - 1)).view(np.int64)
+
+
+def fields(source: Words, shifts: range, bits: int) -> Ints:
+    """Shape (fields, words): for each shift the bits from there on, of each of the words, shape (words,)."""
+    places = np.array(shifts, dtype=np.uint64)[:, None]
+    return (source >> places & np.uint64((1 << bits) - 1)).view(np.int64)
 
 
 def choice(source: Words, out_of: int, bits: int) -> Ints:
     """Values of `bits` random bits (at most 32) mapped to 0 … out_of - 1."""
-    return (source * np.uint64(out_of) >> np.uint64(bits)).astype(np.int64)
+    return (source * np.uint64(out_of) >> np.uint64(bits)).view(np.int64)
 
 
 @cache

@@ -36,13 +36,13 @@ from proveout.agent.engines.adapter import (
 )
 from proveout.agent.engines.copies.copy_contract import CopiesData, DataCopy
 from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
-from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.base import Population
-from proveout.proto.wire.results import Compared
-from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # populate workers import this module, and start faster without these
     from proveout.agent.engines.postgres.driver import PostgresDriver
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.workloads.base import Population
+    from proveout.proto.wire.results import Compared
+    from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 
 DSN_KEPT = (
     "host",

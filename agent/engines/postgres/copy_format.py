@@ -1,18 +1,22 @@
-"""Rows of a population as PostgreSQL's COPY formats: binary, made in numpy, or text where the server is to convert.
+"""Rows of a population as PostgreSQL's COPY formats: binary, or text where the server is to convert.
 
-A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. Every
-value gets as much room as its kind may need, so a slice is one array of packed records; where values are shorter
-(`text(n)`) or NULL, the room that is left over is cut out of the image afterwards, in one pass. Sources: PostgreSQL
+A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. The
+rows are written by a compiled module (`wire.copy_rows_native`). Where that was not built, every value gets as much room
+as its kind may need, so a slice is one array of packed records; where values are shorter (`text(n)`) or NULL, the room
+that is left over is cut out of the image afterwards, in one pass. Sources: PostgreSQL
 documentation, COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which
 zeros may lead.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +36,58 @@ _NULL = -1
 
 Columns = tuple[tuple[str, str], ...]
 Array = npt.NDArray[np.generic]
+Encoder: TypeAlias = Callable[[Sequence[Array]], bytes | memoryview]
+"""Rows, an array per column -> their bytes, valid until the next call."""
+_INTEGER, _FIXED, _TRIMMED, _DECIMAL = range(4)  # the codes of `copy_rows_native`
+
+
+class _Rows(Protocol):
+    """`copy_rows_native.Rows`."""
+
+    def encode(self, columns: list[Any], masks: list[Any], rows: int) -> memoryview:
+        """See there."""
+        ...
+
+
+def binary_encoder(columns: Columns) -> Encoder:
+    """The fastest encoder of such rows that there is here. ValueError for an unknown kind."""
+    fields = tuple(_field(kind) for _, kind in columns)
+    if not os.environ.get("PROVEOUT_PURE_PYTHON"):
+        with contextlib.suppress(ImportError):
+            native = import_module("proveout.agent.engines.postgres.wire.copy_rows_native")
+            return partial(_compiled, native.Rows(fields), tuple(kind for _, kind in columns), fields)
+    return partial(encode, columns)
+
+
+def _compiled(
+    native: _Rows, kinds: Sequence[str], fields: Sequence[tuple[int, int, int]], rows: Sequence[Array]
+) -> memoryview:
+    masked = [values if isinstance(values, np.ma.MaskedArray) else None for values in rows]
+    masks = [None if values is None else np.ascontiguousarray(np.ma.getmaskarray(values)) for values in masked]
+    plain = [_plain(kind, field, values) for kind, field, values in zip(kinds, fields, rows, strict=True)]
+    return native.encode(plain, masks, len(rows[0]))
+
+
+def _plain(kind: str, field: tuple[int, int, int], values: Array) -> Array:
+    """The values in the form that the compiled encoder reads: contiguous octets or int64."""
+    code, width, _ = field
+    plain = values.data if isinstance(values, np.ma.MaskedArray) else values
+    if code in (_FIXED, _TRIMMED):
+        return np.ascontiguousarray(plain, dtype=f"S{width}").view(np.uint8)
+    if kind in _SINCE_EPOCH:
+        plain = plain - _SINCE_EPOCH[kind]  # type: ignore[operator]  # it is of datetime64
+    return np.ascontiguousarray(plain, dtype=np.int64)
+
+
+def _field(kind: str) -> tuple[int, int, int]:
+    """A column of this kind for the compiled encoder: code, width, scale."""
+    numeric = _NUMERIC.fullmatch(kind)
+    if numeric is not None:
+        return _DECIMAL, _digits(int(numeric[1]), int(numeric[2])), int(numeric[2])
+    width = np.dtype(_type(kind)[0]).itemsize
+    if _TEXT.fullmatch(kind) is None:
+        return _INTEGER, width, 0
+    return (_TRIMMED if kind.startswith("text") else _FIXED), width, 0
 
 
 def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
@@ -86,7 +142,7 @@ def _sizes(kind: str, values: Array, room: int) -> npt.NDArray[np.int32] | None:
     """The length of each value where they differ, -1 for NULL; None where all fill their room."""
     sizes: npt.NDArray[np.int32] | None = None
     if kind.startswith("text"):
-        octets = values.view(np.uint8).reshape(len(values), -1)
+        octets = values.view(np.uint8).reshape(len(values), values.dtype.itemsize)
         sizes = np.count_nonzero(octets, axis=1).astype(np.int32)
     if isinstance(values, np.ma.MaskedArray):
         known = sizes if sizes is not None else np.full(len(values), room, dtype=np.int32)
@@ -102,7 +158,7 @@ def _cut(kept: npt.NDArray[np.bool_], record: np.dtype[np.void], field: str, siz
     kept[:, start : start + width] = np.arange(width) < sizes[:, None]
 
 
-def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
+def encode_text(rows: Sequence[Array]) -> bytes:
     """The rows as COPY's text format: a line each, columns between tabs, what is special in it escaped."""
     columns = (_escaped(values) if values.dtype.kind in "US" else map(str, values.tolist()) for values in rows)
     return "".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode()
@@ -110,16 +166,16 @@ def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """A format of COPY: its name in SQL, the bytes around the rows, and the encoder of rows."""
+    """A format of COPY: its name in SQL, the bytes around the rows, and the encoder for a table's columns."""
 
     format: str
     header: bytes
     trailer: bytes
-    encode: Callable[[Columns, Sequence[npt.NDArray[np.generic]]], bytes]
+    encoder: Callable[[Columns], Encoder]
 
 
-BINARY = CopyFormat("BINARY", HEADER, TRAILER, encode)
-TEXT = CopyFormat("TEXT", b"", b"", encode_text)
+BINARY = CopyFormat("BINARY", HEADER, TRAILER, binary_encoder)
+TEXT = CopyFormat("TEXT", b"", b"", lambda _: encode_text)
 
 
 def _escaped(values: npt.NDArray[np.generic]) -> list[str]:

@@ -22,7 +22,9 @@ from proveout.agent.engines.table_marker import COMMENT
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 
-CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in the processor's cache
+CHUNK_BYTES = 400_000  # of rows made and sent at a time: arrays stay in the processor's cache and in freed memory
+CHUNK_UNITS = 500  # at first, while the size of a unit's rows is not known
+CHUNK_UNITS_MAX = 16_000
 SORT_KB = 262_144  # for building indexes, where the server's own setting is not larger
 SETTINGS = (
     "SET application_name = 'proveout populate'",
@@ -36,6 +38,27 @@ SETTINGS = (
 )
 
 
+class _Chunks:
+    """The rows of a table in chunks of some `CHUNK_BYTES`: as many units as the chunk before suggests. One encoder for
+    all, as it keeps its buffer."""
+
+    def __init__(self, table: Table) -> None:
+        self.wire = BINARY if all(kind != ANY for _, kind in table.columns) else TEXT
+        self._table, self._encode, self._units = table, self.wire.encoder(table.columns), CHUNK_UNITS
+
+    def of(self, first: int, count: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """The rows of units `first` … `first + count - 1`: their number and their bytes, valid until the next."""
+        start, end = first, first + count
+        while start < end:
+            units = min(self._units, end - start)
+            start += units
+            rows = self._table.rows(start - units, units)
+            if len(rows[0]):  # a small table has none in most of its slices
+                image = self._encode(rows)
+                yield len(rows[0]), image
+                self._units = min(CHUNK_UNITS_MAX, max(1, units * CHUNK_BYTES // len(image)))
+
+
 class PostgresLoader:
     """One connection. Methods block; a database error comes out as a TaskFault with the server's own words."""
 
@@ -43,6 +66,7 @@ class PostgresLoader:
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
+        self._chunks: dict[str, _Chunks] = {}
         try:
             self._connection = psycopg.connect(dsn, autocommit=True)
             for setting in SETTINGS:
@@ -66,7 +90,8 @@ class PostgresLoader:
     ) -> int:
         """COPY one slice in one transaction; return the number of rows that the server took."""
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
-        wire = BINARY if all(kind != ANY for _, kind in table.columns) else TEXT
+        chunks = self._chunks.setdefault(table.name, _Chunks(table))
+        wire = chunks.wire
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
             sql.Identifier(table.name), names, sql.SQL(wire.format)
         )
@@ -77,11 +102,9 @@ class PostgresLoader:
                     cursor.execute(mark.claim.encode())
                 with cursor.copy(copy) as stream:
                     stream.write(wire.header)
-                    for start in range(first, first + count, CHUNK_UNITS):
-                        rows = table.rows(start, min(CHUNK_UNITS, first + count - start))
-                        if len(rows[0]):  # a small table has none in most of its slices
-                            stream.write(wire.encode(table.columns, rows))
-                            progress(len(rows[0]))
+                    for rows, image in chunks.of(first, count):
+                        stream.write(image)
+                        progress(rows)
                     stream.write(wire.trailer)
                 taken = cursor.rowcount
                 if mark is not None:

@@ -39,7 +39,7 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED, die_with_parent
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 

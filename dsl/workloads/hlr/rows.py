@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.shares import ACTIVE, LAB_FORWARDINGS, START_TIMES, types_of
-from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, letters, words
+from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, fields, letters, words
 
 
 class Purpose(IntEnum):
@@ -33,10 +33,10 @@ def subscriber(parameters: Hlr, first: int, count: int) -> Rows:
     """SUBSCRIBER: s_id, sub_nbr, ten bits, ten half-bytes, ten bytes, two locations in 1 … 2^32 - 1."""
     ids = np.arange(first, first + count, dtype=np.int64)
     word = words(parameters.seed, Purpose.SUBSCRIBER, first, count, 4)
-    bits = [field(word[:, 0], i, 1) for i in range(10)]
-    halves = [field(word[:, 0], 10 + 4 * i, 4) for i in range(10)]
-    octets = [field(word[:, 1 + i // 8], 8 * (i % 8), 8) for i in range(10)]
-    locations = [1 + choice(word[:, column] >> np.uint64(32), 2**32 - 1, 32) for column in (2, 3)]
+    one, two, three, four = np.ascontiguousarray(word.T)
+    bits, halves = fields(one, range(10), 1), fields(one, range(10, 50, 4), 4)
+    octets = [*fields(two, range(0, 64, 8), 8), *fields(three, range(0, 16, 8), 8)]
+    locations = [1 + choice(column >> np.uint64(32), 2**32 - 1, 32) for column in (three, four)]
     return [ids, digits15(ids), *bits, *halves, *octets, *locations]
 
 

@@ -1,15 +1,28 @@
-"""Binary COPY: PostgreSQL itself reads back what was encoded, value by value."""
+"""Binary COPY, compiled and in numpy: PostgreSQL itself reads back what was encoded, value by value."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import psycopg
 import pytest
 
-from proveout.agent.engines.postgres.copy_format import HEADER, TEXT, TRAILER, encode
+from proveout.agent.engines.postgres.copy_format import (
+    HEADER,
+    TEXT,
+    TRAILER,
+    Columns,
+    Encoder,
+    binary_encoder,
+    encode,
+)
 from proveout.agent.engines.row_values import plain
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.values import Value, Workload
+from proveout.dsl.workloads.kinds import build, built_in
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [
@@ -21,22 +34,33 @@ ROWS = [
 ]
 
 
-def test_the_encoding_of_a_row() -> None:
-    image = encode((("a", "int2"), ("d", "char(3)")), [np.array([258]), np.array([b"ABC"], dtype="S3")])
+@pytest.fixture(params=["compiled", "numpy"])
+def encoder(request: pytest.FixtureRequest) -> Callable[[Columns], Encoder]:
+    """Each of the two encoders."""
+    if request.param == "numpy":
+        return lambda columns: partial(encode, columns)
+    pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
+    return binary_encoder
+
+
+def test_the_encoding_of_a_row(encoder: Callable[[Columns], Encoder]) -> None:
+    image = encoder((("a", "int2"), ("d", "char(3)")))([np.array([258]), np.array([b"ABC"], dtype="S3")])
     assert image == struct.pack(">hih i3s", 2, 2, 258, 3, b"ABC")
 
 
-def test_postgres_reads_it_back(database: str) -> None:
+def test_postgres_reads_it_back(database: str, encoder: Callable[[Columns], Encoder]) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a smallint, b integer, c bigint, d char(3), e varchar(15))")
         with connection.cursor().copy("COPY t FROM STDIN (FORMAT BINARY)") as copy:
-            copy.write(HEADER + encode(COLUMNS, ROWS) + TRAILER)
+            copy.write(HEADER + bytes(encoder(COLUMNS)(ROWS)) + TRAILER)
         stored = connection.execute("SELECT * FROM t ORDER BY c").fetchall()
     expected = zip(*(c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in ROWS), strict=True)
     assert stored == sorted(expected, key=lambda row: row[2])
 
 
-def test_postgres_reads_back_nulls_and_values_of_variable_length(database: str) -> None:
+def test_postgres_reads_back_nulls_and_values_of_variable_length(
+    database: str, encoder: Callable[[Columns], Encoder]
+) -> None:
     columns = (("a", "text(5)"), ("b", "numeric(12,2)"), ("c", "numeric(4,4)"), ("d", "timestamp"), ("e", "int2"))
     since = np.array(["1999-12-31T23:59:59.5", "2021-07-01", "2000-01-01"], dtype="datetime64[us]")
     rows = [
@@ -49,7 +73,7 @@ def test_postgres_reads_back_nulls_and_values_of_variable_length(database: str) 
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a varchar(5), b numeric(12,2), c numeric(4,4), d timestamp, e smallint)")
         with connection.cursor().copy("COPY t FROM STDIN (FORMAT BINARY)") as copy:
-            copy.write(HEADER + encode(columns, rows) + TRAILER)
+            copy.write(HEADER + bytes(encoder(columns)(rows)) + TRAILER)
         stored = connection.execute("SELECT a, b::text, c::text, d::text, e FROM t ORDER BY c").fetchall()
     assert stored == [
         ("", "-10.00", "0.0000", "1999-12-31 23:59:59.5", None),
@@ -66,13 +90,35 @@ def test_plain_values_for_loaders_that_bind() -> None:
     assert plain("int2", np.ma.masked_array(np.array([1, 2]), mask=[True, False])) == [None, 2]
 
 
-def test_zero_rows_give_zero_bytes() -> None:
-    assert encode(COLUMNS, [column[:0] for column in ROWS]) == b""
+def test_zero_rows_give_zero_bytes(encoder: Callable[[Columns], Encoder]) -> None:
+    assert encoder(COLUMNS)([column[:0] for column in ROWS]) == b""
 
 
-def test_a_kind_without_a_fixed_width_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["hlr", "prepaid", "tprocc", "tptbm"])
+def test_both_encoders_give_the_same_bytes_for_a_workload(kind: str) -> None:
+    pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
+    parameters: tuple[tuple[str, Value], ...] = to_values(built_in(kind).parameters())
+    for table in build(Workload(name=kind, kind=kind, parameters=parameters)).population.tables:
+        encoded = binary_encoder(table.columns)
+        for count in (3_100, 1, 90):  # the buffer is used again; late orders have NULLs
+            rows = table.rows(1, count)
+            assert encoded(rows) == encode(table.columns, rows)
+
+
+def test_compiled_columns_of_another_length_are_refused() -> None:
+    native = pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
+    rows = native.Rows(((0, 2, 0), (1, 3, 0)))
+    with pytest.raises(ValueError, match="column 2 has 5 bytes, not 6"):
+        rows.encode([np.array([1, 2]), b"ABCDE"], [None, None], 2)
+    with pytest.raises(ValueError, match="mask of column 1 does not have 2 rows"):
+        rows.encode([np.array([1, 2]), b"ABCDEF"], [b"0", None], 2)
+    with pytest.raises(ValueError, match="1 columns for 2 fields"):
+        rows.encode([np.array([1, 2])], [None, None], 2)
+
+
+def test_a_kind_without_a_fixed_width_is_refused(encoder: Callable[[Columns], Encoder]) -> None:
     with pytest.raises(ValueError, match="'text'"):
-        encode((("a", "text"),), [np.array([b"x"])])
+        encoder((("a", "text"),))([np.array([b"x"])])
 
 
 def test_text_format_with_special_characters(database: str) -> None:
@@ -81,7 +127,7 @@ def test_text_format_with_special_characters(database: str) -> None:
     numbers, money = np.arange(6) - 2, np.array([0.5, 1.25, 3.0, -2.75, 1e6, 0.1])
     columns = (("n", "any"), ("word", "any"), ("money", "any"), ("at", "any"))
     moments = np.array([f"2024-02-2{i} 01:02:03" for i in range(6)])
-    image = TEXT.encode(columns, [numbers, np.array(texts), money, moments])
+    image = TEXT.encoder(columns)([numbers, np.array(texts), money, moments])
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (n smallint, word text, money numeric(10, 2), at timestamp)")
         with connection.cursor().copy("COPY t FROM STDIN (FORMAT TEXT)") as copy:
