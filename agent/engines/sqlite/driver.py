@@ -40,6 +40,7 @@ class SqlitePrepared:
 
     statement: Statement
     text: str
+    reads: bool
 
 
 class SqliteSession:
@@ -63,12 +64,12 @@ class SqliteSession:
             self._cursor.execute(f"EXPLAIN {text}", (None,) * len(statement.arguments)).fetchall()
         except apsw.Error as error:
             raise _failure(error, statement, f"EXPLAIN {text}") from None
-        return SqlitePrepared(statement, text)
+        return SqlitePrepared(statement, text, statement.reads)
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
         """Execute, fetch all, and count."""
         try:
-            if prepared.statement.reads:
+            if prepared.reads:
                 rows = self._rows = self._execute(prepared.text, arguments).fetchall()
                 self.count = len(rows)
             else:

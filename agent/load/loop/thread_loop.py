@@ -1,6 +1,7 @@
 """The load loop for blocking sessions: one thread for each terminal, for databases in this process.
 
-Flow of a thread: due -> draw a kind -> execute its statements -> one record -> the next. The main thread packs the
+Flow of a thread: due -> draw a kind -> execute its statements -> one record -> the next; those of a terminal that
+never waits are one compiled loop (`transaction_loop.repeat`), which ends with a failure. The main thread packs the
 records ten times a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
 extend the same lists of records, which is atomic.
 """
@@ -22,7 +23,8 @@ from proveout.agent.load.loop.event_loop import Ticker
 from proveout.agent.load.loop.reconnect import pause_ns
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
-from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK, Kind
+from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK
+from proveout.agent.load.loop.transaction_loop import execute, repeat
 from proveout.agent.load.loop.unanswered import never_begun, under_way, under_way_with_times
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
@@ -139,6 +141,8 @@ class ThreadedLoop:
                 if not self.start_skew_ns:
                     self.start_skew_ns = max(now - terminal.pending_ns, 1)
                 self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
+                if terminal.restless and terminal.session is not None and not terminal.busy:
+                    self._repeat(terminal)
                 if terminal.busy:  # cancelled at the end
                     return
                 if terminal.left and not terminal.has_more(time.monotonic_ns()):
@@ -178,11 +182,27 @@ class ThreadedLoop:
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
         terminal.inputs = kind.inputs()
+        self._attempt(terminal, None)
+
+    def _repeat(self, terminal: Terminal) -> None:
+        """Run transactions until one fails, with its retries, or the load is over."""
+        try:
+            repeat(terminal, self._over.is_set, self._timeline.end_ns)
+        except StatementFailure as failure:
+            self._attempt(terminal, failure)
+        else:
+            if terminal.busy:
+                self._end_late(terminal, terminal.outcome, terminal.ended_ns)
+
+    def _attempt(self, terminal: Terminal, failure: StatementFailure | None) -> None:
+        """Run the drawn transaction to its end, with retries. A `failure` is that of its first attempt."""
         for attempt in range(RETRIES_MAX + 1):
             try:
-                outcome = self._drive(terminal, kind)
-            except StatementFailure as failure:
-                outcome = self._failed(terminal, failure, last=attempt == RETRIES_MAX)
+                outcome = self._drive(terminal) if failure is None else RETRY
+            except StatementFailure as failed:
+                failure = failed
+            if failure is not None:
+                outcome, failure = self._failed(terminal, failure, last=attempt == RETRIES_MAX), None
             if outcome != RETRY or self.failure is not None:
                 break
             if self._cut or (self._over.is_set() and terminal.session is None):
@@ -192,7 +212,7 @@ class ThreadedLoop:
             self._end_late(terminal, outcome, now)
             return
         if outcome != ERROR:
-            kind.times[outcome].extend((intended_ns, started_ns, now))
+            terminal.kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
         terminal.busy = False
 
     def _end_late(self, terminal: Terminal, outcome: int, now: int) -> None:
@@ -204,25 +224,9 @@ class ThreadedLoop:
                 terminal.kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
             terminal.busy = False
 
-    def _drive(self, terminal: Terminal, kind: Kind) -> int:
+    def _drive(self, terminal: Terminal) -> int:
         """Execute the statements of a transaction; returns its outcome."""
-        session, prepared = terminal.session, terminal.prepared
-        if session is None:
-            return self._reopened(terminal)
-        execute = session.execute
-        if kind.bare:
-            execute(kind.prepared, terminal.inputs[1])
-            return 0 if session.count else 1
-        if kind.script is not None:
-            return kind.script.run(terminal, terminal.carries and kind.carries_commit)
-        step: Callable[[Any], Any] = kind.start(terminal.inputs).send
-        statement, arguments = step(None)
-        while True:
-            execute(prepared[statement.name], arguments)
-            try:
-                statement, arguments = step(session)
-            except StopIteration as stop:
-                return int(stop.value)
+        return self._reopened(terminal) if terminal.session is None else execute(terminal)
 
     def _failed(self, terminal: Terminal, failure: StatementFailure, *, last: bool) -> int:
         """Roll back if needed; returns the outcome of the transaction."""
@@ -273,4 +277,4 @@ class ThreadedLoop:
                 self._recorder.note(failure.code, failure.what)
                 continue
             terminal.connects = 0
-            return Outcome.COMMIT if terminal.has_committed() else self._drive(terminal, terminal.kind)
+            return Outcome.COMMIT if terminal.has_committed() else self._drive(terminal)

@@ -13,6 +13,11 @@ Raises StatementFailure.
 `serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (by its descriptor) its turn,
 until the load is over. It samples how late answers are handled (`handling`).
 
+`repeat(terminal, is_over, end_ns)` runs the transactions of a restless terminal on a blocking session one after the
+other, each recorded, until the load is over. `busy` is set where one has ended at `end_ns` or later, with `outcome` at
+`ended_ns`, which is not recorded. `execute(terminal)` runs one that is drawn already. Both raise StatementFailure, of
+that transaction.
+
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such
 reads find an answer, the compiled loop tries after one send of sixteen only.
@@ -41,7 +46,9 @@ from proveout.agent.load.loop.transaction_loop_python import (
     TerminalState,
     Times,
     again,
+    execute,
     first,
+    repeat,
     serve,
     turns,
 )
@@ -58,6 +65,7 @@ if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
             Times,
             again,
             first,
+            repeat,
             serve,
             turns,
         )
@@ -76,7 +84,9 @@ __all__ = [
     "TerminalState",
     "Times",
     "again",
+    "execute",
     "first",
+    "repeat",
     "serve",
     "turns",
 ]

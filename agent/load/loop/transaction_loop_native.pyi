@@ -7,5 +7,6 @@ from proveout.agent.load.loop.transaction_loop_python import TerminalState as Te
 from proveout.agent.load.loop.transaction_loop_python import Times as Times
 from proveout.agent.load.loop.transaction_loop_python import again as again
 from proveout.agent.load.loop.transaction_loop_python import first as first
+from proveout.agent.load.loop.transaction_loop_python import repeat as repeat
 from proveout.agent.load.loop.transaction_loop_python import serve as serve
 from proveout.agent.load.loop.transaction_loop_python import turns as turns

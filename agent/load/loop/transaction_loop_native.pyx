@@ -534,6 +534,34 @@ def again(TerminalState terminal):
     return transaction_loop_python.again(terminal)
 
 
+def repeat(TerminalState terminal, object is_over, int64_t end_ns):
+    """See `transaction_loop_python.repeat`."""
+    cdef int64_t now, started_ns
+    cdef int outcome
+    cdef KindState kind
+    cdef object mix = terminal.draw, session = terminal.session, call = session.execute
+    while not is_over():
+        started_ns = monotonic_ns()
+        if started_ns >= end_ns:
+            return
+        kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
+        terminal.kind = kind
+        terminal.intended_ns = terminal.started_ns = started_ns
+        terminal.busy = True
+        kind.draw(terminal)
+        if kind.bare:
+            call(kind.statement, (<tuple?>terminal.inputs)[1])
+            outcome = 0 if session.count else 1
+        else:
+            outcome = transaction_loop_python.execute(terminal)
+        now = monotonic_ns()
+        if now >= end_ns:
+            terminal.outcome, terminal.ended_ns = outcome, now
+            return
+        (kind.failed if outcome else kind.ok).add(terminal.intended_ns, terminal.started_ns, now)
+        terminal.busy = False
+
+
 def turns(TerminalState terminal, int64_t limit_ns):
     """See `transaction_loop`."""
     return turn(terminal, limit_ns, Sampler())

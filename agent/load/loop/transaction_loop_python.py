@@ -223,6 +223,41 @@ def again(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
     return terminal.prepared[statement.name], arguments
 
 
+def execute(terminal: Any) -> int:
+    """Execute the drawn transaction on the terminal's blocking session; its outcome. Raises StatementFailure."""
+    session, kind = terminal.session, terminal.kind
+    if kind.bare:
+        session.execute(kind.prepared, terminal.inputs[1])
+        return 0 if session.count else 1
+    if kind.script is not None:
+        return int(kind.script.run(terminal, terminal.carries and kind.carries_commit))
+    step = kind.start(terminal.inputs).send
+    statement, arguments = step(None)
+    while True:
+        session.execute(terminal.prepared[statement.name], arguments)
+        try:
+            statement, arguments = step(session)
+        except StopIteration as stop:
+            return int(stop.value)
+
+
+def repeat(terminal: Any, is_over: Callable[[], bool], end_ns: int) -> None:
+    """Transactions of a restless terminal on a blocking session, see `transaction_loop`."""
+    mono = time.monotonic_ns
+    while not is_over() and (now := mono()) < end_ns:
+        kind = terminal.kind = next(terminal.draw)
+        terminal.intended_ns = terminal.started_ns = now
+        terminal.busy = True
+        terminal.inputs = kind.inputs()
+        outcome = execute(terminal)
+        now = mono()
+        if now >= end_ns:
+            terminal.outcome, terminal.ended_ns = outcome, now
+            return
+        kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
+        terminal.busy = False
+
+
 _UNUSED = Sampler()
 
 

@@ -4,12 +4,14 @@ Python."""
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of, carries_commit, in_transaction
 from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
@@ -191,3 +193,48 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
         [(1, first), (9, []), (1, other), (9, [])],
     ):
         same_both_ways(turns, kind, inputs, answers)
+
+
+class Answering:
+    """A blocking session: the n-th statement counts the n-th of `counts`; None fails, and at the end the load is over."""
+
+    def __init__(self, counts: Sequence[int | None]) -> None:
+        self.counts = list(counts)
+        self.count = 0
+
+    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        count = self.counts.pop(0)
+        if count is None:
+            raise StatementFailure("1213", "deadlock", FailureKind.RETRYABLE)
+        self.count = count
+
+
+@pytest.mark.parametrize("ended", ["over", "before", "failed"])
+def test_transactions_of_a_blocking_session_in_a_row(turns: ModuleType, ended: str) -> None:
+    """Each is recorded once, by its outcome; the one that failed is left to the caller."""
+
+    class Terminal(turns.TerminalState):  # type: ignore[name-defined,misc]
+        busy = False
+
+    kind = next(kind for kind in HLR.transactions if kind.bare)
+    state, terminal = turns.KindState(times := [turns.Times(), turns.Times()]), Terminal()
+    state.bare, state.start, state.inputs = True, kind.body, iter(lambda: ("get", (1,)), None).__next__
+    state.prepared = kind.statements[0]
+    session = terminal.session = Answering([1, 0, 2, *([None] if ended == "failed" else [])])
+    terminal.draw = iter(lambda: state, None)
+    end_ns = time.monotonic_ns() + 3_600 * 10**9
+    if ended == "failed":
+        with pytest.raises(StatementFailure):
+            turns.repeat(terminal, lambda: False, end_ns)
+    elif ended == "over":
+        turns.repeat(terminal, lambda: not session.counts, end_ns)
+    else:
+        turns.repeat(terminal, lambda: False, 0)  # over before one begins
+        assert (len(times[0]), len(times[1]), len(session.counts), terminal.busy) == (0, 0, 3, False)
+        return
+    assert (len(times[0]), len(times[1])) == (6, 3)
+    assert terminal.busy == (ended == "failed")
+    records = memoryview(times[0].take()).cast("q").tolist()
+    intended, started, over = records[::3], records[1::3], records[2::3]
+    assert intended == started
+    assert started[0] <= over[0] <= started[1] <= over[1]
