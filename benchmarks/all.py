@@ -3,9 +3,10 @@ met.
 
     python benchmarks/all.py [--quick] [--only PART,…] [--benchbase FOLDER --java JAVA] [--go-tpc PROGRAM] [--json FILE]
 
-Parts: engine, population, pools, peers (BenchBase and go-tpc). Each benchmark runs proveout and its peer in the same
-run, in turn, and prints medians. A failed benchmark is a line of the table, and the others continue. The exit code is 0
-for any figures, and 1 when a benchmark did not run to its end. No other program should run on the machine meanwhile.
+Parts: engine, population, pools, commands, peers (BenchBase and go-tpc). Each benchmark runs proveout and its peer in
+the same run, in turn, and prints medians. A failed benchmark is a line of the table, and the others continue. The exit
+code is 0 for any figures, and 1 when a benchmark did not run to its end. No other program should run on the machine
+meanwhile.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
     "load/mysql_clients": ("--seconds", "1", "--rounds", "3"),
     "populate/bulk_paths": ("--rounds", "2"),
+    "plans/first_result": ("--rounds", "3", "--iterations", "20"),
     "load/benchbase": ("--seconds", "5"),
     "load/gotpc": ("--seconds", "8"),
 }
@@ -155,6 +157,14 @@ def pools(bench: Bench) -> Iterator[Row]:
             yield Row("   the upper end of its 95 % interval", line["high"], ">= 1.00")
 
 
+def commands(bench: Bench) -> Iterator[Row]:
+    """The time of commands beside the measurement."""
+    if found := bench("plans/first_result"):
+        for what, figures in found["commands"].items():
+            yield Row(f"{what}: elapsed time, s", figures["seconds"], f"<= {found['targets_s'][what]}")
+            yield Row("   CPU time, s", figures["cpu_seconds"])
+
+
 def peers(bench: Bench, options: argparse.Namespace) -> Iterator[Row]:
     """Other programs, where they are installed."""
     if options.benchbase:
@@ -183,7 +193,7 @@ def table(rows: list[Row], failed: list[str]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter measurements and less data; noisier")
-    parts = ("engine", "population", "pools", "peers")
+    parts = ("engine", "population", "pools", "commands", "peers")
     parser.add_argument("--only", type=lambda text: text.split(","), default=parts, metavar="PART,…")
     parser.add_argument("--benchbase", type=Path, help="BenchBase's distribution for PostgreSQL, unpacked")
     parser.add_argument("--java", default="java", help="the Java that runs it")
@@ -193,7 +203,13 @@ def main() -> None:
     if unknown := set(options.only) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     bench = Bench(quick=options.quick)
-    of_parts = {"engine": engine, "population": population, "pools": pools, "peers": lambda one: peers(one, options)}
+    of_parts = {
+        "engine": engine,
+        "population": population,
+        "pools": pools,
+        "commands": commands,
+        "peers": lambda one: peers(one, options),
+    }
     rows = [row for part in parts if part in options.only for row in of_parts[part](bench)]
     print("\n".join(table(rows, bench.failed)))
     if options.json:

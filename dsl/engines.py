@@ -65,6 +65,7 @@ class Engine:
     | `synchronous_max` | how many synchronous standbys a commit can wait for; None for any number |
     | `restore` | how the data of a system that runs already can be copied for resets, the values of `restore` |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
+    | `pipelines` | whether several statements can be sent to it at once |
     | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `no_restore`, `instead_of_restore` | why a system that runs already cannot be copied, and what to do then |
     | `tested`, `guide` | what the tests run it on; the page for users |
@@ -108,6 +109,7 @@ class Engine:
     synchronous_max: int | None = None
     restore: tuple[str, ...] = ()
     procedures: bool = False
+    pipelines: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
     instead_of_members: str = ""
@@ -179,6 +181,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 ),
                 restore=("template",),
                 procedures=True,
+                pipelines=True,
                 tested="PostgreSQL 18",
             ),
             Engine(

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import Dialect
-from proveout.dsl.workloads.base import Row, Statement
+from proveout.dsl.workloads.base import Result, Row, Statement
 
 
 class FailureKind(enum.Enum):
@@ -108,6 +108,21 @@ class CarriesCommit(Protocol):
     def execute_committing(self, prepared: Any, arguments: Sequence[Any]) -> None:
         """Execute one statement that returns no rows, and commit the transaction with it, in one round trip. If it
         fails, nothing is committed and the transaction stays open. Raises StatementFailure."""
+        ...
+
+
+@runtime_checkable
+class Pipelines(Protocol):
+    """A polled session that can send a group of statements at once and read all answers after that (`dsl.workloads.
+    pipelines`). They are executed in order; the first that fails ends the group, and the failure names it."""
+
+    def pipeline(self, prepared: dict[str, Any]) -> Any:
+        """The stand-in that `send` and `exchange` take in place of a prepared statement. The arguments are then
+        (statement, arguments) pairs, at least one, of statements that are in `prepared` by name."""
+        ...
+
+    def results(self) -> list[Result]:
+        """The results of the last group, which stay valid; complete when `receive` has returned True."""
         ...
 
 

@@ -26,6 +26,7 @@ from proveout.agent.engines.driver_contract import (
     FailureKind,
     Labelled,
     OpensWithSettings,
+    Pipelines,
     StatementFailure,
 )
 from proveout.agent.engines.members import Members
@@ -51,6 +52,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build, part_of
+from proveout.dsl.workloads.pipelines import PIPELINE
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000
@@ -360,6 +362,8 @@ class Load:
         for statement_ in needed:
             self._check_stopped()
             prepared[statement_.name] = prepare(session, statement_, self._arm.engine)
+        if isinstance(session, Pipelines):
+            prepared[PIPELINE.name] = session.pipeline(prepared)
         return prepared
 
     def _reader(self) -> tuple[Any, dict[str, Any]]:

@@ -153,7 +153,7 @@ Reason = Annotated[Word, AfterValidator(_reason)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class _Widened(_Strict):

@@ -5,7 +5,8 @@ ratios.
 
 GO_TPC is the program `go-tpc` (github.com/pingcap/go-tpc). Both load their own database of one embedded server
 (synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed.
-Ours runs twice: with SQL from the client, which is nearly go-tpc's statement for statement, and with stored procedures.
+Ours runs three times: with SQL from the client, which is nearly go-tpc's statement for statement, with the same
+statements in pipelines, and with stored procedures.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
+import resource
 import secrets
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +32,7 @@ from harness import Context
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.handlers import start_system
+from proveout.agent.engines.postgres.roles import administration
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.model_values import to_values
@@ -44,26 +49,30 @@ SETTINGS = (
     ("max_wal_size", "8GB"),
     ("synchronous_commit", "off"),
 )
+TICKS = os.sysconf("SC_CLK_TCK")
 TPMC = re.compile(r"tpmC: ([\d.]+)")
 
 
-def workload(warehouses: int, *, procedures: bool) -> Workload:
-    """TPROC-C of that size."""
-    parameters = to_values(Tprocc(warehouses=warehouses, procedures=procedures))
+WAYS: dict[str, dict[str, bool]] = {"SQL": {}, "pipeline": {"pipeline": True}, "procedures": {"procedures": True}}
+
+
+def workload(warehouses: int, way: str) -> Workload:
+    """TPROC-C of that size, with its statements sent in one of the `WAYS`."""
+    parameters = to_values(Tprocc(warehouses=warehouses, **WAYS[way]))
     return Workload(name="orders", kind="tprocc", parameters=parameters)
 
 
-def database(dsn: str, name: str) -> str:
+def database(endpoint: Endpoint, name: str) -> str:
     """The conninfo of a new database with an owner of its own.
 
-    The server's own user has a password of one SCRAM iteration, which go-tpc's driver refuses.
+    The server's own users have passwords of one SCRAM iteration, which go-tpc's driver refuses.
     """
     password = secrets.token_hex(16)
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(administration(endpoint), autocommit=True) as connection:
         connection.execute("SET scram_iterations = 4096")
         connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
         connection.execute(f"CREATE DATABASE {name} OWNER {name}")
-    return make_conninfo(dsn, dbname=name, user=name, password=password)
+    return make_conninfo(endpoint.dsn, dbname=name, user=name, password=password)
 
 
 class GoTpc:
@@ -97,6 +106,26 @@ class GoTpc:
         return done.stdout
 
 
+class Cpu:
+    """CPU time of the client and of the server between two calls. Backends count when they have ended."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        with psycopg.connect(administration(endpoint)) as connection:
+            (data,) = connection.execute("SHOW data_directory").fetchone() or ("",)
+        self._postmaster = Path(data, "postmaster.pid").read_text().split()[0]
+        self._client_s, self._server_s = self._read()
+
+    def _read(self) -> tuple[float, float]:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        fields = Path(f"/proc/{self._postmaster}/stat").read_text().rpartition(")")[2].split()
+        return used.ru_utime + used.ru_stime, sum(map(int, fields[11:15])) / TICKS
+
+    def since(self) -> tuple[float, float]:
+        """Seconds of (client, server) since the last call."""
+        before, (self._client_s, self._server_s) = (self._client_s, self._server_s), self._read()
+        return self._client_s - before[0], self._server_s - before[1]
+
+
 async def ours(context: Context, endpoint: Endpoint, orders: Workload, users: int, seconds: int, seed: int) -> float:
     """New orders committed a minute; exits when the load had errors."""
     spec = RunLoad(
@@ -115,22 +144,44 @@ async def ours(context: Context, endpoint: Endpoint, orders: Workload, users: in
     return next(t.counts.ok for t in result.transactions if t.counts.name == "NewOrder") / length_s * 60.0
 
 
-async def measured(options: argparse.Namespace, context: Context, folder: str) -> dict[str, list[float]]:
-    """NOPM of each side, round by round."""
+async def measured(options: argparse.Namespace, context: Context, folder: str) -> dict[str, list[Round]]:
+    """The rounds of each side."""
     system = System(name="target", engine="postgres", host="here", provision="embedded", settings=SETTINGS)
     started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
-    dsn = started.endpoint.dsn
-    peer = GoTpc(options.program, database(dsn, "gotpc"), options.warehouses)
+    peer = GoTpc(options.program, database(started.endpoint, "gotpc"), options.warehouses)
     await asyncio.to_thread(peer.prepare)
-    endpoint = Endpoint(system="target", engine="postgres", dsn=database(dsn, "tprocc"))
-    both = {name: workload(options.warehouses, procedures=name != "SQL") for name in ("SQL", "procedures")}
-    await populate(context, PopulateSystem(workload=both["procedures"], endpoint=endpoint, workers=2))
-    rates: dict[str, list[float]] = {name: [] for name in ("go-tpc", *both)}
+    endpoint = Endpoint(system="target", engine="postgres", dsn=database(started.endpoint, "tprocc"))
+    each = {way: workload(options.warehouses, way) for way in WAYS}
+    await populate(context, PopulateSystem(workload=each["procedures"], endpoint=endpoint, workers=2))
+    rounds: dict[str, list[Round]] = {name: [] for name in ("go-tpc", *each)}
+    cpu = Cpu(started.endpoint)
     for seed in range(options.rounds):
-        rates["go-tpc"].append(await asyncio.to_thread(peer.nopm, options.users, options.seconds + RAMP_S))
-        for name, orders in both.items():
-            rates[name].append(await ours(context, endpoint, orders, options.users, options.seconds, seed))
-    return rates
+        rate = await asyncio.to_thread(peer.nopm, options.users, options.seconds + RAMP_S)
+        rounds["go-tpc"].append(Round(rate, rate * (options.seconds + RAMP_S) / 60, *await ended(cpu)))
+        for name, orders in each.items():
+            rate = await ours(context, endpoint, orders, options.users, options.seconds, seed)
+            rounds[name].append(Round(rate, rate * (options.seconds + RAMP_S) / 60, *await ended(cpu)))
+    return rounds
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: NOPM, new orders of the whole round (that of the measure window, ramp-up included), CPU time."""
+
+    nopm: float
+    orders: float
+    client_s: float
+    server_s: float
+
+    def us(self, seconds: float) -> float:
+        """Time per new order, µs."""
+        return seconds / self.orders * 1e6
+
+
+async def ended(cpu: Cpu) -> tuple[float, float]:
+    """The CPU time of a round, when its backends have ended."""
+    await asyncio.sleep(1.0)
+    return cpu.since()
 
 
 async def main() -> None:
@@ -145,25 +196,31 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         context = Context(Path(folder))
         try:
-            rates = await measured(options, context, folder)
+            rounds = await measured(options, context, folder)
         finally:
             await asyncio.shield(context.close())
-    report(options, rates)
+    report(options, rounds)
 
 
-def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
+def report(options: argparse.Namespace, rounds: dict[str, list[Round]]) -> None:
     """Print the table; the figures for --json."""
     print(
-        f"{options.warehouses} warehouses, {options.users} users, "
-        f"{options.rounds} rounds of {options.seconds} s, medians"
+        f"{options.warehouses} warehouses, {options.users} users, {options.rounds} rounds of {options.seconds} s,"
+        " medians; CPU time per new order of client and server"
     )
-    peer = statistics.median(rates["go-tpc"])
-    figures: dict[str, Any] = {"nopm": rates, "ratios": {}}
-    for name, each in rates.items():
-        median = statistics.median(each)
+    peer = statistics.median(each.nopm for each in rounds["go-tpc"])
+    figures: dict[str, Any] = {"rounds": {name: [asdict(one) for one in each] for name, each in rounds.items()}}
+    figures["ratios"] = {}
+    for name, each in rounds.items():
+        median = statistics.median(one.nopm for one in each)
+        client = statistics.median(one.us(one.client_s) for one in each)
+        server = statistics.median(one.us(one.server_s) for one in each)
         figures["ratios"][name] = median / peer
-        rounds = ", ".join(f"{rate:,.0f}" for rate in each)
-        print(f"{name:12}{median:10,.0f} NOPM  {median / peer:6.2f} x go-tpc   (rounds: {rounds})")
+        rates = ", ".join(f"{one.nopm:,.0f}" for one in each)
+        print(
+            f"{name:12}{median:10,.0f} NOPM {median / peer:6.2f} x go-tpc  client {client:6,.0f} µs  server"
+            f" {server:6,.0f} µs   (rounds: {rates})"
+        )
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

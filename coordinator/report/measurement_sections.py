@@ -52,6 +52,7 @@ from proveout.core.numbers import (
     together,
 )
 from proveout.dsl.metrics import MEASURED
+from proveout.dsl.workloads import pipelines
 from proveout.proto.events import PropagationCompared
 
 _LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
@@ -79,6 +80,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
         ),
         *_remarks(stage, top, rungs),
+        *_pipelines(results, stage),
         *phase_tables(stage),
         *_by_load(stage),
         *_interference(stage),
@@ -179,6 +181,15 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
             yield Paragraph(line)
     if stage.cut:
         yield Paragraph(f"Stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "warn")
+
+
+def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
+    """A line for each workload whose statements travel together."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    loaded = str(results.plan_stage(stage.id).get("workload", "")).split(" + ")
+    for workload in plan.get("workloads", ()):
+        if workload.get("name") in loaded and dict(workload.get("parameters", ())).get(pipelines.PARAMETER) is True:
+            yield Paragraph(f"{workload['name']}: {pipelines.TEXT} (pipeline).")
 
 
 def session_lines(rung: RungResult) -> Iterator[str]:

@@ -9,10 +9,12 @@ from proveout.core.numbers import percent, threads_by_rung
 from proveout.core.numbers import threads as counted
 from proveout.core.units import format_duration
 from proveout.dsl.explain.host_parts import length
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
+from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Sessions, Think
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.workloads import pipelines
 
 
 def title(stage: Ladder | Search) -> str:
@@ -28,6 +30,13 @@ def details(stage: Ladder | Search) -> tuple[str, ...]:
     if isinstance(stage, Ladder) and stage.alone:
         why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
     return why + tuple(line for part in parts(stage) for line in _lines(stage, part))
+
+
+def pipelined(plan: Plan, stage: Ladder | Search) -> Iterator[str]:
+    """A line for each workload whose statements travel together."""
+    for name in workloads(stage):
+        if pipelines.asked_for(plan.workload(name)):
+            yield f"{name}: {pipelines.TEXT} (pipeline)"
 
 
 def phase_lines(stage: Ladder) -> Iterator[str]:

@@ -337,7 +337,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             arrival = loads.arrival_text(stage.arrival)
             detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
             detail += loads.phase_lines(stage)
-            detail += loads.details(stage)
+            detail += (*loads.details(stage), *loads.pipelined(plan, stage))
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
             detail += fault_lines(stage)
@@ -351,6 +351,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             detail = [
                 f"{threads(stage.threads)}, {stage.distribution} arrival {span}",
                 *loads.details(stage),
+                *loads.pipelined(plan, stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"

@@ -48,7 +48,7 @@ class Operation(BaseModel, ABC):
     """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
     reference."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     privileges: ClassVar[str]
     """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""

@@ -45,7 +45,7 @@ RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "run
 class Strict(BaseModel):
     """No conversions, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def custom(message: str) -> PydanticCustomError:

@@ -85,7 +85,18 @@ class Result(Protocol):
 
 
 Request: TypeAlias = tuple[Statement, tuple[Any, ...]]
-Body: TypeAlias = Generator[Request, Result, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last requests of a transaction whose body yields groups (`pipelines`), and its outcome whatever they find:
+    COMMIT, or ROLLBACK after a logical failure, travels with them."""
+
+    requests: tuple[Request, ...]
+    outcome: Outcome = Outcome.COMMIT
+
+
+Body: TypeAlias = Generator[Request, Result, Outcome | Last]
 Source: TypeAlias = Callable[[], Any]
 
 
@@ -144,7 +155,9 @@ class TransactionType:
     `bare` marks a single one whose inputs are its request, and which commits exactly when its statement finds (or
     changes) a row: the load engine does not drive `body` then, which does the same, and saves the generator's third of
     a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn values: the
-    engine may run those. `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
+    engine may run those. `pipeline`: the body yields groups of requests and may return `Last` ones (`pipelines`), and
+    each group is one round trip where the engine's sessions can do that. `logical_failure` is (fresh, steady) expected
+    fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the
     number that the clients count is held against it (`coordinator/verdict/commit_audit.py`). The kind needs
@@ -162,6 +175,7 @@ class TransactionType:
     single: bool = False
     bare: bool = False
     steps: tuple[Step, ...] = ()
+    pipeline: bool = False
     logical_failure: tuple[float, float] | None = None
     counted: Statement | None = None
     keying_s: float = 0.0

@@ -21,7 +21,8 @@ from operator import add
 from typing import Any
 
 from proveout.dsl.engines import Dialect
-from proveout.dsl.workloads.base import Body, Outcome, Source, Statement, Step, TransactionType
+from proveout.dsl.workloads.base import Body, Last, Outcome, Source, Statement, Step, TransactionType
+from proveout.dsl.workloads.pipelines import together
 
 TABLE = "proveout_commits"
 _ROW = "load_id = $1 AND terminal = $2"
@@ -127,9 +128,14 @@ def _walked(body: Callable[[Any], Body], row: tuple[int, int], single: Statement
 
 def _counted(body: Callable[[Any], Body], row: tuple[int, int], inputs: Any) -> Body:
     outcome = yield from body(inputs)
-    if outcome is not Outcome.COMMIT:
+    if isinstance(outcome, Last):
+        if outcome.outcome is not Outcome.COMMIT:
+            return outcome
+        *_, counted = yield from together(*outcome.requests, (COUNT_COMMIT, row))
+    elif outcome is not Outcome.COMMIT:
         return outcome
-    counted = yield COUNT_COMMIT, row
+    else:
+        counted = yield COUNT_COMMIT, row
     return Outcome.COMMIT if counted.count == 1 else Outcome.LOGICAL_FAILURE
 
 

@@ -1,7 +1,8 @@
 """The processes of a run start without libraries that they need later or never: each takes up to 0.2 s of CPU time, in
 each process.
 
-Looked for in one fresh process, from the process that imports least to the one that imports most.
+Looked for in fresh processes: the modules of each are imported from the one that imports least to the one that imports
+most.
 """
 
 from __future__ import annotations
@@ -9,19 +10,27 @@ from __future__ import annotations
 import subprocess
 import sys
 
-STARTED = {
+import pytest
+
+RUN = {
     "proveout.agent.sandbox.helper_main": "cryptography grpc importlib.metadata numpy pydantic scipy yaml",
     "proveout.agent.__main__": "numpy psycopg pydantic scipy yaml",
     "proveout.agent.load.worker": "pyarrow scipy yaml",
     "proveout.coordinator.run": "jinja2 pyarrow scipy textual vl_convert",
 }
-"""Module of a process -> libraries that its import must not load."""
+"""Module of a process of a run -> libraries that its import must not load."""
+COMMANDS = {
+    "proveout.cli": "pydantic yaml",
+    "proveout.dsl.compile.compiler": "cryptography grpc jinja2 numpy psutil psycopg pyarrow scipy sqlite3 textual",
+}
+"""The same for commands that read plans only: `check`, `explain`."""
 
 
-def test_processes_start_without_libraries_that_they_need_later_or_never() -> None:
+@pytest.mark.parametrize("started", [RUN, COMMANDS], ids=["run", "commands"])
+def test_processes_start_without_libraries_that_they_need_later_or_never(started: dict[str, str]) -> None:
     code = (
         "import importlib, sys\n"
-        f"for module, absent in {STARTED!r}.items():\n"
+        f"for module, absent in {started!r}.items():\n"
         "    importlib.import_module(module)\n"
         "    print(*(f'{module}: {name}' for name in absent.split() if name in sys.modules), sep='\\n', end='')\n"
     )

@@ -26,14 +26,15 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.postgres.wire.libpq_pipeline import LibpqPipeline, decoded
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
-from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
+from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, among, message
 from proveout.agent.engines.statement_errors import line_of
 from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
-from proveout.dsl.workloads.base import Row, Statement
+from proveout.dsl.workloads.base import Result, Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"application_name": "proveout", "gssencmode": "disable"}
 CONNECT_S = 5.0
@@ -71,7 +72,7 @@ class PostgresPrepared:
 class PostgresSession:
     """One libpq connection (a `PolledSession`); see the module."""
 
-    __slots__ = ("_busy", "_conn", "_consume", "_get", "_names", "_result", "_send", "_sent", "count")
+    __slots__ = ("_busy", "_conn", "_consume", "_get", "_group", "_names", "_result", "_send", "_sent", "count")
 
     def __init__(self, conn: pq.abc.PGconn) -> None:
         self._conn = conn
@@ -80,6 +81,7 @@ class PostgresSession:
         self._sent: PostgresPrepared | None = None
         self._result: pq.abc.PGresult | None = None
         self._names = 0
+        self._group: LibpqPipeline | None = None
         self.count = 0
 
     @property
@@ -92,13 +94,20 @@ class PostgresSession:
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare, and request the types of parameters and columns."""
+        """Prepare, and request the types of parameters and columns, in one round trip."""
         name = b"s%d" % self._names
         self._names += 1
-        self._conn.send_prepare(name, statement.text["postgres"].encode())
-        self._check(self._answer(), statement)
-        self._conn.send_describe_prepared(name)
-        described = self._answer()
+        conn = self._conn
+        try:
+            conn.enter_pipeline_mode()
+            conn.send_prepare(name, statement.text["postgres"].encode())
+            conn.send_describe_prepared(name)
+            conn.pipeline_sync()
+            parsed, described, _ = (self._answer() for _ in range(3))
+            conn.exit_pipeline_mode()
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        self._check(parsed, statement)
         self._check(described, statement)
         parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
@@ -133,10 +142,14 @@ class PostgresSession:
             raise StatementFailure(CONNECTION_LOST, "the server sent no answer", FailureKind.LOST)
         return result
 
-    def send(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> None:
-        """Send one prepared statement."""
-        self._sent = prepared
+    def send(self, prepared: PostgresPrepared | LibpqPipeline, arguments: Sequence[Any]) -> None:
+        """Send one prepared statement, or a group."""
         try:
+            if isinstance(prepared, LibpqPipeline):
+                self._sent, self._group = None, prepared
+                prepared.send(arguments)
+                return
+            self._sent, self._group = prepared, None
             self._send(prepared.name, prepared.encode(arguments), prepared.formats, prepared.result_format)
         except OperationalError as error:
             raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
@@ -147,6 +160,8 @@ class PostgresSession:
             self._consume()
         except OperationalError as error:
             raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        if self._group is not None:
+            return self._received(self._group)
         if self._busy():
             return False
         result = self._result = self._get()
@@ -161,7 +176,19 @@ class PostgresSession:
             self.count = result.ntuples if prepared.statement.reads else (result.command_tuples or 0)
         return True
 
-    def exchange(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> bool:
+    def _received(self, group: LibpqPipeline) -> bool:
+        """The part of `receive` for a group."""
+        try:
+            if not group.received():
+                return False
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        if group.error is not None:
+            raise self._failure(group.error, *group.failed())
+        self.count = group.answers[-1].count
+        return True
+
+    def exchange(self, prepared: PostgresPrepared | LibpqPipeline, arguments: Sequence[Any]) -> bool:
         """Send, and read at once."""
         self.send(prepared, arguments)
         return self.receive()
@@ -170,11 +197,15 @@ class PostgresSession:
         """Decode the rows of the last statement."""
         if self._result is None or self._sent is None:
             return []
-        get, of = self._result.get_value, self._sent.decoders
-        return [
-            tuple(None if (value := get(row, column)) is None else decode(value) for column, decode in enumerate(of))
-            for row in range(self._result.ntuples)
-        ]
+        return decoded(self._result, self._sent.decoders)
+
+    def pipeline(self, prepared: dict[str, PostgresPrepared]) -> LibpqPipeline:
+        """See `Pipelines`."""
+        return LibpqPipeline(self._conn, prepared)
+
+    def results(self) -> list[Result]:
+        """See `Pipelines`."""
+        return [] if self._group is None else list(self._group.answers)
 
     def cancel(self) -> None:
         """Send a cancel request over a connection of its own; gives up after CANCEL_S when the server does not take
@@ -198,7 +229,7 @@ class PostgresSession:
 
     def _fail(self, result: pq.abc.PGresult) -> None:
         """Raise what went wrong, with the connection drained, so that it can be used again."""
-        failure = self._failure(result)
+        failure = self._failure(result, self._sent.statement if self._sent else None)
         if failure.kind is not FailureKind.LOST:
             try:
                 while self._get() is not None:
@@ -207,16 +238,20 @@ class PostgresSession:
                 raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
         raise failure
 
-    def _failure(self, result: pq.abc.PGresult) -> StatementFailure:
+    def _failure(
+        self, result: pq.abc.PGresult, statement: Statement | None, number: int = 0, count: int = 0
+    ) -> StatementFailure:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         text = _one_line(result.get_error_message())
+        if count and statement is not None:
+            text += among(statement, number, count)
         if self._conn.status != pq.ConnStatus.OK:
             return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
-        return failure_of(state.decode() if state else "XX000", text, self._sent.statement if self._sent else None)
+        return failure_of(state.decode() if state else "XX000", text, statement)
 
     def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
         if result.status > _GOOD_STATUS_MAX:
-            failure = self._failure(result)
+            failure = self._failure(result, None)
             position = result.error_field(pq.DiagnosticField.STATEMENT_POSITION)
             line = line_of(statement.text["postgres"], int(position) - 1) if position else 0
             raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind, line)

@@ -36,8 +36,10 @@ cdef class Wire:
     cdef bint first(self, Py_ssize_t wanted, list kept) except -1
     cdef object broken(self, str text, bint sending)
     cdef int encrypt(self, size_t tls) except -1
+    cdef object unsent(self, bytes rest)
     cdef bint get(self) except -1
-    cdef bint get_encrypted(self) except -1
+    cdef bint fill(self) except -1
+    cdef bint fill_encrypted(self) except -1
     cdef bint push(self, Prepared prepared, size_t length) except -1
     cdef bint push_encrypted(self, size_t length) except -1
     cdef int reserve(self, size_t need) except -1

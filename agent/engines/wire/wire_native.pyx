@@ -180,10 +180,10 @@ cdef class Wire:
                 return True
             if tls_get_error(self.tls, written) != SSL_ERROR_WANT_WRITE:
                 raise self.broken("the server closed the connection", True)
-            self.room(self.fd, b"")  # then the same again, as SSL_write demands
+            self.unsent(b"")  # then the same again, as SSL_write demands
 
-    cdef bint get_encrypted(self) except -1:
-        """`get` by TLS: all records that have arrived, as none of them makes the socket readable again."""
+    cdef bint fill_encrypted(self) except -1:
+        """`fill` by TLS: all records that have arrived, as none of them makes the socket readable again."""
         cdef int got, error
         cdef bint any = False
         while True:
@@ -200,7 +200,7 @@ cdef class Wire:
             self.filled += got
             if not tls_has_pending(self.tls):
                 break
-        return self.walk() if any else False
+        return any
 
     cdef bint push(self, Prepared prepared, size_t length) except -1:
         """Send what `out` holds."""
@@ -214,10 +214,22 @@ cdef class Wire:
             if errno != EAGAIN and errno != EINTR:
                 raise self.broken(strerror(errno).decode(), True)
             written = 0
-        self.room(self.fd, PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
+        self.unsent(PyBytes_FromStringAndSize(<char*>self.out + written, length - written))
         return True
 
+    cdef object unsent(self, bytes rest):
+        """Send what the kernel's buffer did not take."""
+        return self.room(self.fd, rest)
+
+    def take_in(self):
+        """Read what is there, and look at it later: a server that cannot send its answers does not read either."""
+        self.fill()
+
     cdef bint get(self) except -1:
+        return self.walk() if self.fill() else False
+
+    cdef bint fill(self) except -1:
+        """Read what is there into `data`; False if that is nothing."""
         cdef ssize_t got
         if self.end:  # the answer before this one ended here; a notice may have come after it
             if self.filled > self.end:
@@ -225,7 +237,7 @@ cdef class Wire:
             self.filled -= self.end
             self.at = self.end = 0
         if self.tls != NULL:
-            return self.get_encrypted()
+            return self.fill_encrypted()
         if self.filled == self.size:
             self.grow()
         while True:
@@ -239,7 +251,7 @@ cdef class Wire:
             if errno != EINTR:
                 raise self.broken(strerror(errno).decode(), False)
         self.filled += got
-        return self.walk()
+        return True
 
     cdef int grow(self) except -1:
         cdef uint8_t* larger = <uint8_t*>realloc(self.data, self.size * 2)

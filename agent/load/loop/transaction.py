@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.commit_tally import Tally
+from proveout.agent.load.loop.pipeline import in_pipelines
 from proveout.agent.load.loop.transaction_loop import KindState, Mix, Script, Times
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import (
@@ -31,6 +33,7 @@ from proveout.dsl.workloads.base import (
     WorkloadKind,
 )
 from proveout.dsl.workloads.commits import COUNT_COMMIT, writes
+from proveout.dsl.workloads.pipelines import PIPELINE, one_by_one
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
@@ -62,7 +65,7 @@ class Kind(KindState):
     the recorder's lists for the two outcomes.
     """
 
-    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "carries_commit", "number", "tracked")
+    __slots__ = ("_begin", "_starts", "_statement", "_steps", "bracketed", "carries_commit", "number", "tracked")
 
     def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
         super().__init__(times)
@@ -75,11 +78,13 @@ class Kind(KindState):
         self.carries_commit = carries_commit(self._steps)
         self._begin = begin_of(kind)
         self.inputs = kind.inputs(keys)
-        self.start = kind.body if kind.single else in_transaction(kind)
+        self._starts = _starts(kind)
+        self.start = self._starts[0]
 
     def bind(self, prepared: dict[str, Any]) -> None:
         """Use the prepared statements, by name, of a new session of the terminal."""
         self.prepared = prepared[self._statement]
+        self.start = self._starts[PIPELINE.name in prepared]
         if self._steps:
             steps = [(prepared[s.statement.name], s.places, s.keeps, s.least, s.most) for s in self._steps]
             begin, commit, rollback = (prepared[statement.name] for statement in (self._begin, COMMIT, ROLLBACK))
@@ -89,6 +94,17 @@ class Kind(KindState):
 def begin_of(kind: TransactionType) -> Statement:
     """The statement that begins a transaction of this type."""
     return BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ
+
+
+def _starts(kind: TransactionType) -> tuple[Callable[[Any], Body], Callable[[Any], Body]]:
+    """The body of a transaction on a session that does not pipeline, and on one that does."""
+    if kind.single:
+        return kind.body, kind.body
+    if not kind.pipeline:
+        bracketed = in_transaction(kind)
+        return bracketed, bracketed
+    alone = in_transaction(replace(kind, body=one_by_one(kind.body)))
+    return alone, in_pipelines(kind, (begin_of(kind), ()), (COMMIT, ()), (ROLLBACK, ()))
 
 
 def carries_commit(steps: Sequence[Step]) -> bool:

@@ -89,7 +89,7 @@ ParameterName: TypeAlias = Annotated[str, AfterValidator(_name)]
 class Restart(BaseModel):
     """The srvctl that restarts the instances; the policy of the host lists it under `tools`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     srvctl: Annotated[AbsolutePath, AfterValidator(_srvctl)] = Field(
         description="Its path, in the database's own home."

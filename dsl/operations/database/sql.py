@@ -42,7 +42,7 @@ def _many(value: object) -> object:
 class Verify(BaseModel):
     """A query, and the answer that means that nothing is left to do."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     query: Question = Field(description="A SELECT; its first row is looked at.")
     equals: Annotated[list[Setting], Field(min_length=1, max_length=100), BeforeValidator(_many), OrOne()] = Field(

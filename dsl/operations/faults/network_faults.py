@@ -58,7 +58,7 @@ class End(BaseModel):
     """One group of hosts: names in the plan, names or addresses on networks, the ports of their agents, and the ports
     of systems on the loopback of their machine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     hosts: list[str] = Field(max_length=1000, description="Names of hosts.")
     addresses: list[str] = Field(max_length=2000, description="Names or addresses of these hosts on their networks.")

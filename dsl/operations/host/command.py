@@ -59,7 +59,7 @@ Argvs: TypeAlias = Annotated[list[Argv], Field(max_length=20)]
 class Verify(BaseModel):
     """The check that shows that nothing is left to do: devices that are there, or a program that succeeds."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     run: Argv | None = Field(None, description="A program that changes nothing: its exit code must be 0.")
     prints: Line | None = Field(None, description="A text that its output must hold too.")

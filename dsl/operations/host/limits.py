@@ -52,7 +52,7 @@ Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyO
 class Pair(BaseModel):
     """A soft and a hard limit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     soft: Limit
     hard: Limit

@@ -68,7 +68,7 @@ class Paths(BaseModel):
     """The treatment of paths. Keys that are left out keep multipathd's own values; no key names a program, a library
     or a file."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     path_grouping_policy: (
         Literal["failover", "multibus", "group_by_serial", "group_by_prio", "group_by_node_name", "group_by_tpg"] | None
@@ -135,7 +135,7 @@ class Defaults(Paths):
 class Disks(BaseModel):
     """Disks that a `device` of a blacklist section means: patterns of what they report."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     vendor: Word
     product: Word = ".*"
@@ -144,7 +144,7 @@ class Disks(BaseModel):
 class Blacklist(BaseModel):
     """A `blacklist` or `blacklist_exceptions` section: disks that get no map, or get one all the same."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     devnodes: Annotated[list[Word], Field(max_length=100)] = Field(
         [], description="Patterns of names in /dev: ^(ram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"
@@ -176,7 +176,7 @@ class Blacklist(BaseModel):
 class Numbered(BaseModel):
     """Names for all disks of an array: the prefix and a number, in the order of their worldwide names."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     vendor: Word = Field(description="As the disks report it, or a pattern: FUSIONIO, 3PARdata.")
     model: Word = Field("*", description="As the disks report it, or a pattern.")

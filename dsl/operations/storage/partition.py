@@ -54,7 +54,7 @@ def _name(value: str) -> str:
 class Part(BaseModel):
     """A partition."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     name: Annotated[str, AfterValidator(_name)] = Field(description="Its name in the table.")
     size: Annotated[str, AfterValidator(_size)] | None = Field(

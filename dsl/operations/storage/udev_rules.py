@@ -146,7 +146,7 @@ Assigns: TypeAlias = Annotated[
 class Rule(BaseModel):
     """One rule: a device with all of `match` and none of `unless` gets the values of `assign`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     match: Matches = Field(min_length=1, max_length=50, description='Keys of udev(7) and patterns: {KERNEL: "sd*"}.')
     unless: Matches = Field({}, max_length=50, description="Keys and patterns that must not match.")

@@ -27,7 +27,7 @@ Positive: TypeAlias = Annotated[int, Field(ge=1)]
 class Hlr(BaseModel):
     """Parameters of `kind: hlr` (the home location register workload, TATP)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     population: int = Field(default=100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
     keys: Literal["uniform", "nurand"] = Field(

@@ -31,7 +31,7 @@ class Prepaid(BaseModel):
     """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds
     up."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     population: int = Field(default=100_000, ge=1, le=1_000_000_000, description="Customers: rows in CUSTOMERS.")
     accounts_per_customer: int = Field(default=1, ge=1, le=10, description="Accounts of each customer.")

@@ -22,7 +22,7 @@ class Tpcb(BaseModel):
     """Parameters of `kind: tpcb` (TPC-B as pgbench runs it): branches with tellers and accounts, and a history that
     adds up."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     scale: int = Field(
         default=1,

@@ -31,6 +31,12 @@ def _engine_problem(model: Tprocc, engine: str) -> str | None:
     return None
 
 
+def _load_problem(model: Tprocc, engine: str) -> str | None:
+    if model.pipeline and not engines.of(engine).pipelines:
+        return f"`pipeline` sends statements together over PostgreSQL's protocol, not to {engine}; leave it out"
+    return None
+
+
 def _division_problem(model: Tprocc, instances: int) -> str | None:
     """Terminal n works at warehouse n mod warehouses and on instance n mod instances: each instance has its own
     warehouses."""
@@ -46,8 +52,9 @@ KIND = WorkloadExtension(
     writes=runs_any(TPROCC_WRITERS),
     rows=_rows,
     tables=lambda _: TABLES,
-    load_only=frozenset({"keys", "weights"}),
+    load_only=frozenset({"keys", "pipeline", "weights"}),
     engine_problem=_engine_problem,
+    load_problem=_load_problem,
     division_problem=_division_problem,
     invariants_after="stage",
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proveout.dsl.workloads.mix import mix
 
@@ -37,7 +37,7 @@ UNITS_PER_WAREHOUSE = DISTRICTS * CUSTOMERS
 class Tprocc(BaseModel):
     """Parameters of `kind: tprocc` (TPROC-C, the order entry workload)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     warehouses: int = Field(
         default=1, ge=1, le=100_000, description="Warehouses: about 100 MB each; HammerDB advises 4 to 5 for each user."
@@ -49,6 +49,11 @@ class Tprocc(BaseModel):
     )
     procedures: bool = Field(
         default=False, description="Each transaction as one call of a stored procedure, instead of SQL from the client."
+    )
+    pipeline: bool = Field(
+        default=False,
+        description="SQL from the client on PostgreSQL: the statements of a transaction that do not need each other's "
+        "results travel together, COMMIT with the last ones; by default each is a round trip.",
     )
     keying: bool = Field(
         default=False, description="Wait before each transaction for its keying time: 18, 3, 2, 2, 2 s."
@@ -64,3 +69,11 @@ class Tprocc(BaseModel):
         default_factory=lambda: dict(TPROCC_WEIGHTS),
         description="The mix: a weight per transaction; a transaction that is left out does not run.",
     )
+
+    @model_validator(mode="after")
+    def _pipelined_statements(self) -> Tprocc:
+        if self.pipeline and self.procedures:
+            raise ValueError(
+                "`procedures` sends each transaction as one call, so there is nothing for `pipeline` to send together"
+            )
+        return self

@@ -10,7 +10,7 @@ does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
@@ -19,6 +19,7 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,
+    Last,
     Outcome,
     Population,
     Request,
@@ -28,6 +29,7 @@ from proveout.dsl.workloads.base import (
     TransactionType,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
+from proveout.dsl.workloads.pipelines import one_by_one, together
 from proveout.dsl.workloads.tprocc import rows as tprocc_rows
 from proveout.dsl.workloads.tprocc import statements as sql
 from proveout.dsl.workloads.tprocc import tables as tprocc_tables
@@ -49,26 +51,35 @@ STOCK_MIN, STOCK_REFILL = 10, 91
 RECENT_ORDERS = 20
 
 Lines = Sequence[tuple[int, int, int]]
-Found = Generator[Request, Result, Any]
 
 
 def new_order(inputs: NewOrder) -> Body:
     """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done
     (2.4.2.2)."""
     w_id, d_id, c_id, lines = inputs
-    yield sql.GET_CUSTOMER, (w_id, d_id, c_id)
-    district = yield sql.GET_NEXT_ORDER, (w_id, d_id)
-    o_id = district.rows()[0][0]
-    yield sql.SET_NEXT_ORDER, (o_id + 1, w_id, d_id)
-    local = int(all(supply == w_id for _, supply, _ in lines))
-    yield sql.ADD_ORDER, (o_id, d_id, w_id, c_id, len(lines), local)
-    yield sql.ADD_NEW_ORDER, (o_id, d_id, w_id)
     wanted = sorted({line[0] for line in lines})
-    found = yield sql.GET_ITEMS[len(wanted)], tuple(wanted)
+    supplies = _supplies(lines)
+    _, district, found, *stocks = yield from together(
+        (sql.GET_CUSTOMER, (w_id, d_id, c_id)),
+        (sql.GET_NEXT_ORDER, (w_id, d_id)),
+        (sql.GET_ITEMS[len(wanted)], tuple(wanted)),
+        *[(sql.GET_STOCK[len(items)], (d_id, supply, *items)) for supply, items in supplies],
+    )
+    o_id = district.rows()[0][0]
+    local = int(all(supply == w_id for _, supply, _ in lines))
+    order: list[Request] = [
+        (sql.SET_NEXT_ORDER, (o_id + 1, w_id, d_id)),
+        (sql.ADD_ORDER, (o_id, d_id, w_id, c_id, len(lines), local)),
+        (sql.ADD_NEW_ORDER, (o_id, d_id, w_id)),
+    ]
     prices = {row[0]: row[1] for row in found.rows()}
     if len(prices) < len(wanted):
-        return LOGICAL_FAILURE
-    stock = yield from _stock(d_id, lines)
+        return Last(tuple(order), LOGICAL_FAILURE)
+    stock = {
+        (supply, row[0]): (row[1], row[3])
+        for (supply, _), each in zip(supplies, stocks, strict=True)
+        for row in each.rows()
+    }
     values: list[Any] = []
     for number, (item, supply, quantity) in enumerate(lines, start=1):
         left, district_info = stock[supply, item]
@@ -76,80 +87,78 @@ def new_order(inputs: NewOrder) -> Body:
         if left < STOCK_MIN:
             left += STOCK_REFILL
         stock[supply, item] = (left, district_info)
-        yield sql.SET_STOCK, (left, quantity, int(supply != w_id), supply, item)
+        order.append((sql.SET_STOCK, (left, quantity, int(supply != w_id), supply, item)))
         amount = money(quantity * prices[item])
         values += (o_id, d_id, w_id, number, item, supply, quantity, amount, district_info)
-    yield sql.ADD_LINES[len(lines)], tuple(values)
-    return COMMIT
+    order.append((sql.ADD_LINES[len(lines)], tuple(values)))
+    return Last(tuple(order))
 
 
-def _stock(d_id: int, lines: Lines) -> Found:
-    """(quantity, district information) by (warehouse, item), locked: those of the home warehouse in one statement."""
+def _supplies(lines: Lines) -> list[tuple[int, list[int]]]:
+    """The warehouses that supply an order, each with its items; in the order in which all orders lock them."""
     wanted: dict[int, set[int]] = {}
     for item, supply, _ in lines:
         wanted.setdefault(supply, set()).add(item)
-    stock: dict[tuple[int, int], tuple[int, str]] = {}
-    for supply in sorted(wanted):
-        items = sorted(wanted[supply])
-        found = yield sql.GET_STOCK[len(items)], (d_id, supply, *items)
-        stock |= {(supply, row[0]): (row[1], row[3]) for row in found.rows()}
-    return stock
+    return [(supply, sorted(wanted[supply])) for supply in sorted(wanted)]
 
 
 def payment(inputs: Payment) -> Body:
     """A customer pays at a warehouse and district; one with bad credit has it written into its data."""
     w_id, d_id, customer, cents = inputs
     amount = money(cents)
-    yield sql.PAY_WAREHOUSE, (amount, w_id)
-    warehouse = yield sql.GET_WAREHOUSE, (w_id,)
-    w_name = warehouse.rows()[0][0]
-    yield sql.PAY_DISTRICT, (amount, w_id, d_id)
-    district = yield sql.GET_DISTRICT, (w_id, d_id)
-    d_name = district.rows()[0][0]
-    c_id = yield from _found(customer)
-    place = (customer.w_id, customer.d_id, c_id)
-    payer = yield sql.GET_PAYER, place
-    if payer.rows()[0][sql.CREDIT] == "BC":
-        data = yield sql.GET_DATA, place
+    c_id, at = customer.c_id, customer[:2]
+    _, warehouse, _, district, found = yield from together(
+        (sql.PAY_WAREHOUSE, (amount, w_id)),
+        (sql.GET_WAREHOUSE, (w_id,)),
+        (sql.PAY_DISTRICT, (amount, w_id, d_id)),
+        (sql.GET_DISTRICT, (w_id, d_id)),
+        (sql.GET_PAYER, (*at, c_id)) if c_id else _namesakes(customer),
+    )
+    if not c_id:
+        c_id = _middle(found)
+        found = yield sql.GET_PAYER, (*at, c_id)
+    if found.rows()[0][sql.CREDIT] == "BC":
+        data = yield sql.GET_DATA, (*at, c_id)
         history_data = f"{c_id} {customer.d_id} {customer.w_id} {d_id} {w_id} {amount}|{data.rows()[0][0]}"
-        yield sql.PAY_BAD_CUSTOMER, (amount, amount, history_data[:DATA_MAX], *place)
+        pay: Request = (sql.PAY_BAD_CUSTOMER, (amount, amount, history_data[:DATA_MAX], *at, c_id))
     else:
-        yield sql.PAY_CUSTOMER, (amount, amount, *place)
-    history = (c_id, customer.d_id, customer.w_id, d_id, w_id, amount, f"{w_name}    {d_name}")
-    yield sql.ADD_HISTORY, history
-    return COMMIT
+        pay = (sql.PAY_CUSTOMER, (amount, amount, *at, c_id))
+    names = f"{warehouse.rows()[0][0]}    {district.rows()[0][0]}"
+    return Last((pay, (sql.ADD_HISTORY, (c_id, customer.d_id, customer.w_id, d_id, w_id, amount, names))))
 
 
 def order_status(inputs: Customer) -> Body:
     """A customer's last order with its lines."""
-    c_id = yield from _found(inputs)
-    place = (inputs.w_id, inputs.d_id)
-    yield sql.GET_BUYER, (*place, c_id)
-    last = yield sql.GET_LAST_ORDER, (*place, c_id)
-    if last.count:
-        yield sql.GET_LINES, (*place, last.rows()[0][0])
-    return COMMIT
+    c_id, place = inputs.c_id, (inputs.w_id, inputs.d_id)
+    if not c_id:
+        namesakes = yield _namesakes(inputs)
+        c_id = _middle(namesakes)
+    _, last = yield from together((sql.GET_BUYER, (*place, c_id)), (sql.GET_LAST_ORDER, (*place, c_id)))
+    return Last(((sql.GET_LINES, (*place, last.rows()[0][0])),) if last.count else ())
 
 
 def delivery(inputs: tuple[int, int]) -> Body:
     """The oldest order of each district that has one is delivered and billed; one that another delivery took is left to
     it."""
     w_id, carrier = inputs
+    due: tuple[Request, ...] = ()
     for d_id in range(1, DISTRICTS + 1):
-        oldest = yield sql.GET_OLDEST, (w_id, d_id)
+        *_, oldest = yield from together(*due, (sql.GET_OLDEST, (w_id, d_id)))
+        due = ()
         place = (w_id, d_id, oldest.rows()[0][0])
         if place[2] is None:
             continue
-        taken = yield sql.TAKE_NEW_ORDER, place
+        taken, orderer, total = yield from together(
+            (sql.TAKE_NEW_ORDER, place), (sql.GET_ORDERER, place), (sql.GET_TOTAL, place)
+        )
         if not taken.count:
             continue
-        orderer = yield sql.GET_ORDERER, place
-        c_id = orderer.rows()[0][0]
-        yield sql.SET_CARRIER, (carrier, *place)
-        yield sql.SET_DELIVERED, place
-        total = yield sql.GET_TOTAL, place
-        yield sql.BILL_CUSTOMER, (total.rows()[0][0], w_id, d_id, c_id)
-    return COMMIT
+        due = (
+            (sql.SET_CARRIER, (carrier, *place)),
+            (sql.SET_DELIVERED, place),
+            (sql.BILL_CUSTOMER, (total.rows()[0][0], w_id, d_id, orderer.rows()[0][0])),
+        )
+    return Last(due)
 
 
 def stock_level(inputs: tuple[int, int, int]) -> Body:
@@ -157,15 +166,16 @@ def stock_level(inputs: tuple[int, int, int]) -> Body:
     w_id, d_id, threshold = inputs
     district = yield sql.PEEK_NEXT_ORDER, (w_id, d_id)
     following = district.rows()[0][0]
-    yield sql.COUNT_LOW_STOCK, (w_id, d_id, following - RECENT_ORDERS, following, w_id, threshold)
-    return COMMIT
+    return Last(((sql.COUNT_LOW_STOCK, (w_id, d_id, following - RECENT_ORDERS, following, w_id, threshold)),))
 
 
-def _found(customer: Customer) -> Generator[Request, Result, int]:
-    """The customer's number; of several of one name, the one in the middle by first name (2.5.2.2)."""
-    if customer.c_id:
-        return customer.c_id
-    namesakes = yield sql.FIND_CUSTOMERS, (customer.w_id, customer.d_id, customer.last)
+def _namesakes(customer: Customer) -> Request:
+    """The customers of that last name."""
+    return sql.FIND_CUSTOMERS, (customer.w_id, customer.d_id, customer.last)
+
+
+def _middle(namesakes: Result) -> int:
+    """Of several customers of one name, the one in the middle by first name (2.5.2.2)."""
     rows = namesakes.rows()
     number: int = rows[(len(rows) + 1) // 2 - 1][0]
     return number
@@ -282,7 +292,10 @@ class TproccWorkload:
     @cached_property
     def transactions(self) -> tuple[TransactionType, ...]:
         """All five; those the plan leaves out have weight 0."""
-        bodies = _BY_CALL if self.parameters.procedures else _FROM_CLIENT
+        if self.parameters.procedures:
+            return tuple(self._transaction(name, *_BY_CALL[name]) for name in TPROCC_TRANSACTIONS)
+        grouped = self.parameters.pipeline
+        bodies = {name: (each if grouped else one_by_one(each), own) for name, (each, own) in _FROM_CLIENT.items()}
         return tuple(self._transaction(name, *bodies[name]) for name in TPROCC_TRANSACTIONS)
 
     def _transaction(
@@ -296,6 +309,7 @@ class TproccWorkload:
             body=body,
             statements=statements,
             single=self.parameters.procedures,
+            pipeline=self.parameters.pipeline,
             logical_failure=(failing, failing),
             counted=ORDERS_TAKEN if name == "NewOrder" else None,
             keying_s=KEYING_S[name] if self.parameters.keying else 0.0,

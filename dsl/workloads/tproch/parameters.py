@@ -55,7 +55,7 @@ def _queries(value: list[int]) -> list[int]:
 class Tproch(BaseModel):
     """Parameters of `kind: tproch` (TPROC-H, the decision support workload)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     scale: Annotated[float, AfterValidator(_in_hundredths)] = Field(
         default=0.01, ge=0.01, le=100_000, description="Scale factor: 1 is 1.5 million orders, about 1 GB of raw data."

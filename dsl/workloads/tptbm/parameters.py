@@ -17,7 +17,7 @@ TPTBM_WRITERS: frozenset[str] = frozenset(TPTBM_TRANSACTIONS[1:])
 class Tptbm(BaseModel):
     """Parameters of `kind: tptbm` (TimesTen's throughput benchmark): one table of `key` × `key` rows."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     key: int = Field(default=100, ge=2, le=100_000, description="VPN_USERS has key × key rows; 3163 makes 10 million.")
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the keys drawn.")

@@ -17,6 +17,7 @@ to import.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,7 @@ def _tail(confidence: float, chosen_from: int = 1) -> float:
     return 1.0 - (1.0 - confidence) / 2.0 / chosen_from
 
 
+@functools.lru_cache(maxsize=1024)  # a report takes thousands, of a few numbers of repeats
 def t_quantile(degrees: float, probability: float = TAIL) -> float:
     """Quantile of Student's t; `degrees` may be fractional or infinite (then it is the normal's)."""
     from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it

@@ -43,6 +43,7 @@ KINDS: dict[str, WorkloadKind] = {
     "prepaid": prepaid.build(Prepaid(population=100)),
     "tpcb": tpcb.build(Tpcb(weights={"TpcbLike": 50.0, "SimpleUpdate": 30.0, "SelectOnly": 20.0})),
     "tprocc": tprocc.build(Tprocc(warehouses=2)),
+    "tprocc-pipeline": tprocc.build(Tprocc(warehouses=2, pipeline=True)),
     "tprocc-procedures": tprocc.build(Tprocc(warehouses=2, procedures=True)),
     "tptbm": tptbm.build(Tptbm(key=30, weights={"Read": 40.0, "Update": 20.0, "Insert": 20.0, "Delete": 20.0})),
     "tptbm-3": tptbm.build(Tptbm(key=30, ops_per_transaction=3)),

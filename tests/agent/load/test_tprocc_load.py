@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from proveout.agent.engines.postgres.driver import PURE_PYTHON
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
@@ -29,8 +30,8 @@ TERMINALS = 4
 LOADED_NEXT = 10 * 3_001
 
 
-def orders(*, procedures: bool = False) -> Workload:
-    return Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, procedures=procedures)))
+def orders(**parameters: bool) -> Workload:
+    return Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, **parameters)))
 
 
 async def window_s(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> float:
@@ -105,8 +106,8 @@ async def test_on_postgres_and_over_oracle_s_protocol(
     assert await broken(context, endpoint) == []
     following = LOADED_NEXT
     with psycopg.connect(database, autocommit=True) as connection:
-        for procedures in (False, True):
-            result, committed = await load(context, spec, endpoint, orders(procedures=procedures))
+        for parameters in ({}, {"procedures": True}, {"pipeline": True}):
+            result, committed = await load(context, spec, endpoint, orders(**parameters))
             assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}
             assert committed.start > 10
             assert judged(result) == []
@@ -145,6 +146,22 @@ async def test_on_postgres_and_over_oracle_s_protocol(
         ):
             assert connection.execute(statement).rowcount == 1
             assert condition in [check.name for check in await broken(context, endpoint)]
+
+
+async def test_pipelines_of_the_loop_in_python(
+    context: LoadContext, spec: Spec, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled loop is in the test above."""
+    monkeypatch.setenv(PURE_PYTHON, "1")
+    endpoint = Endpoint(system="db", engine="postgres", dsn=database)
+    await populate(context, PopulateSystem(workload=orders(), endpoint=endpoint, workers=2))  # type: ignore[arg-type]
+    result, committed = await load(context, spec, endpoint, orders(pipeline=True))
+    assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}
+    assert committed.start > 10
+    with psycopg.connect(database, autocommit=True) as connection:
+        await settled(connection)
+    assert await order_count(context, endpoint) - LOADED_NEXT in committed
+    assert await broken(context, endpoint) == []
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])

@@ -20,7 +20,7 @@ from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.core.data_classes import dataclass
-from proveout.dsl.workloads.base import Row, Statement
+from proveout.dsl.workloads.base import Request, Result, Row, Statement
 
 # Up to this size Python's own allocator serves a read, in half the time; a session whose answers are longer reads more.
 READ_BYTES_FIRST = 464
@@ -35,7 +35,8 @@ BIND_COMPLETE, DATA_ROW, COMMAND_COMPLETE, ERROR, READY = b"2DCEZ"
 _U32, _U16 = Struct("!I"), Struct("!H")
 _length_at = _U32.unpack_from
 _NULL = _U32.pack(0xFFFFFFFF)  # a length of -1
-_EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + b"S" + _U32.pack(4)
+_SYNC = b"S" + _U32.pack(4)
+_EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + _SYNC
 # The end of an answer of one row, outside and inside a transaction, beyond the length that its row states.
 _ONE_ROW = tuple(b"C" + _U32.pack(4 + 9) + b"SELECT 1\0" + b"Z" + _U32.pack(5) + status for status in (b"I", b"T"))
 _BESIDE_ONE_ROW = 5 + 1 + len(_ONE_ROW[0])
@@ -55,12 +56,46 @@ class WirePrepared:
     decoders: tuple[Callable[[bytes], Any], ...]
 
 
+@dataclass(slots=True)
+class WireAnswer:
+    """The result of one statement of a group, decoded when its rows are asked for."""
+
+    count: int
+    data: bytes
+    decoders: tuple[Callable[[bytes], Any], ...]
+
+    def rows(self) -> list[Row]:
+        """The rows."""
+        return rows_of(self.data, self.decoders)
+
+
+class WirePipeline:
+    """The prepared statements of a session by name; `members` are those of the group that was sent last."""
+
+    __slots__ = ("_prepared", "decoders", "members")
+
+    def __init__(self, prepared: dict[str, WirePrepared]) -> None:
+        self._prepared = prepared
+        self.members: list[WirePrepared] = []
+        self.decoders: tuple[Callable[[bytes], Any], ...] = ()
+
+    def message(self, requests: Sequence[Request]) -> bytes:
+        """The messages of all requests, with one Sync at their end. ValueError without a request."""
+        if not requests:
+            raise ValueError("a group without requests")
+        members = [self._prepared[statement.name] for statement, _ in requests]
+        parts = [member.message(values) for member, (_, values) in zip(members, requests, strict=True)]
+        self.members = members
+        return b"".join([part.removesuffix(_SYNC) for part in parts]) + _SYNC
+
+
 class WireSocket:
     """The socket of an idle libpq connection: statements out, answers in. The descriptor stays libpq's."""
 
     __slots__ = (
         "_at",
         "_data",
+        "_done",
         "_errors",
         "_failure",
         "_file",
@@ -79,22 +114,22 @@ class WireSocket:
         self._file = io.FileIO(fd, "r+", closefd=False)
         self._read, self._write = self._file.read, self._file.write
         self._errors = Failures(fail)
-        self._sent: WirePrepared | None = None
+        self._sent: WirePrepared | WirePipeline | None = None
         self._data = self._partial = b""
-        self._at = self._tag = 0
+        self._at = self._tag = self._done = 0
         self._size = READ_BYTES_FIRST
         self._failure: StatementFailure | None = None
         self._known: dict[bytes, int] = {}
         self.count = 0
 
-    def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:
+    def send(self, prepared: WirePrepared | WirePipeline, arguments: Sequence[Any]) -> None:
         """See `PolledSession`."""
         self._sent = prepared
         message = prepared.message(arguments)
         try:
             written = self._write(message)
             if written != len(message):
-                send_rest(self._file.fileno(), message[written or 0 :])
+                send_rest(self._file.fileno(), message[written or 0 :], self.take_in)
         except OSError as error:
             raise _lost(error.strerror or str(error)) from None
 
@@ -122,14 +157,14 @@ class WireSocket:
                 return True
         return self._walk(data)
 
-    def exchange(self, prepared: WirePrepared, arguments: Sequence[Any]) -> bool:
+    def exchange(self, prepared: WirePrepared | WirePipeline, arguments: Sequence[Any]) -> bool:
         """See `PolledSession`."""
         self._sent = prepared
         message = prepared.message(arguments)
         try:
             written = self._write(message)
             if written != len(message):
-                send_rest(self._file.fileno(), message[written or 0 :])
+                send_rest(self._file.fileno(), message[written or 0 :], self.take_in)
             data = self._read(self._size)
         except OSError as error:
             raise connection_lost(error.strerror or str(error), self._failure) from None
@@ -151,6 +186,30 @@ class WireSocket:
         """Decode the rows of the last answer."""
         return rows_of(self._data, self._sent.decoders) if self._sent is not None else []
 
+    def pipeline(self, prepared: dict[str, WirePrepared]) -> WirePipeline:
+        """See `Pipelines`."""
+        return WirePipeline(prepared)
+
+    def results(self) -> list[Result]:
+        """See `Pipelines`."""
+        found: list[Result] = []
+        if not isinstance(self._sent, WirePipeline):
+            return found
+        data, at, began = self._data, 0, 0
+        while at < len(data):
+            end = at + 1 + _length_at(data, at + 1)[0]
+            if data[at] == COMMAND_COMPLETE:
+                decoders = self._sent.members[len(found)].decoders
+                found.append(WireAnswer(_affected(data[at + 5 : end - 1]), data[began:at], decoders))
+                began = end
+            at = end
+        return found
+
+    def take_in(self) -> None:
+        """Read what is there, and look at it later: a server that cannot send its answers does not read either."""
+        if data := self._read(READ_BYTES):
+            self._partial += data
+
     def _walk(self, piece: bytes) -> bool:
         """Take in a piece of the stream, message by message; True when an answer is complete."""
         if not piece:
@@ -164,8 +223,9 @@ class WireSocket:
                 break
             if kind == COMMAND_COMPLETE:
                 self._tag = _affected(data[body : end - 1])
+                self._done += 1
             elif kind == ERROR:
-                self._failure = self._errors.of(data[body:end], self._sent.statement if self._sent else None)
+                self._failure = self._errors.of(data[body:end], *_place(self._sent, self._done))
             elif kind == READY:
                 return self._ready(data, end)
             at = end
@@ -174,7 +234,7 @@ class WireSocket:
 
     def _ready(self, data: bytes, end: int) -> bool:
         """The answer ends at `end`; later bytes (a notice) belong to the next."""
-        self._data, self._partial, self._at = data[:end], data[end:], 0
+        self._data, self._partial, self._at, self._done = data[:end], data[end:], 0, 0
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure.with_traceback(None)  # it may be raised again, and would collect tracebacks
@@ -191,14 +251,17 @@ class Failures:
         self._fail = fail
         self._expected: dict[tuple[str, str], StatementFailure] = {}
 
-    def of(self, body: bytes, statement: Statement | None) -> StatementFailure:
+    def of(self, body: bytes, statement: Statement | None, number: int = 0, count: int = 0) -> StatementFailure:
         """An ErrorResponse. One that the statement's specification expects is made once, with the words of the
-        first."""
+        first. In a group it is that of its statement `number`, from 1, of `count`, and the text names it."""
         code = _field(body, b"C").decode()
         expected = self._expected.get((code, statement.name)) if statement else None
         if expected is not None:
             return expected
-        failure = self._fail(code or "XX000", _field(body, b"M").decode(errors="replace"), statement)
+        text = _field(body, b"M").decode(errors="replace")
+        if count and statement is not None:
+            text += among(statement, number, count)
+        failure = self._fail(code or "XX000", text, statement)
         if _field(body, b"V") in {b"FATAL", b"PANIC"}:
             return StatementFailure(failure.code, failure.what, FailureKind.LOST)
         if failure.kind is FailureKind.LOGICAL and statement is not None:
@@ -212,14 +275,23 @@ def connection_lost(text: str, reported: StatementFailure | None) -> StatementFa
     return reported if reported is not None and reported.kind is FailureKind.LOST else _lost(text)
 
 
-def send_rest(fd: int, rest: bytes) -> None:
-    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. StatementFailure (lost)."""
+def among(statement: Statement, number: int, count: int) -> str:
+    """The place of a failure in a group, for after the server's words."""
+    return f" (statement {statement.name}, {number} of {count} sent together)"
+
+
+def send_rest(fd: int, rest: bytes, take_in: Callable[[], object]) -> None:
+    """The kernel's buffer is full, which a statement at a time hardly does: wait for room, and let `take_in` read the
+    answers that arrive. StatementFailure (lost)."""
     room = select.poll()
-    room.register(fd, select.POLLOUT)
+    room.register(fd, select.POLLOUT | select.POLLIN)
     while rest:
-        if not room.poll(SEND_TIMEOUT_MS):
+        ready = room.poll(SEND_TIMEOUT_MS)
+        if not ready:
             raise _lost("the server does not read")
         try:
+            if ready[0][1] & select.POLLIN:
+                take_in()
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
             continue
@@ -227,12 +299,23 @@ def send_rest(fd: int, rest: bytes) -> None:
             raise _lost(error.strerror or str(error)) from None
 
 
-def await_room(fd: int, _: bytes) -> None:
-    """The kernel's buffer is full: wait for room. StatementFailure (lost)."""
+def await_room(fd: int, _: bytes, take_in: Callable[[], object]) -> None:
+    """The kernel's buffer is full: wait for room, or for answers, which `take_in` reads. StatementFailure (lost)."""
     room = select.poll()
-    room.register(fd, select.POLLOUT)
-    if not room.poll(SEND_TIMEOUT_MS):
+    room.register(fd, select.POLLOUT | select.POLLIN)
+    ready = room.poll(SEND_TIMEOUT_MS)
+    if not ready:
         raise _lost("the server does not read")
+    if ready[0][1] & select.POLLIN:
+        take_in()
+
+
+def _place(sent: WirePrepared | WirePipeline | None, done: int) -> tuple[Statement | None, int, int]:
+    """The statement that fails when so many of a group have ended: its place in it, from 1, and the group's size."""
+    if isinstance(sent, WirePipeline):
+        count = len(sent.members)
+        return (sent.members[done].statement, done + 1, count) if done < count else (None, 0, 0)
+    return None if sent is None else sent.statement, 0, 0
 
 
 def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row]:

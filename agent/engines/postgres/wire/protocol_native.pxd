@@ -17,13 +17,27 @@ cdef class Prepared(wire_native.Prepared):
     cdef bint unsigned[PARAMETERS_MAX]
 
 
+cdef class Pipeline(Prepared):
+    """The prepared statements of a session by name; `members` are those of the group that was sent last."""
+    cdef dict prepared
+    cdef list members
+
+
+cdef class Answer:
+    """The result of one statement of a group."""
+    cdef readonly long count
+    cdef bytes data
+    cdef tuple decoders
+
+
 cdef class Wire(wire_native.Wire):
     cdef object fail, lost, failure
-    cdef long tag
+    cdef size_t base
+    cdef long tag, done
 
+    cdef size_t group(self, Pipeline pipeline, tuple requests) except 0
+    cdef object failed(self, bytes body)
     cdef bint ready(self, size_t end) except -1
-    cdef tuple row(self, size_t at, tuple decoders)
-    cdef object value(self, size_t at, uint32_t size, object decode)
     cdef size_t message(self, Prepared prepared, tuple arguments) except 0
     cdef size_t begin(self, Prepared prepared) except 0
     cdef size_t put_value(self, Prepared prepared, int i, size_t at, object value) except 0

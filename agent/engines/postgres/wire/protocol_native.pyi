@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.dsl.workloads.base import Row, Statement
+from proveout.dsl.workloads.base import Result, Row, Statement
 
 class Prepared:
     statement: Statement
@@ -22,9 +22,9 @@ class Wire:
     def __init__(
         self,
         fd: int,
-        fail: Callable[[bytes, Statement | None], StatementFailure],
+        fail: Callable[[bytes, Statement | None, int, int], StatementFailure],
         lost: Callable[[str, StatementFailure | None], StatementFailure],
-        room: Callable[[int, bytes], None],
+        room: Callable[[int, bytes, Callable[[], object]], None],
         tls: int = 0,
     ) -> None: ...
     def pause(self) -> None: ...
@@ -32,3 +32,6 @@ class Wire:
     def receive(self) -> bool: ...
     def exchange(self, prepared: Prepared, arguments: Sequence[Any]) -> bool: ...
     def rows(self) -> list[Row]: ...
+    def pipeline(self, prepared: dict[str, Prepared]) -> Prepared: ...
+    def results(self) -> list[Result]: ...
+    def take_in(self) -> None: ...

@@ -22,6 +22,7 @@ cdef enum:
     ERROR = 0x45  # E
     READY = 0x5A  # Z
     MESSAGE_MAX = 1 << 30  # the server's own limit
+    SYNC_BYTES = 5
 
 
 cdef inline void put32(uint8_t* at, uint32_t value) noexcept:
@@ -51,11 +52,27 @@ cdef class Prepared(wire_native.Prepared):
             self.unsigned[i] = kind == "I"
 
 
+cdef class Pipeline(Prepared):
+    """See `protocol.WirePipeline`; it takes the place of a prepared statement, with requests for arguments."""
+
+    def __init__(self, dict prepared):
+        self.prepared, self.members, self.decoders = prepared, [], ()
+
+
+cdef class Answer:
+    """See `protocol.WireAnswer`."""
+
+    def rows(self):
+        """The rows."""
+        return rows_of(<const uint8_t*>PyBytes_AS_STRING(self.data), PyBytes_GET_SIZE(self.data), self.decoders)
+
+
 cdef class Wire(wire_native.Wire):
     """The socket of an idle libpq connection: statements out, answers in. The descriptor stays its owner's.
 
-    `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, reported)` that of a connection
-    that has ended, where `reported` (or None) is the last error of the server; `room(fd, rest)` sends what the kernel's buffer did not take.
+    `fail(body, statement, number, count)` makes the exception of an ErrorResponse, of a statement in a group or (0, 0) alone;
+    `lost(text, reported)` that of a connection that has ended, where `reported` (or None) is the last error of the server;
+    `room(fd, rest, take_in)` sends what the kernel's buffer did not take, and lets `take_in` read meanwhile.
     `tls` is the address of the connection's SSL, 0 without encryption; libpq may use the connection after `pause`.
     """
 
@@ -67,8 +84,59 @@ cdef class Wire(wire_native.Wire):
     cdef object broken(self, str text, bint sending):
         return self.lost(text, None if sending else self.failure)
 
+    cdef object unsent(self, bytes rest):
+        return self.room(self.fd, rest, self.take_in)
+
     cdef bint put(self, wire_native.Prepared statement, tuple arguments) except -1:
+        if type(statement) is Pipeline:
+            return self.push(statement, self.group(<Pipeline>statement, arguments))
         return self.push(statement, self.message(<Prepared?>statement, arguments))
+
+    def pipeline(self, dict prepared):
+        """See `Pipelines`."""
+        return Pipeline(prepared)
+
+    def results(self):
+        """See `Pipelines`."""
+        cdef size_t at = 0, began = 0, end
+        cdef bint has_rows = False
+        cdef list found = []
+        cdef Pipeline group
+        cdef Answer answer
+        if type(self.sent) is not Pipeline:
+            return found
+        group = <Pipeline>self.sent
+        while at < self.end:
+            end = at + 1 + get32(self.data + at + 1)
+            if self.data[at] == DATA_ROW:
+                has_rows = True
+            elif self.data[at] == COMMAND_COMPLETE:
+                answer = Answer.__new__(Answer)
+                answer.count = affected(self.data + at + 5, end - at - 6)
+                answer.data = PyBytes_FromStringAndSize(<char*>self.data + began, at - began) if has_rows else b""
+                answer.decoders = (<Prepared?>group.members[len(found)]).decoders
+                found.append(answer)
+                began, has_rows = end, False
+            at = end
+        return found
+
+    cdef size_t group(self, Pipeline pipeline, tuple requests) except 0:
+        """Write the messages of all requests, with one Sync at their end, to `out`; how long they are."""
+        cdef size_t end = 0
+        cdef Prepared prepared
+        cdef list members = []
+        if not requests:
+            raise ValueError("a group without requests")
+        try:
+            for statement, arguments in requests:
+                prepared = <Prepared?>pipeline.prepared[statement.name]
+                members.append(prepared)
+                self.base = end
+                end = self.message(prepared, arguments if type(arguments) is tuple else tuple(arguments)) - SYNC_BYTES
+        finally:
+            self.base = 0
+        pipeline.members = members
+        return end + SYNC_BYTES
 
     cdef bint put_row(
         self, wire_native.Prepared statement, Layout layout, const uint8_t* row, list kept, tuple places
@@ -106,39 +174,13 @@ cdef class Wire(wire_native.Wire):
         at += 7
         for column in range(wanted):
             size = get32(self.data + at)
-            kept.append(self.value(at + 4, size, decoders[column]))
+            kept.append(value_of(self.data + at + 4, size, decoders[column]))
             at += 4 + (0 if size == 0xFFFFFFFF else size)
         return True
 
     def rows(self):
         """The rows of the last answer, decoded."""
-        cdef size_t at = 0
-        cdef list rows = []
-        cdef tuple decoders
-        if self.sent is not None:
-            decoders = (<Prepared>self.sent).decoders
-            while at < self.end:
-                if self.data[at] == DATA_ROW:
-                    rows.append(self.row(at + 7, decoders))
-                at += 1 + get32(self.data + at + 1)
-        return rows
-
-    cdef tuple row(self, size_t at, tuple decoders):
-        """One DataRow's values, from its first column on."""
-        cdef list values = []
-        cdef uint32_t size
-        for decode in decoders:
-            size = get32(self.data + at)
-            values.append(self.value(at + 4, size, decode))
-            at += 4 + (0 if size == 0xFFFFFFFF else size)
-        return tuple(values)
-
-    cdef object value(self, size_t at, uint32_t size, object decode):
-        if size == 0xFFFFFFFF:
-            return None
-        if decode is None:
-            return integer(self.data + at, size)
-        return decode(PyBytes_FromStringAndSize(<char*>self.data + at, size))
+        return [] if self.sent is None else rows_of(self.data, self.end, (<Prepared>self.sent).decoders)
 
     cdef bint walk(self) except -1:
         """Message by message, from where the last piece ended."""
@@ -154,18 +196,28 @@ cdef class Wire(wire_native.Wire):
                 break
             if kind == COMMAND_COMPLETE:
                 self.tag = affected(self.data + body, end - 1 - body)
+                self.done += 1
             elif kind == ERROR:
-                statement = None if self.sent is None else self.sent.statement
-                self.failure = self.fail(PyBytes_FromStringAndSize(<char*>self.data + body, end - body), statement)
+                self.failure = self.failed(PyBytes_FromStringAndSize(<char*>self.data + body, end - body))
             elif kind == READY:
                 return self.ready(end)
             at = end
         self.at = at
         return False
 
+    cdef object failed(self, bytes body):
+        """The exception of an ErrorResponse; see `protocol._place`."""
+        cdef list members
+        if type(self.sent) is not Pipeline:
+            return self.fail(body, None if self.sent is None else self.sent.statement, 0, 0)
+        members = (<Pipeline>self.sent).members
+        if self.done >= len(members):
+            return self.fail(body, None, 0, 0)
+        return self.fail(body, (<Prepared?>members[self.done]).statement, self.done + 1, len(members))
+
     cdef bint ready(self, size_t end) except -1:
         self.end = end
-        self.count, self.tag = self.tag, 0
+        self.count, self.tag, self.done = self.tag, 0, 0
         if self.failure is None:
             return True
         failure, self.failure = self.failure, None
@@ -185,9 +237,9 @@ cdef class Wire(wire_native.Wire):
     cdef size_t begin(self, Prepared prepared) except 0:
         """Write what is before the arguments, and reserve room for all but texts; where the first argument begins."""
         cdef size_t head = PyBytes_GET_SIZE(prepared.head)
-        self.reserve(5 + head + 12 * prepared.count + PyBytes_GET_SIZE(prepared.tail))
-        memcpy(self.out + 5, PyBytes_AS_STRING(prepared.head), head)
-        return 5 + head
+        self.reserve(self.base + 5 + head + 12 * prepared.count + PyBytes_GET_SIZE(prepared.tail))
+        memcpy(self.out + self.base + 5, PyBytes_AS_STRING(prepared.head), head)
+        return self.base + 5 + head
 
     cdef size_t put_value(self, Prepared prepared, int i, size_t at, object value) except 0:
         """Write an argument; where the next one begins."""
@@ -248,11 +300,41 @@ cdef class Wire(wire_native.Wire):
     cdef size_t finish(self, Prepared prepared, size_t at) noexcept:
         """Write what is after the arguments; the length of the whole."""
         cdef size_t tail = PyBytes_GET_SIZE(prepared.tail)
-        self.out[0] = 0x42  # B
-        put32(self.out + 1, <uint32_t>(at - 1 + 4))  # Bind ends 4 bytes into the tail
+        self.out[self.base] = 0x42  # B
+        put32(self.out + self.base + 1, <uint32_t>(at - self.base - 1 + 4))  # Bind ends 4 bytes into the tail
         memcpy(self.out + at, PyBytes_AS_STRING(prepared.tail), tail)
         return at + tail
 
+
+
+cdef list rows_of(const uint8_t* data, size_t size, tuple decoders):
+    """The rows among whole messages, decoded."""
+    cdef size_t at = 0
+    cdef list rows = []
+    while at < size:
+        if data[at] == DATA_ROW:
+            rows.append(row_of(data + at + 7, decoders))
+        at += 1 + get32(data + at + 1)
+    return rows
+
+
+cdef tuple row_of(const uint8_t* at, tuple decoders):
+    """One DataRow's values, from its first column on."""
+    cdef list values = []
+    cdef uint32_t size
+    for decode in decoders:
+        size = get32(at)
+        values.append(value_of(at + 4, size, decode))
+        at += 4 + (0 if size == 0xFFFFFFFF else size)
+    return tuple(values)
+
+
+cdef object value_of(const uint8_t* at, uint32_t size, object decode):
+    if size == 0xFFFFFFFF:
+        return None
+    if decode is None:
+        return integer(at, size)
+    return decode(PyBytes_FromStringAndSize(<const char*>at, size))
 
 
 cdef inline int64_t integer(const uint8_t* at, uint32_t size) noexcept:

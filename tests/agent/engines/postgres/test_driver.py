@@ -13,7 +13,7 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, Pipelines, PolledSession, StatementFailure
 from proveout.agent.engines.postgres.driver import (
     PostgresDriver,
     PostgresSession,
@@ -305,3 +305,121 @@ def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> N
 )
 def test_kinds_of_failures_by_sqlstate(code: str, kind: FailureKind) -> None:
     assert kind_of(code, frozenset({"23505"})) is kind
+
+
+# ---- groups --------------------------------------------------------------------------------------------------------
+
+
+def named(name: str, text: str, *arguments: Any, reads: bool = False, columns: tuple[Any, ...] = ()) -> Statement:
+    return Statement(name=name, text={"postgres": text}, arguments=arguments, reads=reads, columns=columns)
+
+
+FIND_ITEMS = named("find", "SELECT id, word FROM item WHERE id >= $1 ORDER BY id", int, reads=True, columns=(int, str))
+RENAME = named("rename", "UPDATE item SET word = $1 WHERE id = $2", str, int)
+HALVE = named("halve", "SELECT 1 / $1::int", int, reads=True, columns=(int,))
+REST = named("rest", "SELECT pg_sleep($1::int)", int, reads=True, columns=(str,))
+TO_BEGIN, TO_COMMIT, TO_ROLL_BACK = named("begin", "BEGIN"), named("commit", "COMMIT"), named("rollback", "ROLLBACK")
+
+
+class Grouping:
+    """A session that sends groups of these statements."""
+
+    def __init__(self, connect: Connect) -> None:
+        self.session: Any = connect()
+        assert isinstance(self.session, Pipelines)
+        every = (FIND_ITEMS, RENAME, HALVE, REST, TO_BEGIN, TO_COMMIT, TO_ROLL_BACK)
+        self.prepared = {one.name: self.session.prepare(one) for one in every}
+        self.pipeline = self.session.pipeline(self.prepared)
+
+    def send(self, *requests: tuple[Statement, tuple[Any, ...]]) -> None:
+        self.session.send(self.pipeline, requests)
+
+    def group(self, *requests: tuple[Statement, tuple[Any, ...]]) -> list[tuple[int, list[Any]]]:
+        self.send(*requests)
+        finish(self.session)
+        return [(result.count, result.rows()) for result in self.session.results()]
+
+    def one(self, statement: Statement, *arguments: Any) -> tuple[int, list[Any]]:
+        self.session.send(self.prepared[statement.name], arguments)
+        finish(self.session)
+        return self.session.count, self.session.rows() if statement.reads else []
+
+
+def test_a_group_has_the_answers_of_single_statements(connect: Connect) -> None:
+    grouping = Grouping(connect)
+    requests = (
+        (TO_BEGIN, ()),
+        (FIND_ITEMS, (4,)),
+        (RENAME, ("other", 5)),
+        (FIND_ITEMS, (99,)),
+        (RENAME, ("none", 99)),
+        (FIND_ITEMS, (5,)),
+        (TO_ROLL_BACK, ()),
+    )
+    together = grouping.group(*requests)
+    single = [grouping.one(statement, *arguments) for statement, arguments in requests]
+    assert together == single
+    assert together[1:6] == [(2, [(4, "word 4"), (5, "word 5")]), (1, []), (0, []), (0, []), (1, [(5, "other")])]
+    assert grouping.group((FIND_ITEMS, (5,))) == [(1, [(5, "word 5")])]
+
+
+def test_an_error_ends_a_group_and_commits_nothing(connect: Connect) -> None:
+    grouping = Grouping(connect)
+    for _ in range(2):
+        grouping.send((TO_BEGIN, ()), (RENAME, ("lost", 1)), (HALVE, (0,)), (RENAME, ("lost", 2)), (TO_COMMIT, ()))
+        with pytest.raises(StatementFailure, match=r"by zero.*statement halve, 3 of 5 sent together") as raised:
+            finish(grouping.session)
+        assert (raised.value.code, raised.value.kind) == ("22012", FailureKind.ERROR)
+        with pytest.raises(StatementFailure, match="aborted"):
+            grouping.group((FIND_ITEMS, (4,)))
+        grouping.one(TO_ROLL_BACK)
+        assert grouping.one(FIND_ITEMS, 1)[1][:2] == [(1, "word 1"), (2, "word 2")]
+
+
+def test_a_deadlock_between_groups(connect: Connect) -> None:
+    """One of the two is chosen by the server; the other one commits."""
+    first, second = Grouping(connect), Grouping(connect)
+    first.group((TO_BEGIN, ()), (RENAME, ("first", 1)))
+    second.group((TO_BEGIN, ()), (RENAME, ("second", 2)))
+    first.send((FIND_ITEMS, (5,)), (RENAME, ("first", 2)), (TO_COMMIT, ()))
+    second.send((FIND_ITEMS, (5,)), (RENAME, ("second", 1)), (TO_COMMIT, ()))
+    failures = []
+    for grouping in (first, second):
+        try:
+            finish(grouping.session)
+        except StatementFailure as failure:
+            failures.append(failure)
+            grouping.one(TO_ROLL_BACK)
+    (failure,) = failures
+    assert (failure.code, failure.kind) == ("40P01", FailureKind.RETRYABLE)
+    assert "statement rename, 2 of 3 sent together" in failure.what
+    words = {word for _, word in first.one(FIND_ITEMS, 1)[1][:2]}
+    assert words in ({"first"}, {"second"})
+
+
+def test_a_group_can_be_cancelled(connect: Connect) -> None:
+    grouping = Grouping(connect)
+    grouping.send((RENAME, ("undone", 1)), (REST, (60,)), (RENAME, ("never", 2)))
+    with pytest.raises(StatementFailure, match="statement rest, 2 of 3 sent together") as raised:
+        while True:
+            grouping.session.cancel()
+            poll = select.poll()
+            poll.register(grouping.session.fileno(), select.POLLIN)
+            poll.poll(100)
+            if grouping.session.receive():
+                break
+    assert raised.value.code == "57014"
+    assert grouping.one(FIND_ITEMS, 1)[1][:2] == [(1, "word 1"), (2, "word 2")]
+
+
+def test_a_server_process_that_ends_in_a_group(connect: Connect, database: str) -> None:
+    grouping = Grouping(connect)
+    grouping.send((TO_BEGIN, ()), (RENAME, ("undone", 1)), (REST, (60,)), (TO_COMMIT, ()))
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep($1%' AND pid <> pg_backend_pid()"
+    with psycopg.connect(database, autocommit=True) as connection:
+        while not connection.execute(kill).rowcount:
+            pass
+        with pytest.raises(StatementFailure) as raised:
+            finish(grouping.session)
+        assert raised.value.kind is FailureKind.LOST
+        assert connection.execute("SELECT word FROM item WHERE id = 1").fetchone() == ("word 1",)

@@ -3,6 +3,8 @@ answers."""
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import struct
 import threading
@@ -65,6 +67,7 @@ class Compiled:
     def session(fd: int) -> Any:
         from proveout.agent.engines.postgres.wire.protocol_native import Wire
 
+        os.set_blocking(fd, False)  # as libpq leaves it
         return Wire(fd, Failures(failure_of).of, connection_lost, send_rest)
 
     @staticmethod
@@ -338,3 +341,98 @@ def test_too_few_arguments(peer: Peer) -> None:
 def test_null_is_a_length_of_minus_one(peer: Peer, kinds: list[str | None], values: tuple[Any, ...]) -> None:
     parts = [struct.pack("!i", -1) if value is None else struct.pack("!ih", 2, value) for value in values]
     assert struct.pack("!H", len(values)) + b"".join(parts) + struct.pack("!HH", 1, 1) in peer.sent(kinds, values)
+
+
+# ---- groups --------------------------------------------------------------------------------------------------------
+
+CHANGE = Statement(name="change", text={"postgres": "UPDATE"}, arguments=(int,), reads=False)
+
+
+def grouped(peer: Peer) -> Any:
+    """The group's stand-in for a prepared statement, with FIND and CHANGE."""
+    return peer.session.pipeline({"find": peer.prepared, "change": peer.way.prepared(CHANGE, b"s1", ["i"])})
+
+
+def test_a_group_is_one_message_with_one_sync(peer: Peer) -> None:
+    sync = part(b"S")
+    change = peer.way.prepared(CHANGE, b"s1", ["i"])
+    single = [peer.ask(), b""]
+    peer.session.send(change, (8,))
+    single[1] = peer.there.recv(1000)
+    peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (7,))))
+    assert peer.there.recv(1000) == b"".join(one.removesuffix(sync) for one in (*single, single[0])) + sync
+    assert peer.ask() == single[0]
+
+
+def test_a_group_without_requests_is_refused(peer: Peer) -> None:
+    with pytest.raises(ValueError, match="without requests"):
+        peer.session.send(grouped(peer), ())
+
+
+@given(st.lists(st.integers(1, 300), max_size=12))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_answer_to_a_group_split_at_any_byte(way: type[InPython | Compiled], cuts: list[int]) -> None:
+    peer = Peer(way)
+    try:
+        two = [(b"one", answer()), (b"two", None)]
+        whole = part(b"2") + row(*two[0]) + row(*two[1]) + part(b"C", b"SELECT 2\0")
+        whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
+        whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
+        peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,))))
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        ended = []
+        for begin, end in pairwise(edges):
+            peer.there.sendall(whole[begin:end])
+            ended.append(peer.session.receive())
+        assert ended == [False] * (len(ended) - 1) + [True]
+        results = peer.session.results()
+        peer.ask()
+        peer.there.sendall(answer(row(b"a", b"b")))  # of another statement: the group's results stay
+        assert peer.session.receive()
+        assert (peer.session.count, peer.session.rows(), peer.session.results()) == (1, [("a", "b")], [])
+        assert [result.count for result in results] == [2, 12, 0]
+        decoded = [(a.decode(), None if b is None else b.decode()) for a, b in two]
+        assert [result.rows() for result in results] == [decoded, [], []]
+    finally:
+        peer.close()
+
+
+def test_an_error_in_a_group_names_its_statement(peer: Peer) -> None:
+    requests = ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,)))
+    error = part(b"E", b"SERROR\0VERROR\0C40P01\0Mdeadlock\0\0")
+    for _ in range(2):  # the second time after a failed group
+        peer.session.send(grouped(peer), requests)
+        peer.there.sendall(part(b"2") + part(b"C", b"SELECT 0\0") + error)
+        assert peer.session.receive() is False
+        peer.there.sendall(part(b"Z", b"E"))
+        with pytest.raises(StatementFailure, match=r"deadlock \(statement change, 2 of 3 sent together\)") as raised:
+            peer.session.receive()
+        assert raised.value.kind is FailureKind.RETRYABLE
+    peer.ask()
+    peer.there.sendall(error + part(b"Z", b"E"))
+    with pytest.raises(StatementFailure) as raised:
+        peer.session.receive()
+    assert raised.value.what == "deadlock"
+
+
+def test_a_group_longer_than_the_kernel_s_buffers_both_ways(peer: Peer) -> None:
+    """A server that answers while it reads, and stops reading while its answers are not read."""
+    say = Statement(name="say", text={"postgres": "SELECT"}, arguments=(str,), columns=(str,))
+    pipeline = peer.session.pipeline({"say": peer.way.prepared(say, b"s2", [None], 1)})
+    words = [letter * 400_000 for letter in "abcdefgh"]
+
+    def echo() -> None:
+        got = 0
+        for number, word in enumerate(words, start=1):
+            while got < number * len(word):
+                got += len(peer.there.recv(1 << 20))
+            peer.there.sendall(part(b"2") + row(word.encode()) + part(b"C", b"SELECT 1\0"))
+        peer.there.sendall(part(b"Z", b"I"))
+
+    server = threading.Thread(target=echo)
+    server.start()
+    peer.session.send(pipeline, tuple((say, (word,)) for word in words))
+    while not peer.session.receive():
+        select.select([peer.here], [], [], 10)
+    server.join(10)
+    assert [result.rows() for result in peer.session.results()] == [[(word,)] for word in words]

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Outcome, Statement
+from proveout.dsl.workloads.base import Last, Outcome, Statement
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.kinds import division_problem, writes
+from proveout.dsl.workloads.kinds import division_problem, load_problem, writes
+from proveout.dsl.workloads.pipelines import PIPELINE
 from proveout.dsl.workloads.tprocc import KIND
 from proveout.dsl.workloads.tprocc.invariants import INVARIANTS
 from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
@@ -96,15 +97,15 @@ def test_the_statements_of_a_new_order() -> None:
     assert names == [
         "get_customer",
         "get_next_order",
+        f"get_items_{items}",
+        f"get_stock_{items}",
         "set_next_order",
         "add_order",
         "add_new_order",
-        f"get_items_{items}",
-        f"get_stock_{items}",
         *["set_stock"] * size,
         f"add_lines_{size}",
     ]
-    assert sent[2][1] == (3_002, 2, order.d_id)
+    assert sent[4][1] == (3_002, 2, order.d_id)
     item, _, quantity = order.lines[0]
     left = 12 - quantity if 12 - quantity >= 10 else 12 - quantity + 91
     assert sent[7][1] == (left, quantity, 0, 2, item)
@@ -117,7 +118,51 @@ def test_an_unknown_item_is_a_logical_failure_after_the_inserts() -> None:
     order = next(o for o in iter(keys.new_order, None) if o.lines[-1][0] == 100_001)
     sent, outcome = drive_on("NewOrder", workload, order)
     assert outcome is Outcome.LOGICAL_FAILURE
-    assert [name for name, _ in sent][3:5] == ["add_order", "add_new_order"]
+    assert [name for name, _ in sent][-2:] == ["add_order", "add_new_order"]
+
+
+@pytest.mark.parametrize("name", TPROCC_TRANSACTIONS)
+def test_a_pipeline_has_the_same_statements_in_the_same_order(name: str) -> None:
+    """`one_by_one` sends the same; a Delivery has at most two round trips for a district."""
+    single, grouped = build(TWO), build(TWO.model_copy(update={"pipeline": True}))
+    keys = single.keys(0), grouped.keys(0)
+    for _ in range(50):
+        alone = drive(name, single, keys[0])
+        inputs = next(t for t in grouped.transactions if t.name == name).inputs(keys[1])()
+        sent, trips, outcome = drive_groups(name, grouped, inputs)
+        assert (sent, outcome) == alone
+        assert trips <= {"NewOrder": 2, "Payment": 4, "OrderStatus": 3, "Delivery": 21, "StockLevel": 2}[name]
+
+
+def drive_groups(name: str, workload: Any, inputs: Any) -> tuple[list[tuple[str, tuple[Any, ...]]], int, Outcome]:
+    """Run a transaction in groups; return its statements with arguments, its round trips and its outcome."""
+    transaction = next(t for t in workload.transactions if t.name == name)
+    assert transaction.pipeline
+    step: Any = transaction.body(inputs).send
+    sent: list[tuple[str, tuple[Any, ...]]] = []
+    trips, answers = 0, None
+    try:
+        while True:
+            statement, arguments = step(answers)
+            trips += 1
+            requests = arguments if statement is PIPELINE else ((statement, arguments),)
+            sent += [(one.name, values) for one, values in requests]
+            found = [answer(one, values, {}) for one, values in requests]
+            answers = found if statement is PIPELINE else found[0]
+    except StopIteration as stop:
+        assert isinstance(stop.value, Last)
+        sent += [(one.name, values) for one, values in stop.value.requests]
+        return sent, trips + 1, stop.value.outcome
+
+
+def test_a_pipeline_needs_statements_and_an_engine_that_takes_them_together() -> None:
+    with pytest.raises(ValidationError, match="one call"):
+        Tprocc(procedures=True, pipeline=True)
+    orders = Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(pipeline=True)))
+    assert load_problem(orders, "postgres") is None
+    problem = load_problem(orders, "sqlite")
+    assert problem is not None
+    assert "leave it out" in problem
 
 
 def test_of_four_customers_with_one_name_the_second_pays() -> None:
