@@ -24,6 +24,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import math
 import re
 import resource
 import statistics
@@ -142,12 +143,13 @@ class Pgbench:
         """Run for some seconds, closed or at a `rate`; `weights` are of HLR's transactions or of the built-in
         scripts."""
         chosen = self._chosen(weights)
-        argv = ["-T", str(seconds), *chosen]
+        start = self._run(connections, ["-t", "1", *chosen])
+        length = seconds + math.ceil(1.5 * start.connect_s)  # the time of -T begins before the first connection
+        argv = ["-T", str(length), *chosen]
         log = self.folder / "log"
         if rate is not None:
             argv += ["-R", f"{rate:.0f}", "--log", f"--log-prefix={log}", f"--sampling-rate={SAMPLED}"]
         run = self._run(connections, argv)
-        start = self._run(connections, ["-t", "1", *chosen])
         cpu_us = (run.cpu_s - start.cpu_s) / max(1, run.count - start.count) * 1e6
         times = Times() if rate is None else self._times(log)
         return Figures(run.tps, cpu_us, connect_s=run.connect_s, times=times)
@@ -166,6 +168,8 @@ class Pgbench:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             sys.exit(f"pgbench failed: {done.stderr.strip()[-2000:]}")
+        if "actually processed: 0" in done.stdout:
+            sys.exit(f"pgbench ended no transaction: use more --seconds\n{done.stdout}")
         return _Run(
             tps=_number(r"tps = ([\d.]+)", done.stdout),
             count=int(_number(r"actually processed: (\d+)", done.stdout)),

@@ -94,13 +94,20 @@ class PostgresSession:
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare, and request the types of parameters and columns."""
+        """Prepare, and request the types of parameters and columns, in one round trip."""
         name = b"s%d" % self._names
         self._names += 1
-        self._conn.send_prepare(name, statement.text["postgres"].encode())
-        self._check(self._answer(), statement)
-        self._conn.send_describe_prepared(name)
-        described = self._answer()
+        conn = self._conn
+        try:
+            conn.enter_pipeline_mode()
+            conn.send_prepare(name, statement.text["postgres"].encode())
+            conn.send_describe_prepared(name)
+            conn.pipeline_sync()
+            parsed, described, _ = (self._answer() for _ in range(3))
+            conn.exit_pipeline_mode()
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        self._check(parsed, statement)
         self._check(described, statement)
         parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
