@@ -59,6 +59,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
     "load/mysql_clients": ("--seconds", "1", "--rounds", "3"),
     "populate/bulk_paths": ("--rounds", "2"),
+    "populate/client_hosts": ("--scale", "0.3", "--rounds", "2"),
     "plans/first_result": ("--rounds", "3", "--iterations", "20"),
     "load/benchbase": ("--seconds", "5"),
     "load/gotpc": ("--seconds", "8"),
@@ -139,6 +140,10 @@ def population(bench: Bench) -> Iterator[Row]:
             target = ">= 0.80" if name == r"\copy" else ">= 1.00"
             yield Row(f"{workload}: rows loaded a second, beside {name}", ratio["rows_only"], target)
             yield Row(f"{workload}: until ready, beside {name}", ratio["ready"], target)
+    hosts = bench("populate/client_hosts") or {"ratios": {}}
+    for into, ratio in hosts["ratios"].items():
+        target = ">= 1.80" if into == "sink" else ""
+        yield Row(f"hlr: rows loaded a second from two client hosts, beside one: {into}", ratio, target)
     for found in bench("populate/bulk_paths") or ():
         for name, ratio in found["ratios"].items():
             yield Row(f"hlr: rows loaded a second, beside {name}", ratio["rows_only"], ">= 0.80")

@@ -109,21 +109,30 @@ class GoTpc:
 class Cpu:
     """CPU time of the client and of the server between two calls. Backends count when they have ended."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, context: Context) -> None:
         with psycopg.connect(administration(endpoint)) as connection:
             (data,) = connection.execute("SHOW data_directory").fetchone() or ("",)
         self._postmaster = Path(data, "postmaster.pid").read_text().split()[0]
+        self._context = context
         self._client_s, self._server_s = self._read()
 
     def _read(self) -> tuple[float, float]:
+        """go-tpc has ended and is counted with the children; our workers still run."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        fields = Path(f"/proc/{self._postmaster}/stat").read_text().rpartition(")")[2].split()
-        return used.ru_utime + used.ru_stime, sum(map(int, fields[11:15])) / TICKS
+        pools: list[Any] = [each for each in self._context.resources.values() if hasattr(each, "workers")]
+        workers = sum(of_process(worker.pid, 2) for pool in pools for worker in pool.workers)
+        return used.ru_utime + used.ru_stime + workers, of_process(self._postmaster, 4)
 
     def since(self) -> tuple[float, float]:
         """Seconds of (client, server) since the last call."""
         before, (self._client_s, self._server_s) = (self._client_s, self._server_s), self._read()
         return self._client_s - before[0], self._server_s - before[1]
+
+
+def of_process(pid: int | str, fields: int) -> float:
+    """CPU time of a process, s: its own (2 fields), or that of its ended children too (4)."""
+    found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, found[11 : 11 + fields])) / TICKS
 
 
 async def ours(context: Context, endpoint: Endpoint, orders: Workload, users: int, seconds: int, seed: int) -> float:
@@ -154,7 +163,7 @@ async def measured(options: argparse.Namespace, context: Context, folder: str) -
     each = {way: workload(options.warehouses, way) for way in WAYS}
     await populate(context, PopulateSystem(workload=each["procedures"], endpoint=endpoint, workers=2))
     rounds: dict[str, list[Round]] = {name: [] for name in ("go-tpc", *each)}
-    cpu = Cpu(started.endpoint)
+    cpu = Cpu(started.endpoint, context)
     for seed in range(options.rounds):
         rate = await asyncio.to_thread(peer.nopm, options.users, options.seconds + RAMP_S)
         rounds["go-tpc"].append(Round(rate, rate * (options.seconds + RAMP_S) / 60, *await ended(cpu)))

@@ -38,7 +38,7 @@ SETTINGS = (
 )
 
 
-class _Chunks:
+class Chunks:
     """The rows of a table in chunks of some `CHUNK_BYTES`: as many units as the chunk before suggests. One encoder for
     all, as it keeps its buffer."""
 
@@ -66,7 +66,7 @@ class PostgresLoader:
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
-        self._chunks: dict[str, _Chunks] = {}
+        self._chunks: dict[str, Chunks] = {}
         try:
             self._connection = psycopg.connect(dsn, autocommit=True)
             for setting in SETTINGS:
@@ -90,7 +90,7 @@ class PostgresLoader:
     ) -> int:
         """COPY one slice in one transaction; return the number of rows that the server took."""
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
-        chunks = self._chunks.setdefault(table.name, _Chunks(table))
+        chunks = self._chunks.setdefault(table.name, Chunks(table))
         wire = chunks.wire
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
             sql.Identifier(table.name), names, sql.SQL(wire.format)

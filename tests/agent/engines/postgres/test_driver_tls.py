@@ -269,6 +269,17 @@ def test_answers_and_statements_of_many_records_come_whole(encrypted: PolledSess
         assert answer(encrypted, length, "y" * size) == [(size,)]
 
 
+def test_a_group_that_fills_the_buffers_both_ways(encrypted: PolledSession) -> None:
+    """While the client waits for room it reads: the server answers each statement before it reads the next one."""
+    session: Any = encrypted
+    say = statement("say", "SELECT $1::text", str, columns=(str,))
+    pipeline = session.pipeline({"say": session.prepare(say)})
+    for size in (10, 900_000):
+        words = [letter * size for letter in "abcdefgh"]
+        answer(session, pipeline, *[(say, (word,)) for word in words])
+        assert [result.rows() for result in session.results()] == [[(word,)] for word in words]
+
+
 def test_libpq_prepares_between_statements(encrypted: PolledSession) -> None:
     """A description of many columns is more than one record."""
     one = encrypted.prepare(statement("one", "SELECT 1"))
