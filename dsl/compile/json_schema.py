@@ -7,6 +7,7 @@ a number may be written `20_000` (text to the YAML 1.2 readers that editors use)
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -29,6 +30,7 @@ GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+(\.\d+)?$", "description"
 
 NOTHING = {"type": "null", "description": "drops what the plan that is extended has"}
 
+_REFERENCE = re.compile(r'"#/\$defs/([^"]+)"')
 _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 
@@ -63,8 +65,20 @@ def plan_schema() -> dict[str, Any]:
         "$schema": IDENTIFIER,
         "title": "proveout plan, format version 1",
         **document,
-        "$defs": definitions,
+        "$defs": _referenced(document, definitions),
     }
+
+
+def _referenced(document: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that the document refers to, itself or through others, in their order."""
+    found: set[str] = set()
+    left = [json.dumps(document)]
+    while left:
+        for name in _REFERENCE.findall(left.pop()):
+            if name not in found:
+                found.add(name)
+                left.append(json.dumps(definitions[name]))
+    return {name: value for name, value in definitions.items() if name in found}
 
 
 def _let_drop(sections: dict[str, Any], topology: dict[str, Any]) -> None:

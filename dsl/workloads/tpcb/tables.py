@@ -3,7 +3,7 @@
 So pgbench can run on tables that `populate` has made, and a load of ours on tables of `pgbench -i`. Numbers of accounts
 have eight bytes from 20,000 branches on; every column outside a primary key may be NULL, and `filler` is NULL except in
 accounts, where it is blank. Other engines have the same columns. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c,
-`initCreateTables`, `initBranch`, `initTeller`, `initAccount`.
+initCreateTables, initBranch, initTeller, initAccount.
 """
 
 from __future__ import annotations

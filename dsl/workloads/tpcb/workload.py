@@ -6,7 +6,7 @@ by weight and runs it. `TpcbLike` is `-b tpcb-like`, `SimpleUpdate` `-b simple-u
 its own, as in pgbench. The two that write are tables of steps, which an engine may run by itself.
 
 It is not TPC-B: an account's branch does not follow its teller's, the balance is returned by a statement of its own,
-and the scale does not grow with the throughput. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c, `builtin_script`.
+and the scale does not grow with the throughput. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c, builtin_script.
 
 Money is conserved: the tellers' balances sum to the branches', the accounts' to the history's amounts; and, where no
 load runs SimpleUpdate, the branches' do so too.

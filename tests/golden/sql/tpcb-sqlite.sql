@@ -23,14 +23,6 @@ UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2
 UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2
 -- add_history
 INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)
--- update_account
-UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2
--- get_balance
-SELECT abalance FROM pgbench_accounts WHERE aid = $1
--- add_history
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)
--- get_balance
-SELECT abalance FROM pgbench_accounts WHERE aid = $1
 -- accounts_total
 SELECT CAST((SELECT coalesce(sum(abalance), 0) FROM pgbench_accounts) AS BIGINT), CAST((SELECT coalesce(sum(delta), 0) FROM pgbench_history) AS BIGINT)
 -- tellers_total
