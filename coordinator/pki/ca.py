@@ -164,7 +164,7 @@ class Ledger:
                 "an invitation is valid for at most 10 minutes", way_out="Invite again when the host is ready."
             )
         token = secrets.token_urlsafe(24)
-        ends = round(time.time() + valid.total_seconds())
+        ends = int(time.time() + valid.total_seconds())  # not a moment longer
         row = (token_hash(token), member.role, member.name, json.dumps(member.addresses), ends)
         self.audit.note("invite", role=member.role, name=member.name, addresses=" ".join(member.addresses))
         with self._transaction():

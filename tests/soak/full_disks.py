@@ -44,7 +44,7 @@ captures:
   host: {{kind: os, on: all, every: 200ms}}
 stages:
   - populate: {{workload: hlr, into: db}}
-  - ladder: {{workload: hlr, target: db, threads: [1, 2], ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
+  - ladder: {{workload: hlr, target: db, threads: [1, 2], think: {{constant: 200us}}, ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
              retries: {retries}, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%}}}}
 report: {{without: [others]}}  # no figure, because drawing others takes a second of CPU time
 verdicts:

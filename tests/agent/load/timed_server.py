@@ -22,6 +22,7 @@ import struct
 import sys
 import time
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 SO_TIMESTAMPNS = 35
@@ -36,8 +37,8 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
 READY = message(b"Z", b"I")
 COLUMN = b"one\0" + struct.pack("!IHIhih", 0, 0, 23, 4, -1, 0)
 WELCOME = message(b"R", struct.pack("!I", 0)) + message(b"S", b"client_encoding\0UTF8\0") + READY
-PREPARED = message(b"1") + READY
-DESCRIBED = message(b"t", struct.pack("!H", 0)) + message(b"T", struct.pack("!H", 1) + COLUMN) + READY
+DESCRIBED = message(b"t", struct.pack("!H", 0)) + message(b"T", struct.pack("!H", 1) + COLUMN)
+ANSWERS = {b"P": message(b"1"), b"D": DESCRIBED, b"S": READY}
 ROW = message(b"D", struct.pack("!HII", 1, 4, 1))
 ANSWER = message(b"2") + ROW + message(b"C", b"SELECT 1\0") + READY
 
@@ -92,7 +93,7 @@ class Server:
             arrived_ns = arrival_ns(control)
             heapq.heappush(self._due, (arrived_ns + self._delay_ns, arrived_ns, fd))
         else:
-            self._connections[fd].send(PREPARED if data[:1] == b"P" else DESCRIBED)
+            self._connections[fd].send(b"".join(ANSWERS[kind] for kind in kinds(data)))
 
     def _answer(self) -> None:
         """Answer what is due; of requests that are answered together all, once there are enough of them."""
@@ -104,6 +105,14 @@ class Server:
                 self.times.extend((arrived_ns, time.monotonic_ns()))
                 with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                     self._connections[fd].send(ANSWER)
+
+
+def kinds(data: bytes) -> Iterator[bytes]:
+    """The kinds of whole messages, one after the other."""
+    at = 0
+    while at < len(data):
+        yield data[at : at + 1]
+        at += 1 + int.from_bytes(data[at + 1 : at + 5])
 
 
 def arrival_ns(control: list[tuple[int, int, bytes]]) -> int:
