@@ -25,9 +25,10 @@ UNDISTURBED = dataclasses.replace(CASES[0], delay_ms=100.0)
 
 
 @pytest.mark.parametrize("case", LATE, ids=lambda case: case.name)
-async def test_a_p50_that_a_late_client_makes_too_long_has_the_finding(case: Case) -> None:
+async def test_times_that_a_late_client_makes_too_long_have_the_finding(case: Case) -> None:
+    """The p50 or the mean: a client that is stopped for less than half of its transactions leaves the p50 as it is."""
     for _ in range(TRIES):
-        if (one := await measure(case, SECONDS)).ratio > WRONG:
+        if max((one := await measure(case, SECONDS)).ratios) > WRONG:
             break
     else:
         pytest.fail(f"the client was never late: {one}")
