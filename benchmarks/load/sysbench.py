@@ -1,13 +1,13 @@
 """The load engine beside sysbench on MariaDB: the same statements, tables and connections, in one run, A B A B;
 ratios of medians.
 
-    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
+    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--workers 1] [--json FILE]
 
 Both run closed, with prepared statements, against one embedded MariaDB on this machine over
 its Unix socket, with innodb_flush_log_at_trx_commit off. `point select` is oltp_point_select; `read/write` is
 oltp_read_write without its range statements: BEGIN, a SELECT, two UPDATEs and COMMIT. Ours are the same texts as
-`kind: sql`. sysbench has a thread for each connection, ours two processes. CPU is the client's,
-user and system: ours with the agent process that merges, sysbench's without its start. Needs sysbench.
+`kind: sql`. sysbench always has a thread for each connection, ours `--workers` processes. CPU is the client's, user and
+system: ours with the agent process that merges, sysbench's without its start. Needs sysbench.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import Context, Figures, run
+from harness import WORKERS, Context, Figures, run, worker_count
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.provision import Server
@@ -135,6 +135,7 @@ async def compare(arguments: argparse.Namespace) -> list[dict[str, object]]:
                             connections=connections,
                             seconds=arguments.seconds,
                             seed=seed,
+                            workers=arguments.workers,
                         )
                         ours.append(await load)
                     lines.append(line(name, connections, theirs, ours))
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=9, help="measurements of each, taken in turn; the median counts")
     parser.add_argument("--connections", type=int, nargs="+", default=[4, 64])
+    parser.add_argument("--workers", type=worker_count, default=WORKERS, help="our processes, at most --connections")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
     print(HEAD)
