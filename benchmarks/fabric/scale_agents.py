@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -68,6 +69,7 @@ RAMP_UP_S = 2
 TYPES = 8
 LEASE_S = 30.0
 """Three times the default, because a busy machine may stop the agents' few processes for longer than 10 s."""
+_names: dict[tuple[str, ...], tuple[str, ...]] = {}
 _NOTED = ("watched_ns", "given_ns", "t0_ns", "began_ns")
 """The times that each agent reports for its capture and its load."""
 
@@ -108,6 +110,35 @@ class Mark:
     agents_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class PackedTick:
+    """A `HostTick` for the screen's model, in few bytes: as objects, a thousand agents' would count among the
+    coordinator's memory."""
+
+    sequence: int
+    unix_s: float
+    host: str
+    capture: str
+    names: tuple[str, ...]
+    values: array[float]
+
+    @classmethod
+    def of(cls, stamped: Stamped) -> PackedTick:
+        """The columns of an event; names that come again are kept once."""
+        tick = stamped.event
+        assert isinstance(tick, HostTick)
+        names = tuple(tick.readings)
+        names = _names.setdefault(names, names)
+        values = array("d", tick.readings.values())
+        return cls(stamped.sequence, stamped.unix_s, tick.host, tick.capture, names, values)
+
+    def event(self) -> Stamped:
+        """The event again."""
+        readings = dict(zip(self.names, self.values, strict=True))
+        tick = HostTick(host=self.host, capture=self.capture, readings=readings)
+        return Stamped(sequence=self.sequence, unix_s=self.unix_s, event=tick)
+
+
 @dataclass(slots=True)
 class Watcher:
     """A listener of the run that records the times of events and the CPU time used by then. `pids` are the agents'
@@ -117,7 +148,7 @@ class Watcher:
     began: Mark | None = None
     connected: Mark | None = None
     seconds: list[Mark] = field(default_factory=list)
-    events: list[Stamped] = field(default_factory=list)
+    events: list[Stamped | PackedTick] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def mark(self) -> Mark:
@@ -126,7 +157,7 @@ class Watcher:
 
     def __call__(self, stamped: Stamped) -> None:
         """Record an event."""
-        self.events.append(stamped)
+        self.events.append(PackedTick.of(stamped) if isinstance(stamped.event, HostTick) else stamped)
         match stamped.event:
             case AgentUp():
                 self.connected = self.mark()
@@ -255,13 +286,15 @@ async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, cou
         dial.Stream.write = write  # type: ignore[method-assign]
 
 
-def model_cost(events: Sequence[Stamped]) -> tuple[float, float]:
+def model_cost(events: Sequence[Stamped | PackedTick]) -> tuple[float, float]:
     """Reduce the run's events with the screen's model: (CPU seconds per second of run, host ticks per second)."""
-    view, began = RunView(), time.process_time()
-    for stamped in events:
+    view, spent = RunView(), 0.0
+    for kept in events:
+        stamped = kept.event() if isinstance(kept, PackedTick) else kept
+        began = time.process_time()
         view = reduce(view, stamped)
-    spent = time.process_time() - began
-    ticks = [stamped.unix_s for stamped in events if isinstance(stamped.event, HostTick)]
+        spent += time.process_time() - began
+    ticks = [kept.unix_s for kept in events if isinstance(kept, PackedTick)]
     lasted = (ticks[-1] - ticks[0]) if len(ticks) > 1 else 1.0
     return spent / lasted, len(ticks) / lasted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import pwd
@@ -37,9 +38,9 @@ from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLo
 
 RAMP_S = 0.5
 T0_S = 0.2
-
-
-WORKERS = 2
+CORES = os.cpu_count() or 1
+WORKERS = max(CORES // 2, 1)
+"""Our load workers beside a server on the same machine, as in a run; `--workers` takes another number."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,11 @@ def server_settings(connections: int) -> dict[str, str]:
     }
 
 
-def worker_count(connections: int) -> int:
-    """Processes or threads of a client."""
-    return min(WORKERS, connections)
+def worker_count(text: str) -> int:
+    """The value of `--workers`."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
 
     python benchmarks/load/pgbench.py [--only closed,tpcb,open,tls] [--connections 1,4,16,64,256,1000] [--seconds 3]
-        [--rounds 9] [--rates 2000,10000] [--scale 20] [--json FILE]
+        [--rounds 9] [--rates 2000,10000] [--scale 20] [--workers 1] [--threads 2] [--json FILE]
 
 Sections:
 - closed: HLR's mix and its read by key, as pgbench scripts;
@@ -11,11 +11,12 @@ Sections:
 - tls: HLR again, over TCP on localhost with TLS on both sides (sslmode=require, a self-signed certificate). It needs a
   PostgreSQL of the distribution, because the embedded one has no TLS.
 
-Both sides use prepared statements and two processes or threads (one with one connection), against one PostgreSQL with
-synchronous_commit off on this machine, over a Unix socket except under tls. CPU is the client's, user and system: ours
-with the agent process that merges, pgbench's without its start. Where pgbench cannot say the same thing of HLR it gets
-the cheaper one: it pads the number of a subscriber in the server, commits what we roll back, and inserts with ON
-CONFLICT, because an error would end its client.
+Both sides use prepared statements, against one PostgreSQL with synchronous_commit off on this machine, over a Unix
+socket except under tls. proveout has a worker for every second core, as in a run on such a machine, and pgbench a
+thread for each core; neither has more than connections. CPU is the client's, user and system: ours with the agent
+process that merges, pgbench's without its start. Where pgbench cannot say the same thing of HLR it gets the cheaper
+one: it pads the number of a subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because
+an error would end its client.
 """
 
 from __future__ import annotations
@@ -36,7 +37,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import Context, Figures, Times, postgres, run, tls_programs, tls_server, worker_count, workload
+from harness import (
+    CORES,
+    WORKERS,
+    Context,
+    Figures,
+    Times,
+    postgres,
+    run,
+    tls_programs,
+    tls_server,
+    worker_count,
+    workload,
+)
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.population.handler import populate
@@ -134,6 +147,7 @@ class Pgbench:
     program: Path
     dsn: str
     folder: Path
+    threads: int
 
     def __post_init__(self) -> None:
         for name, text in scripts().items():
@@ -161,7 +175,7 @@ class Pgbench:
         return [word for name, weight in pairs for word in ("-f", f"{self.folder / name}@{weight:.0f}")]
 
     def _run(self, connections: int, arguments: Sequence[str]) -> _Run:
-        jobs = str(worker_count(connections))
+        jobs = str(min(self.threads, connections))
         argv = [self.program, "-n", "-M", "prepared", "-j", jobs, "-c", str(connections), *arguments, self.dsn]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -302,6 +316,7 @@ class Sides:
                     connections=connections,
                     seconds=self.arguments.seconds,
                     seed=seed,
+                    workers=self.arguments.workers,
                     rate=rate,
                 )
             )
@@ -342,7 +357,8 @@ async def tls(arguments: argparse.Namespace) -> AsyncIterator[Line]:
         stack.push_async_callback(context.close)
         everything = workload(SUBSCRIBERS, HLR_WEIGHTS)
         await populate(context, PopulateSystem(workload=everything, endpoint=endpoint, workers=2))
-        sides = Sides(context, endpoint, Pgbench(programs / "pgbench", dsn, folder), arguments)
+        pgbench = Pgbench(programs / "pgbench", dsn, folder, arguments.workers)
+        sides = Sides(context, endpoint, pgbench, arguments)
         async for line in hlr("tls", sides):
             yield line
 
@@ -383,9 +399,8 @@ async def embedded(stack: AsyncExitStack, arguments: argparse.Namespace, of: Wor
     connections = max(*arguments.connections, OPEN_CONNECTIONS)
     context, endpoint = await stack.enter_async_context(postgres(of, connections))
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    return Sides(
-        context, endpoint, Pgbench(find_installation().programs / "pgbench", endpoint.dsn, Path(folder)), arguments
-    )
+    program = find_installation().programs / "pgbench"
+    return Sides(context, endpoint, Pgbench(program, endpoint.dsn, Path(folder), arguments.threads), arguments)
 
 
 SECTIONS: Mapping[str, Callable[[argparse.Namespace], AsyncIterator[Line]]] = {
@@ -429,6 +444,15 @@ def main() -> None:
     parser.add_argument("--connections", type=positives, default=[1, 4, 16, 64, 256, 1_000], help="1,4,16,64,256,1000")
     parser.add_argument("--rates", type=positives, default=[2_000, 10_000], help="of the open section: 2000,10000")
     parser.add_argument("--scale", type=int, default=20, help="branches of the built-in scripts' tables")
+    parser.add_argument(
+        "--workers",
+        type=worker_count,
+        default=WORKERS,
+        help="our processes, at most --connections (one for every second core)",
+    )
+    parser.add_argument(
+        "--threads", type=worker_count, default=CORES, help="of pgbench, at most --connections (one for each core)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
     lines = asyncio.run(compare(arguments))

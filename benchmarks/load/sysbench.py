@@ -1,13 +1,18 @@
 """The load engine beside sysbench on MariaDB: the same statements, tables and connections, in one run, A B A B;
 ratios of medians.
 
-    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
+    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--workers 1] [--core N]
+        [--json FILE]
 
 Both run closed, with prepared statements, against one embedded MariaDB on this machine over
 its Unix socket, with innodb_flush_log_at_trx_commit off. `point select` is oltp_point_select; `read/write` is
 oltp_read_write without its range statements: BEGIN, a SELECT, two UPDATEs and COMMIT. Ours are the same texts as
-`kind: sql`. sysbench has a thread for each connection, ours two processes. CPU is the client's,
-user and system: ours with the agent process that merges, sysbench's without its start. Needs sysbench.
+`kind: sql`. sysbench always has a thread for each connection, ours `--workers` processes. CPU is the client's, user and
+system: ours with the agent process that merges, sysbench's without its start. Needs sysbench.
+
+With few connections the rates depend on where the kernel places clients and server threads: a wake-up on another core
+costs more than the transaction. `--core` puts server and clients on one core, which shows what the clients themselves
+cost.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import resource
 import shutil
@@ -25,7 +31,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import Context, Figures, run
+from harness import WORKERS, Context, Figures, run, worker_count
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.provision import Server
@@ -135,6 +141,7 @@ async def compare(arguments: argparse.Namespace) -> list[dict[str, object]]:
                             connections=connections,
                             seconds=arguments.seconds,
                             seed=seed,
+                            workers=arguments.workers,
                         )
                         ours.append(await load)
                     lines.append(line(name, connections, theirs, ours))
@@ -178,13 +185,25 @@ def text(of: Mapping[str, object]) -> str:
     )
 
 
+def core(text: str) -> int:
+    """A core of this process."""
+    cores = os.sched_getaffinity(0)
+    if not text.isdecimal() or int(text) not in cores:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of the cores {', '.join(map(str, sorted(cores)))}")
+    return int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The load engine beside sysbench on MariaDB: rate and client CPU.")
     parser.add_argument("--seconds", type=int, default=3, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=9, help="measurements of each, taken in turn; the median counts")
     parser.add_argument("--connections", type=int, nargs="+", default=[4, 64])
+    parser.add_argument("--workers", type=worker_count, default=WORKERS, help="our processes, at most --connections")
+    parser.add_argument("--core", type=core, help="run the server and both clients on this core only")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
+    if arguments.core is not None:
+        os.sched_setaffinity(0, {arguments.core})
     print(HEAD)
     lines = asyncio.run(compare(arguments))
     print("ratios are ours over sysbench's; targets: rate >= 1.00, CPU <= 1.00")

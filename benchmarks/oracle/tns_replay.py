@@ -4,7 +4,8 @@
 Flow: connection -> one to the server behind it, to which everything goes (login, parse, the first execution of each
 statement) -> the answer to the second execution of a cursor, and to the first COMMIT and ROLLBACK, is kept -> the next
 one has that answer after SECONDS. Nothing is executed any more, so the answers are good for measurements of the client
-only.
+only. A COMMIT or ROLLBACK goes to the server while anything went there before it: the rows that a transaction
+locked would else stay locked, and another connection would wait for them for ever.
 
 A request is one packet: length (4 bytes), type, flags (5), message type, function, sequence number, number of the
 cursor (length and value). Source: requests of python-oracledb 26.1 to a server of protocol version 319.
@@ -21,6 +22,7 @@ import time
 
 DATA, FUNCTION = 6, 3
 REEXECUTE, REEXECUTE_AND_FETCH, COMMIT, ROLLBACK = 4, 78, 14, 15
+ENDS = (bytes([COMMIT]), bytes([ROLLBACK]))
 BYTES = 1 << 16
 
 
@@ -31,6 +33,26 @@ def key_of(request: bytes) -> bytes:
     if request[11] in (COMMIT, ROLLBACK):
         return request[11:12]
     return request[11:12] + request[13:15] if request[11] in (REEXECUTE, REEXECUTE_AND_FETCH) else b""
+
+
+class Answers:
+    """The kept answers of one connection."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, bytes] = {}
+        self._open = False  # the server behind has got a statement since its last COMMIT or ROLLBACK
+
+    def of(self, key: bytes) -> bytes | None:
+        """The answer to repeat; None if the request is to go to the server, which is noted."""
+        ends = key in ENDS
+        answer = None if ends and self._open else self._kept.get(key)
+        if answer is None:
+            self._open = not ends
+        return answer
+
+    def keep(self, key: bytes, answer: bytes) -> None:
+        """Keep an answer for the next such request."""
+        self._kept[key] = answer
 
 
 def packet(stream: socket.socket) -> bytes:
@@ -46,20 +68,20 @@ def serve(client: socket.socket, address: tuple[str, int], delay_s: float) -> No
     with client, socket.create_connection(address) as server, contextlib.suppress(ConnectionError):
         for stream in (client, server):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        kept: dict[bytes, bytes] = {}
+        answers = Answers()
         key = b""
         while True:
             while server not in select.select((client, server), (), ())[0]:
                 request = client.recv(BYTES)
                 key = key_of(request)
-                answer = kept.get(key)
+                answer = answers.of(key)
                 while answer is not None:
                     if delay_s:
                         time.sleep(delay_s)
                     client.sendall(answer)
                     request = client.recv(BYTES)
                     key = key_of(request)
-                    answer = kept.get(key)
+                    answer = answers.of(key)
                 if not request:
                     return
                 server.sendall(request)
@@ -67,7 +89,7 @@ def serve(client: socket.socket, address: tuple[str, int], delay_s: float) -> No
             if not answer:
                 return
             if key:
-                kept[key] = answer
+                answers.keep(key, answer)
             client.sendall(answer)
 
 

@@ -18,7 +18,7 @@ from proveout.proto.wire.results import (
     TransactionLoad,
 )
 
-MERGED_AT_ONCE = 1000
+MERGED_AT_ONCE = 200
 SAMPLES_MIN = 10
 """The smallest number of samples from which numbers on the handling of answers are computed."""
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}

@@ -216,33 +216,29 @@ def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
 
 def _whole_seconds(seen: Observed) -> list[_Second]:
     """The whole seconds that all loads have reported, in order."""
-    recorded: dict[int, list[tuple[float, Counter[str], Counter[str]]]] = defaultdict(list)
+    starts_s: dict[int, float] = {}
+    parts: Counter[int] = Counter()
+    ended: dict[int, Counter[str]] = defaultdict(Counter)
+    service_ns: dict[int, Counter[str]] = defaultdict(Counter)
     for host, load in seen.loads.items():
         for second in seen.seconds.get(host, ()):
             if second.duration_s >= 0.999:
-                recorded[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, *_sums(second)))
+                starts_s.setdefault(second.second, (second.start_ns - load.measure_start_ns) / 1e9)
+                parts[second.second] += 1
+                for item in second.transactions:
+                    ended[second.second][item.counts.name] += item.counts.ok + item.counts.logical_failures
+                    service_ns[second.second][item.counts.name] += item.service.sum_ns
     window_s = min(length_s(load) for load in seen.loads.values())
-    seconds = []
-    for _, parts in sorted(recorded.items()):
-        if len(parts) < len(seen.loads):
-            continue
-        start_s, ended, service_ns = parts[0]
-        for _, more, more_ns in parts[1:]:
-            ended.update(more)
-            service_ns.update(more_ns)
-        measured = start_s >= -0.001 and start_s + 1.0 <= window_s + 0.001
-        seconds.append(_Second(start_s=start_s, measured=measured, ended=ended, service_ns=service_ns))
-    return seconds
-
-
-def _sums(second: LoadSecond) -> tuple[Counter[str], Counter[str]]:
-    """The transactions that ended in a second of a host, and the sums of their service times in ns, by type."""
-    ended: Counter[str] = Counter()
-    service_ns: Counter[str] = Counter()
-    for item in second.transactions:
-        ended[item.counts.name] += item.counts.ok + item.counts.logical_failures
-        service_ns[item.counts.name] += item.service.sum_ns
-    return ended, service_ns
+    return [
+        _Second(
+            start_s=start_s,
+            measured=start_s >= -0.001 and start_s + 1.0 <= window_s + 0.001,
+            ended=ended[number],
+            service_ns=service_ns[number],
+        )
+        for number, start_s in sorted(starts_s.items())
+        if parts[number] >= len(seen.loads)
+    ]
 
 
 # ---- stalls ------------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ from proveout.proto.wire.results import (
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
 ROWS_AT_ONCE = 65_536
+"""The rows of a group in a file of samples."""
+OBJECTS_AT_ONCE = 4096
+"""The most rows as Python's objects at a time: those of a whole group would take a hundred megabytes."""
 NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
 
 
@@ -268,7 +271,7 @@ def write(gathering: Gathering, directory: Path) -> None:
 
 
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
-    """Write rows a part at a time: as Python's dictionaries all at once, fifteen million readings would take ten
+    """Write rows a group at a time: as Python's dictionaries all at once, fifteen million readings would take ten
     gigabytes."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -281,11 +284,21 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     beside = path.with_name(f".{path.name}")
     try:
         with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
-            while part := list(islice(rows, ROWS_AT_ONCE)):
-                writer.write_table(pa.Table.from_pylist(part, schema=schema))
+            while batches := _batches(islice(rows, ROWS_AT_ONCE), schema):
+                writer.write_table(pa.Table.from_batches(batches, schema=schema))
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _batches(rows: Iterator[dict[str, Any]], schema: Any) -> list[Any]:
+    """Rows as Arrow's batches; [] without rows."""
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    batches = []
+    while part := list(islice(rows, OBJECTS_AT_ONCE)):
+        batches.append(pa.RecordBatch.from_pylist(part, schema=schema))
+    return batches
 
 
 def _arrow_type(kind: type) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
+from proveout.proto.wire.columns import Names, Readings
 from proveout.proto.wire.results import CaptureSample
 
 Values: TypeAlias = npt.NDArray[np.float64]
@@ -60,11 +61,7 @@ class Recording:
         ordered = sorted(samples, key=lambda sample: sample.at_ns)
         self._origin_ns = ordered[0].at_ns if ordered else 0
         self._times = np.asarray([(sample.at_ns - self._origin_ns) / 1e9 for sample in ordered])
-        self._rows: dict[tuple[str, str], npt.NDArray[np.float64]] = {}
-        for column, sample in enumerate(ordered):
-            for reading in sample.readings:
-                row = self._rows.setdefault((reading.metric, reading.label), np.full(len(ordered), np.nan))
-                row[column] = reading.value
+        self._rows = _rows([Readings.of(sample.readings) for sample in ordered])
 
     @property
     def samples(self) -> int:
@@ -197,6 +194,23 @@ class Recording:
         known = ~np.isnan(row)
         middle = sum(self._bounds(window)) / 2.0
         return float(np.interp(middle, self._times[known], row[known]))
+
+
+def _rows(samples: Sequence[Readings]) -> dict[tuple[str, str], Values]:
+    """The rows by (metric, label), as views of one matrix: fifty arrays for each of a thousand hosts would take more
+    memory than the values."""
+    places: dict[tuple[str, str], int] = {}
+    for names in dict.fromkeys(readings.names for readings in samples):
+        for name in names:
+            places.setdefault(name, len(places))
+    matrix = np.full((len(places), len(samples)), np.nan)
+    known: Names | None = None
+    chosen: list[int] = []
+    for column, readings in enumerate(samples):
+        if readings.names is not known:  # of a capture they are mostly the same object in each sample
+            known, chosen = readings.names, [places[name] for name in readings.names]
+        matrix[chosen, column] = readings.values
+    return dict(zip(places, matrix, strict=True))
 
 
 def _held(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -7,8 +7,10 @@ most.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +38,22 @@ def test_processes_start_without_libraries_that_they_need_later_or_never(started
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == []
+
+
+def test_check_of_a_plan_loads_no_event_loop_and_the_command_makes_no_pool_of_threads_for_linear_algebra() -> None:
+    plan = Path(__file__).parents[2] / "plans" / "smoke.yaml"
+    code = (
+        "import os, sys\n"
+        "from proveout.__main__ import main\n"
+        f"sys.argv = ['proveout', 'check', '--quiet', {str(plan)!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as ended:\n"
+        "    print(ended.code, 'asyncio' in sys.modules, os.environ['OPENBLAS_NUM_THREADS'])\n"
+    )
+    for given, kept in ({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3"):
+        variables = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"} | given
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.stdout.split() == ["0", "False", kept], done.stderr

@@ -81,14 +81,16 @@ def check(
     """
     from proveout.cli.common import outputs as output_files
     from proveout.cli.common import plan_outputs
-    from proveout.cli.common.connected import Access
 
     if not connect and (pki is not None or policy is not None or runs_dir is not None):
         raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy/--runs-dir")
     outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
-    access = Access(pki=pki, policy=policy, runs_dir=runs_dir) if connect else None
     checking = _Checking(
-        overrides=parse_overrides(parameters or []), inventory=inventory, access=access, as_json=as_json, quiet=quiet
+        overrides=parse_overrides(parameters or []),
+        inventory=inventory,
+        access=_access(pki, policy, runs_dir) if connect else None,
+        as_json=as_json,
+        quiet=quiet,
     )
     results = [checking.of(path) for path in plans]
     codes = {result["exit_code"] for result in results}
@@ -100,6 +102,12 @@ def check(
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
     plan_outputs.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
     return code
+
+
+def _access(pki: Path | None, policy: Path | None, runs_dir: Path | None) -> Access:
+    from proveout.cli.common.connected import Access  # brings asyncio, 35 ms
+
+    return Access(pki=pki, policy=policy, runs_dir=runs_dir)
 
 
 @dataclass(kw_only=True)

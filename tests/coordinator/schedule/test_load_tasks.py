@@ -72,3 +72,40 @@ def test_a_load_alone_has_the_workers_keys_and_threads_that_it_has_beside_the_ot
     assert only[0] == ("two", "client1") and only[1].workers == together.workers == 4
     assert (only[1].share, only[1].workload, only[1].endpoint) == (together.share, together.workload, together.endpoint)
     assert only[1].seed != together.seed, "a second iteration could not insert the same keys again"
+
+
+@pytest.mark.parametrize(
+    ("engine", "address", "server", "workers"),
+    [
+        ("postgres", "local", "local", 4),
+        ("postgres", "local", "db:7843", 8),
+        ("sqlite", "local", "local", 8),
+    ],
+    ids=["both on this machine", "a machine for each", "a database in files"],
+)
+def test_a_server_on_the_clients_machine_gets_half_of_its_cores(
+    tmp_path: Path, engine: str, address: str, server: str, workers: int
+) -> None:
+    apart = address != server
+    server_host = f"  other: {{roles: [server], address: '{server}'}}\n" if apart else ""
+    provision = f"dsn: '{'host=db' if engine == 'postgres' else '/data/file.db'}'" if apart else "provision: embedded"
+    (tmp_path / "plan.yaml").write_text(
+        "proveout: 1\nname: cores\ntopology:\n  hosts:\n"
+        f"    one: {{roles: [client, server], address: '{address}'}}\n{server_host and '  ' + server_host}"
+        f"  systems: {{db: {{engine: {engine}, host: {'other' if apart else 'one'}, {provision}}}}}\n"
+        "workloads: {hlr: {kind: hlr, population: 1_000}}\n"
+        "stages:\n  - populate: {workload: hlr, into: db}\n"
+        "  - ladder: {id: load, workload: hlr, target: db, threads: [64], measure: 1s, repeat: 2}\n"
+    )
+    plan = compile_plan(tmp_path / "plan.yaml")
+    ladder = next(stage for stage in plan.stages if isinstance(stage, Ladder))
+    ((_, spec),) = load_tasks(
+        plan,
+        ladder,
+        iteration=IterationId(stage="load", rung=64, repeat=1, attempt=1),
+        rate=None,
+        windows=ladder.windows,
+        endpoints={"db": Endpoint(engine=engine, dsn="", system="db")},
+        cores={"one": 8},
+    )
+    assert spec.workers == workers
