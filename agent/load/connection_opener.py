@@ -25,7 +25,8 @@ def open_all(
     at_once: int = AT_ONCE,
     give_up: Callable[[Callable[[float], object]], object],
 ) -> dict[int, T]:
-    """Call `connect` for each number; returns its results by number. Raises the first exception of `connect`; no number is begun after it.
+    """Call `connect` for each number; returns its results by number. Raises the first exception of
+    `connect`; no number is begun after it.
 
     Before it is raised, `give_up(settle)` ends the attempts under way; `settle(seconds)` waits for them for that time.
     """
