@@ -1,6 +1,6 @@
 """The event loop of a load worker: many connections, one thread, one epoll.
 
-Flow of a transaction: due (closed arrival: at once; open: its instant, in a heap behind one timer) -> `_begin` draws a
+Flow of a transaction: due (closed arrival: at once; open: its instant, in `schedule`) -> `_begin` draws a
 kind and sends its first statement -> the socket is readable -> `transaction_loop.turns`: the next statement, or the
 end, which is one record of (intended, started, ended) -> the next transaction. `tick` is called about ten times a
 second and packs the records.
@@ -13,7 +13,6 @@ transaction under way. Where terminals do not keep a connection of their own, `s
 from __future__ import annotations
 
 import contextlib
-import heapq
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +23,8 @@ from proveout.agent.engines.members import READ_ONLY_CODES
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.reconnect import Opened, Reconnector, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.schedule import Schedule
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
-from proveout.agent.load.loop.timer import Timer
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
 from proveout.agent.load.loop.unanswered import has_answer, never_begun, under_way, under_way_with_times
@@ -80,9 +79,7 @@ class PolledLoop:
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
         self._reconnector = reconnector
         self.sampler = recorder.sampler
-        self._timer = Timer()
-        self._armed_ns = 0
-        self._due: list[tuple[int, int, Terminal]] = []
+        self.schedule, self.t0_ns = Schedule(), timeline.t0_ns
         self.limit_ns = 1
         self._in_passes = sum(terminal.left > 0 for terminal in terminals)
         self._next: Callable[[Terminal, int], None] = self._continue_pass if self._in_passes else self._continue
@@ -90,7 +87,7 @@ class PolledLoop:
         self.completed_ns = 0
         """When the last terminal ended its passes; 0 before, and without passes."""
         self._epoll = select.epoll()
-        for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
+        for fd in (ticker.control(), self.schedule.fileno(), reconnector.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
         self._watch_all()
         self.waiting: list[tuple[int, int]] = []
@@ -100,7 +97,11 @@ class PolledLoop:
         self.unfinished: list[Unfinished] = []
         """The transactions that have not ended at `seen_ns`, after the wait at the end of the load."""
         self.seen_ns = 0
-        self.start_skew_ns = 0
+
+    @property
+    def start_skew_ns(self) -> int:
+        """Delay of the first transaction, ns; 0 before it."""
+        return self.schedule.start_skew_ns
 
     def run(self) -> None:
         """Run the windows until the ticker returns 0."""
@@ -117,7 +118,7 @@ class PolledLoop:
         if end == SETTLE:
             self._settled(terminal, terminal.outcome, now)
             return self.limit_ns > 0
-        if self.limit_ns and not self._tick(now):
+        if self.limit_ns and not self.tick(now):
             self.waiting.append((terminal.kind.number, terminal.started_ns))
         terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
         self._next(terminal, now)
@@ -145,7 +146,7 @@ class PolledLoop:
         )
         self._close_sessions()
         self._epoll.close()
-        self._timer.close()
+        self.schedule.close()
         self.sampler.close()
 
     def _unanswered(self) -> dict[int, Terminal]:
@@ -188,35 +189,21 @@ class PolledLoop:
     def _pause(self, terminal: Terminal, until_ns: int) -> None:
         """Let `_fire` resume the terminal at `until_ns`, in place of an earlier instant."""
         terminal.until_ns = until_ns
-        heapq.heappush(self._due, (until_ns, terminal.number, terminal))
-        self._arm()
-
-    def _arm(self) -> None:
-        """Set the timer to the next event: a terminal that is due, or the next tick.
-
-        Under closed arrival the timer is set ten times a second. A timeout of epoll would set one at every wait, which
-        costs a microsecond on a virtual machine.
-        """
-        first = min(self._due[0][0], self.limit_ns) if self._due else self.limit_ns
-        if first != self._armed_ns:
-            self._timer.arm(first)
-            self._armed_ns = first
+        self.schedule.push(until_ns, terminal)
 
     def _fire(self) -> None:
-        """Handle the timer: tick, start due transactions, and request lost connections."""
-        due, self._armed_ns = self._due, -1
-        if (now := time.monotonic_ns()) >= self.limit_ns and not self._tick(now):
+        """Handle the timer: tick, and start due transactions."""
+        self.schedule.fired()
+        if (now := time.monotonic_ns()) >= self.limit_ns and not self.tick(now):
             return
-        while due and due[0][0] <= (now := time.monotonic_ns()):
-            when, _, terminal = heapq.heappop(due)
+        while self.limit_ns and (due := self.schedule.pop(now := time.monotonic_ns())) is not None:
+            when, terminal = due
             if when != terminal.until_ns:
                 continue
-            if not self.start_skew_ns:
-                self.start_skew_ns = max(now - when, 1)
-            self._resume(terminal, now)
-        self._arm()
+            self.schedule.start_skew_ns = self.schedule.start_skew_ns or max(now - when, 1)
+            self.resume(terminal, now)
 
-    def _resume(self, terminal: Terminal, now: int) -> None:
+    def resume(self, terminal: Terminal, now: int) -> None:
         """The instant of a terminal has come: open its connection, or start its transaction."""
         if terminal.session is None:
             self._pausing.pop(terminal.number, None)
@@ -248,7 +235,7 @@ class PolledLoop:
         if not self._in_passes:
             self.completed_ns = now
             self._ticker.complete(now)
-            self._tick(now)
+            self.tick(now)
 
     def _rest(self, terminal: Terminal, now: int) -> None:
         """After the load, start nothing; the pending time remains, for `never_begun`."""
@@ -275,22 +262,21 @@ class PolledLoop:
         terminal.busy = True
         terminal.session.send(*first(terminal))
 
-    def _tick(self, now: int) -> bool:
+    def tick(self, now: int) -> bool:
         """Call the ticker. Returns False when the load is over."""
         self.limit_ns = self._ticker.tick(now)
         if not self.limit_ns:
             self._next = self._rest
-        self._arm()
         return self.limit_ns > 0
 
     def woken(self, fd: int) -> None:
         """A descriptor that is not a session is readable."""
-        if fd == self._timer.fileno():
+        if fd == self.schedule.fileno():
             self._fire()
         elif fd == self._reconnector.fileno():
             self._reconnected()
         else:
-            self._tick(time.monotonic_ns())
+            self.tick(time.monotonic_ns())
 
     # ---- failures ---------------------------------------------------------------------------------------------------
 
@@ -336,7 +322,7 @@ class PolledLoop:
     def _settled(self, terminal: Terminal, outcome: int, now: int) -> None:
         """The failed transaction has ended on the server: record it, or retry it."""
         terminal.rolling_back = False
-        if now >= self.limit_ns > 0 and not self._tick(now):
+        if now >= self.limit_ns > 0 and not self.tick(now):
             self.waiting.append((terminal.kind.number, terminal.started_ns))
         if outcome == ROLLED_BACK:
             self._end_rolled_back(terminal, now)
@@ -398,7 +384,7 @@ class PolledLoop:
         if self.failure is None:
             self.failure = failure
             self._ticker.complete(now)
-            self._tick(now)
+            self.tick(now)
 
     def _after_error(self, terminal: Terminal, now: int) -> None:
         """A transaction has ended with a lost connection: connect again, then start the next one."""
@@ -427,7 +413,7 @@ class PolledLoop:
             self._connected(owner, opened, now)
             for terminal in tuple(self._pausing.values()):
                 terminal.until_ns = 0
-                self._resume(terminal, now)
+                self.resume(terminal, now)
 
     def _unconnected(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
         """An attempt to connect has failed. Under closed arrival it is an error, unless its transaction is run again;

@@ -58,7 +58,7 @@ class SessionLoop(PolledLoop):
         self._settling: dict[int, Terminal] = {}
         super().__init__(**common)
         for terminal in self._all:
-            terminal.restless = False
+            terminal.restless = terminal.timed = False
         self._own = {} if pool else dict(zip((terminal.number for terminal in self._all), own, strict=True))
 
     # ---- borrowing ---------------------------------------------------------------------------------------------------
@@ -144,7 +144,8 @@ class SessionLoop(PolledLoop):
         self._give_back(terminal)
         super()._rest(terminal, now)
 
-    def _resume(self, terminal: Terminal, now: int) -> None:
+    def resume(self, terminal: Terminal, now: int) -> None:
+        """As in `PolledLoop`; a terminal that waits for a connection has that requested again."""
         connection = self._borrowed.get(terminal.number)
         if connection is not None:  # in the pause before it connects again
             self._pausing.pop(terminal.number, None)

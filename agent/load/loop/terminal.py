@@ -31,9 +31,10 @@ class Terminal(TerminalState):
     intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
     counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
-    `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. With `passes`, `left`
-    counts the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins
-    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `carries`: the session
+    `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. The compiled loop
+    starts the transactions of a `timed` terminal itself: it only has a schedule or pauses. With `passes`, `left` counts
+    the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins at
+    `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `carries`: the session
     `CarriesCommit`. `tally`: the account of its commits, where they are tracked.
     """
 
@@ -42,23 +43,17 @@ class Terminal(TerminalState):
         "_weights",
         "activity",
         "attempts",
-        "busy",
         "carries",
         "connects",
         "failing_ns",
         "fd",
-        "fires",
         "left",
         "lost_ns",
         "next_kind",
-        "number",
         "pass_began_ns",
         "passes_s",
-        "pauses",
-        "pending_ns",
         "rolling_back",
         "tally",
-        "until_ns",
     )
 
     def __init__(
@@ -83,8 +78,7 @@ class Terminal(TerminalState):
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
-        self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
-        self.pauses: ThinkTimes | None = None
+        self.fires = pacing.fire_times(number).__next__ if pacing.is_open else None
         if self.fires is None and ThinkTimes.are_wanted(workload.transactions, pacing.think):
             self.pauses = ThinkTimes(workload.transactions, pacing.think, stream, self.next_kind)
             self.next_kind = self.pauses.next_kind
@@ -93,9 +87,11 @@ class Terminal(TerminalState):
         self.passes_s: list[float] = []
         self.activity = pacing.activity(number)
         self.restless = self.fires is None and self.pauses is None and self.activity is None and not passes
-        self.pending_ns = self.failing_ns = self.until_ns = self.lost_ns = 0
+        scheduled = self.fires is not None or self.pauses is not None
+        self.timed = scheduled and self.activity is None and not passes
+        self.failing_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
-        self.busy = self.rolling_back = self.carries = False
+        self.rolling_back = self.carries = False
         self.fd = -1
         if session is not None:
             self.bind(session, prepared)

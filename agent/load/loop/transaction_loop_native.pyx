@@ -15,6 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
 from proveout.agent.engines.wire.wire_native cimport Layout, Prepared, Wire
+from proveout.agent.load.loop.schedule_native cimport Schedule
 
 from types import MethodWrapperType
 
@@ -294,14 +295,14 @@ cdef class Mix:
 cdef class TerminalState:
     """The fields of a `Terminal` that the hot loop reads and writes."""
 
-    cdef public object session, body, draw, inputs
+    cdef public object session, body, draw, inputs, fires, pauses
     cdef public dict prepared
     cdef public list kept
     cdef public Py_ssize_t at
     cdef public KindState kind
-    cdef public int64_t intended_ns, started_ns, ended_ns
+    cdef public int64_t intended_ns, started_ns, ended_ns, pending_ns, until_ns, number
     cdef public int outcome
-    cdef public bint restless
+    cdef public bint restless, timed, busy
     cdef uint8_t* row  # the inputs, where they are a row of an array
     cdef Py_ssize_t row_size
 
@@ -309,11 +310,12 @@ cdef class TerminalState:
         self.row, self.row_size = NULL, 0
 
     def __init__(self):
-        self.session = self.body = self.kind = self.inputs = None
+        self.session = self.body = self.kind = self.inputs = self.fires = self.pauses = None
         self.prepared = {}
         self.draw = iter(())
-        self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
-        self.restless = False
+        self.intended_ns = self.started_ns = self.ended_ns = self.pending_ns = self.until_ns = self.number = 0
+        self.outcome = 0
+        self.restless = self.timed = self.busy = False
         self.kept, self.at = [], 0
 
     def __dealloc__(self):
@@ -487,11 +489,15 @@ cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
 
 
 cdef inline bint exchange(object session, Wire wire, object prepared, object arguments, Sampler sampler) except -1:
-    """Send, and read at once if that is worth it; without Python calls if the session is compiled."""
+    """Send, and read at once if that is worth it; without Python calls if the session is compiled. Without a sampler,
+    only send."""
     if wire is None:
-        return session.exchange(prepared, arguments)
+        if sampler is not None:
+            return session.exchange(prepared, arguments)
+        session.send(prepared, arguments)
+        return False
     wire.put(<Prepared?>prepared, <tuple?>arguments)
-    return sampler.found(wire)
+    return sampler is not None and sampler.found(wire)
 
 
 cdef bint step(object session, Wire wire, Script script, Py_ssize_t at, TerminalState terminal, Sampler sampler) except -1:
@@ -504,14 +510,14 @@ cdef bint step(object session, Wire wire, Script script, Py_ssize_t at, Terminal
 
 
 cdef bint begin(object session, Wire wire, TerminalState terminal, Sampler sampler) except -1:
-    """Send the first statement of a transaction whose inputs are drawn."""
+    """Send the first statement of a transaction whose inputs are drawn; `sampler` as in `exchange`."""
     cdef KindState kind = terminal.kind
     if kind.bare:
         terminal.body = None
         if kind.layouts is None:
             return exchange(session, wire, kind.statement, terminal.inputs[1], sampler)
         wire.put_row(<Prepared?>kind.statement, <Layout>kind.layouts[0], terminal.row, None, None)
-        return sampler.found(wire)
+        return sampler is not None and sampler.found(wire)
     if kind.script is not None:
         return exchange(session, wire, terminal.restart(kind.script), (), sampler)
     terminal.body = kind.start(terminal.inputs)
@@ -637,12 +643,78 @@ cdef int sampled_turn(
     return end
 
 
+cdef int start(TerminalState terminal, int64_t intended_ns, int64_t now) except -1:
+    """Draw a transaction and send its first statement; the answer is not read, as others may be due."""
+    cdef object session = terminal.session, mix = terminal.draw
+    if terminal.pauses is not None:
+        terminal.kind = <KindState?>terminal.pauses.next_kind()
+    else:
+        terminal.kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
+    terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, now, True
+    terminal.kind.draw(terminal)
+    begin(session, <Wire>session if isinstance(session, Wire) else None, terminal, None)
+    return 0
+
+
+cdef int follow(TerminalState terminal, Schedule schedule, int64_t t0_ns) except -1:
+    """The step of a `timed` terminal after a transaction has ended, as `PolledLoop._continue`."""
+    cdef int64_t now = terminal.ended_ns, until_ns
+    if terminal.fires is not None:
+        until_ns = terminal.pending_ns = t0_ns + <int64_t>terminal.fires()
+        if until_ns <= now:
+            return start(terminal, until_ns, now)
+    else:
+        until_ns = now + <int64_t>terminal.pauses.next_ns(terminal.kind)
+    terminal.busy, terminal.until_ns = False, until_ns
+    return schedule.add(until_ns, terminal.number, terminal)
+
+
+cdef int fire(object loop, Schedule schedule) except -1:
+    """The timer has fired, as `PolledLoop._fire`. Terminals that are not `timed`, or have no connection, are the loop's."""
+    cdef int64_t now = monotonic_ns(), at_ns = 0, pending_ns
+    cdef TerminalState terminal
+    schedule.armed_ns = -1
+    if now >= <int64_t>loop.limit_ns and not loop.tick(now):
+        return 0
+    while True:
+        now = monotonic_ns()
+        taken = schedule.take(now, &at_ns)
+        if taken is None:
+            return 0
+        terminal = <TerminalState?>taken
+        if at_ns != terminal.until_ns:
+            continue
+        if not schedule.start_skew_ns:
+            schedule.start_skew_ns = max(now - at_ns, 1)
+        if not terminal.timed or terminal.session is None:
+            loop.resume(terminal, now)
+            if not loop.limit_ns:
+                return 0
+            continue
+        try:
+            pending_ns = terminal.pending_ns
+            if terminal.fires is None:
+                start(terminal, now, now)
+            elif pending_ns <= now:
+                start(terminal, pending_ns, now)
+            else:  # it was in a pause after a lost connection
+                terminal.until_ns = pending_ns
+                schedule.add(pending_ns, terminal.number, terminal)
+        except StatementFailure as failure:
+            loop.failed(terminal, failure)
+            if not loop.limit_ns:
+                return 0
+
+
 def serve(object epoll, dict terminals, object loop):
     """See `transaction_loop`."""
     cdef epoll_event events[EVENTS_MAX]
     cdef int descriptor = epoll.fileno(), ready, i, end
     cdef int64_t limit_ns = loop.limit_ns, paced_ns = limit_ns
     cdef Sampler sampler = loop.sampler
+    cdef Schedule schedule = <Schedule?>loop.schedule
+    cdef int timer = schedule.fd
+    cdef int64_t t0_ns = loop.t0_ns
     cdef bint sampled
     while limit_ns:
         if limit_ns != paced_ns:
@@ -652,6 +724,7 @@ def serve(object epoll, dict terminals, object loop):
         sampled = sampler.left <= 0
         if sampled:
             sampler.calls()
+        schedule.wait(limit_ns)
         with nogil:
             ready = epoll_wait(descriptor, events, EVENTS_MAX, -1)
         if ready < 0:
@@ -662,6 +735,10 @@ def serve(object epoll, dict terminals, object loop):
         if sampler.left <= 1:
             sampler.returns(sampled)
         for i in range(ready):
+            if events[i].data.fd == timer:
+                fire(loop, schedule)
+                limit_ns = loop.limit_ns
+                continue
             terminal = terminals.get(events[i].data.fd)
             if terminal is None:
                 loop.woken(events[i].data.fd)
@@ -673,6 +750,9 @@ def serve(object epoll, dict terminals, object loop):
                 else:
                     end = turn(<TerminalState?>terminal, limit_ns, sampler)
                 if end == WAIT:
+                    continue
+                if end == NEXT and (<TerminalState>terminal).timed:
+                    follow(<TerminalState>terminal, schedule, t0_ns)
                     continue
                 if not loop.ended(terminal, end):
                     return

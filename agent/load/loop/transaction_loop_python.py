@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop.handling import Sampler
+from proveout.agent.load.loop.schedule import Schedule
 from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
@@ -26,7 +27,17 @@ class Loop(Protocol):
     """The part of the load loop that `serve` calls."""
 
     limit_ns: int
+    t0_ns: int
     sampler: Sampler
+    schedule: Schedule
+
+    def tick(self, now: int) -> bool:
+        """The limit has come: sets the next one. Returns False when the load is over."""
+        ...
+
+    def resume(self, terminal: Any, now: int) -> None:
+        """The instant of a terminal has come that the compiled loop does not start itself."""
+        ...
 
     def woken(self, fd: int) -> None:
         """A descriptor that is not a session is readable."""
@@ -173,17 +184,24 @@ class TerminalState:
     __slots__ = (
         "at",
         "body",
+        "busy",
         "draw",
         "ended_ns",
+        "fires",
         "inputs",
         "intended_ns",
         "kept",
         "kind",
+        "number",
         "outcome",
+        "pauses",
+        "pending_ns",
         "prepared",
         "restless",
         "session",
         "started_ns",
+        "timed",
+        "until_ns",
     )
 
     def __init__(self) -> None:
@@ -196,7 +214,10 @@ class TerminalState:
         self.at = 0
         self.kept: list[Any] = []
         self.intended_ns = self.started_ns = self.ended_ns = self.outcome = 0
-        self.restless = False
+        self.pending_ns = self.until_ns = self.number = 0
+        self.fires: Callable[[], int] | None = None
+        self.pauses: Any = None
+        self.restless = self.timed = self.busy = False
 
     def restart(self, script: Script) -> Any:
         """Prepare for the first statement of a script; returns that statement, BEGIN."""
@@ -317,6 +338,7 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
     sampled = sampler.left <= 0
     if sampled:
         sampler.calls()
+    loop.schedule.arm(loop.limit_ns)
     ready = epoll.poll()
     if sampler.left <= 1:
         sampler.returns(sampled=sampled)

@@ -23,6 +23,7 @@ import pytest
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop import handling
+from proveout.agent.load.loop.schedule import Schedule
 from proveout.agent.load.loop.transaction_loop import TICK
 
 pytestmark = pytest.mark.slow
@@ -110,7 +111,7 @@ class Load:
 
     def __init__(self, sampler: Any, end_ns: int) -> None:
         self._end_ns = end_ns
-        self.sampler = sampler
+        self.sampler, self.schedule, self.t0_ns = sampler, Schedule(), 0
         self.limit_ns = time.monotonic_ns() + 100_000_000
 
     def woken(self, fd: int) -> None:

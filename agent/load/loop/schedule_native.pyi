@@ -1,0 +1,1 @@
+from proveout.agent.load.loop.schedule import Schedule as Schedule
