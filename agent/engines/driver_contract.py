@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Result, Row, Statement
+
+T = TypeVar("T")
 
 
 class FailureKind(enum.Enum):
@@ -127,6 +129,17 @@ class Pipelines(Protocol):
 
 
 @runtime_checkable
+class PreparesTogether(Protocol):
+    """A session that can prepare several statements in one round trip."""
+
+    def prepare_all(self, statements: Sequence[Statement]) -> Sequence[Any]:
+        """Prepare statements, and wait for the server. Returns what `prepare` does, in order, or in the place of a
+        statement that the server refuses its StatementFailure; statements after that may be left out. The texts
+        together fit into the buffers of a socket (`session_calls.GROUP_BYTES`). Raises StatementFailure (lost)."""
+        ...
+
+
+@runtime_checkable
 class Labelled(Protocol):
     """A session that its server can tell from others: a load labels it when it connects."""
 
@@ -182,3 +195,11 @@ class BlockingDriver(Protocol):
 
 
 Driver: TypeAlias = PolledDriver | BlockingDriver
+
+
+def only(prepared: Sequence[T | StatementFailure]) -> T:
+    """The result of a `prepare_all` of one statement. Raises its StatementFailure."""
+    (one,) = prepared
+    if isinstance(one, StatementFailure):
+        raise one
+    return one

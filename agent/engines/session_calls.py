@@ -4,13 +4,17 @@ plan of what the engine refuses."""
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.engines.driver_contract import Driver, FailureKind, PreparesTogether, StatementFailure
 from proveout.agent.engines.statement_errors import blames_plan
+from proveout.dsl.engines import Dialect
 from proveout.dsl.rules.session_settings import statement
 from proveout.dsl.workloads.base import Statement
+
+GROUP_BYTES = 16 * 1024
+"""The text of the statements that are prepared together: the server can take them all before its answers are read."""
 
 
 def execute(session: Any, engine: Driver, prepared: Any, arguments: Sequence[Any]) -> None:
@@ -26,14 +30,42 @@ def execute(session: Any, engine: Driver, prepared: Any, arguments: Sequence[Any
             done = session.receive()
 
 
-def prepare(session: Any, text: Statement, engine: str) -> Any:
-    """Prepare a statement of a workload. StatementFailure, with a subject where the plan is the cause."""
-    try:
-        return session.prepare(text)
-    except StatementFailure as failure:
-        if failure.kind is not FailureKind.LOST and blames_plan(engine, failure.code, failure.what):
-            failure.subject = f"statements.{text.name}"
-        raise
+def prepare(session: Any, statements: Sequence[Statement], engine: str) -> list[Any]:
+    """Prepare one of the `grouped` statements of a workload. StatementFailure of the first that is refused, with a
+    subject where the plan is the cause."""
+    results = session.prepare_all(statements) if isinstance(session, PreparesTogether) else _each(session, statements)
+    prepared = []
+    for statement_, result in zip(statements, results, strict=False):
+        if isinstance(result, StatementFailure):
+            if result.kind is not FailureKind.LOST and blames_plan(engine, result.code, result.what):
+                result.subject = f"statements.{statement_.name}"
+            raise result
+        prepared.append(result)
+    return prepared
+
+
+def _each(session: Any, statements: Sequence[Statement]) -> Iterator[Any]:
+    """Prepare one after the other, up to the first that is refused."""
+    for each in statements:
+        try:
+            yield session.prepare(each)
+        except StatementFailure as failure:
+            yield failure
+            return
+
+
+def grouped(statements: Iterable[Statement], dialect: Dialect) -> list[list[Statement]]:
+    """Statements in groups of which each can be sent at once, in order."""
+    groups: list[list[Statement]] = []
+    left = 0
+    for each in statements:
+        size = len(each.text[dialect].encode())
+        if not groups or size > left:
+            groups.append([])
+            left = GROUP_BYTES
+        groups[-1].append(each)
+        left -= size
+    return groups
 
 
 def configure(session: Any, engine: Driver, settings: Iterable[tuple[str, str]]) -> None:

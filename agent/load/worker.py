@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import astuple
 from operator import itemgetter
@@ -30,10 +31,11 @@ from proveout.agent.engines.driver_contract import (
     StatementFailure,
 )
 from proveout.agent.engines.members import Members
-from proveout.agent.engines.session_calls import configure, prepare
+from proveout.agent.engines.session_calls import configure, grouped, prepare
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
 from proveout.agent.load.commit_log import CommitLog
+from proveout.agent.load.connection_opener import AT_ONCE, open_all
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
@@ -217,8 +219,9 @@ class Load:
         try:
             if self._sessions.are_lent:
                 self._arm_lent()
+            opened = {} if self._sessions.are_lent else self._open_all(self._arm.numbers)
             for number in self._arm.numbers:
-                self._terminals.append(self._terminal(number))
+                self._terminals.append(self._terminal(number, *opened.get(number, (None, {}))))
         except StatementFailure as failure:
             self.abandon()
             lost = failure.kind is FailureKind.LOST
@@ -239,11 +242,32 @@ class Load:
         else:
             self._connections = [Connection(number) for number in self._arm.numbers]
         kept = self._connections if self._sessions.pool and not self._sessions.connect_every else []
-        for connection in kept:
-            connection.hold(self._connect(connection.number))
-        if not kept:
+        if kept:
+            opened = self._open_all([connection.number for connection in kept])
+            for connection in kept:
+                connection.hold(opened[connection.number])
+        else:
             session, _ = self._connect(self._arm.numbers[0])
             session.close()
+
+    def _open_all(self, numbers: Sequence[int]) -> dict[int, tuple[Any, dict[str, Any]]]:
+        """Connect and prepare several sessions at a time, but one after the other to a database in this process, which
+        has nothing to wait for. StatementFailure of the first that fails; the others are then closed, by their threads
+        or by `abandon`."""
+
+        def connect(number: int) -> tuple[Any, dict[str, Any]]:
+            opened = self._connect(number)
+            if self._stopped:
+                opened[0].close()
+            self._check_stopped()
+            return opened
+
+        def give_up(settle: Callable[[float], object]) -> None:
+            self._stopped = True
+            cancel_statements(lambda: list(self._preparing), settle)
+
+        at_once = 1 if getattr(self._driver, "in_files", False) else AT_ONCE
+        return open_all(numbers, connect, at_once=at_once, give_up=give_up)
 
     def stop_arming(self, arming: Future[Any]) -> None:
         """Called from another thread while it arms: open no more connections, and cancel running statements."""
@@ -294,12 +318,13 @@ class Load:
         )
 
     def abandon(self) -> None:
-        """Close the connections of a load that does not run."""
-        for session in self._opened:
-            session.close()
+        """Close the connections of a load that does not run, except those that a thread is still preparing: it closes
+        them."""
+        for session in tuple(self._opened):
+            if session not in self._preparing:
+                session.close()
 
-    def _terminal(self, number: int) -> Terminal:
-        session, prepared = (None, {}) if self._sessions.are_lent else self._connect(number)
+    def _terminal(self, number: int, session: Any, prepared: dict[str, Any]) -> Terminal:
         return Terminal(
             number,
             workload=self._parts[number % len(self._parts)],
@@ -324,10 +349,10 @@ class Load:
         began_ns, session = time.monotonic_ns(), None
         try:
             session = self._members.connect(number, within_s)
-            if within_s is None:
-                self._opened.append(session)
             # Before the check whether the load is stopped: `stop_arming` cancels these sessions.
             self._preparing.append(session)
+            if within_s is None:
+                self._opened.append(session)
             self._check_stopped()
             self._configure(session)
         except BaseException:
@@ -358,10 +383,11 @@ class Load:
             if kind is None
             else statements_of(self._workload.transactions[kind], tracked=self._commits is not None)
         )
-        prepared = {}
-        for statement_ in needed:
+        prepared: dict[str, Any] = {}
+        for group in grouped(needed, self._driver.dialect):
             self._check_stopped()
-            prepared[statement_.name] = prepare(session, statement_, self._arm.engine)
+            ready = prepare(session, group, self._arm.engine)
+            prepared.update(zip((statement.name for statement in group), ready, strict=True))
         if isinstance(session, Pipelines):
             prepared[PIPELINE.name] = session.pipeline(prepared)
         return prepared

@@ -12,14 +12,14 @@ import os
 import re
 import select
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pymysql
 
-from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure, only
 from proveout.agent.engines.mysql.binary_values import (
     COM_QUERY,
     COM_STMT_PREPARE,
@@ -51,6 +51,9 @@ RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
 # 1043 and 1047 the bytes on the wire are not the protocol any more; 2xxx are the client's own
 LOST = frozenset({"1043", "1047", "1053", "1152", "1158", "1159", "1160", "1161", "1927", "2006", "2013", "4031"})
 
+Start: TypeAlias = tuple[bytes, tuple[int, ...]]
+"""The payload of a statement's executions up to the arguments, and which argument each placeholder stands for."""
+
 
 class MysqlSession(WireSocket):
     """A connection of PyMySQL's whose statements bypass it (a `PolledSession`)."""
@@ -65,22 +68,38 @@ class MysqlSession(WireSocket):
 
     def prepare(self, statement: Statement) -> WirePrepared:
         """Prepare on the server, and wait for it. Raises StatementFailure."""
-        start, order = self.start_of(statement)
-        return WirePrepared(statement, message(start, statement.arguments, order))
+        return only(self.prepare_all((statement,)))
 
-    def start_of(self, statement: Statement) -> tuple[bytes, tuple[int, ...]]:
-        """Prepare on the server; the payload of its executions up to the arguments, and which argument each placeholder
-        stands for. Raises StatementFailure."""
-        text, order = placeholders(statement.text["mysql"])
-        if not order and not statement.reads:
-            return bytes([COM_QUERY]) + text.encode(), ()
-        self._put(packet(bytes([COM_STMT_PREPARE]) + text.encode()))
+    def prepare_all(self, statements: Sequence[Statement]) -> list[WirePrepared | StatementFailure]:
+        """See `PreparesTogether`."""
+        return [
+            start
+            if isinstance(start, StatementFailure)
+            else WirePrepared(each, message(start[0], each.arguments, start[1]))
+            for each, start in zip(statements, self.starts_of(statements), strict=True)
+        ]
+
+    def starts_of(self, statements: Sequence[Statement]) -> list[Start | StatementFailure]:
+        """Prepare on the server, one behind the other; of each statement the payload of its executions up to the
+        arguments, and which argument each placeholder stands for, or its failure. Raises StatementFailure (lost)."""
+        texts = [placeholders(each.text["mysql"]) for each in statements]
+        controls = [not order and not each.reads for each, (_, order) in zip(statements, texts, strict=True)]
+        sent = [text for (text, _), control in zip(texts, controls, strict=True) if not control]
+        if sent:
+            self._put(b"".join(packet(bytes([COM_STMT_PREPARE]) + text.encode()) for text in sent))
+        return [
+            (bytes([COM_QUERY]) + text.encode(), ()) if control else self._start(each, order)
+            for each, (text, order), control in zip(statements, texts, controls, strict=True)
+        ]
+
+    def _start(self, statement: Statement, order: tuple[int, ...]) -> Start | StatementFailure:
+        """Read the answer to COM_STMT_PREPARE."""
         head = self._get()
         if head[0] == 0xFF:
             failure = failure_of(str(int.from_bytes(head[1:3], "little")), error_text(head[3:]), statement)
             found = _AT_LINE.search(failure.what)
             what, line = f"statement {statement.name}: {failure.what}", int(found[1]) if found else 0
-            raise StatementFailure(failure.code, what, failure.kind, line)
+            return StatementFailure(failure.code, what, failure.kind, line)
         number = int.from_bytes(head[1:5], "little")
         for definitions in (int.from_bytes(head[7:9], "little"), int.from_bytes(head[5:7], "little")):
             for _ in range(definitions + 1 if definitions else 0):  # parameters, then columns, each with an EOF behind

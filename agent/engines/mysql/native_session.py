@@ -5,6 +5,9 @@ Importing it raises ImportError where that was not built: then `driver.MysqlSess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from proveout.agent.engines.driver_contract import StatementFailure, only
 from proveout.agent.engines.mysql.driver import MysqlSession, failure_of
 from proveout.agent.engines.mysql.protocol import Failures, lost, send_rest
 from proveout.agent.engines.mysql.protocol_native import Prepared, Wire
@@ -22,7 +25,14 @@ class NativeSession(Wire):
 
     def prepare(self, statement: Statement) -> Prepared:
         """Prepare on the server, and wait for it. Raises StatementFailure."""
-        return Prepared(statement, *self._opened.start_of(statement))
+        return only(self.prepare_all((statement,)))
+
+    def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
+        """See `PreparesTogether`."""
+        return [
+            start if isinstance(start, StatementFailure) else Prepared(each, *start)
+            for each, start in zip(statements, self._opened.starts_of(statements), strict=True)
+        ]
 
     def fileno(self) -> int:
         """The socket."""

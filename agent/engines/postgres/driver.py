@@ -25,8 +25,9 @@ from typing import Any, Literal
 from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure, only
 from proveout.agent.engines.postgres.wire.libpq_pipeline import LibpqPipeline, decoded
+from proveout.agent.engines.postgres.wire.libpq_prepare import prepare_group
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, among, message
@@ -94,21 +95,26 @@ class PostgresSession:
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare, and request the types of parameters and columns, in one round trip."""
-        name = b"s%d" % self._names
-        self._names += 1
-        conn = self._conn
+        """Prepare one statement."""
+        return only(self.prepare_all((statement,)))
+
+    def prepare_all(self, statements: Sequence[Statement]) -> list[PostgresPrepared | StatementFailure]:
+        """Prepare, and request the types of parameters and columns, in one round trip. See `PreparesTogether`."""
+        first = self._names
+        self._names += len(statements)
+        names = [b"s%d" % number for number in range(first, self._names)]
+        texts = [statement.text["postgres"].encode() for statement in statements]
         try:
-            conn.enter_pipeline_mode()
-            conn.send_prepare(name, statement.text["postgres"].encode())
-            conn.send_describe_prepared(name)
-            conn.pipeline_sync()
-            parsed, described, _ = (self._answer() for _ in range(3))
-            conn.exit_pipeline_mode()
+            answers = prepare_group(self._conn, list(zip(names, texts, strict=True)))
         except OperationalError as error:
             raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
-        self._check(parsed, statement)
-        self._check(described, statement)
+        return [self._prepared(*each) for each in zip(statements, names, answers, strict=False)]
+
+    def _prepared(
+        self, statement: Statement, name: bytes, described: pq.abc.PGresult
+    ) -> PostgresPrepared | StatementFailure:
+        if described.status > _GOOD_STATUS_MAX:
+            return self._refused(described, statement)
         parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
         binary = all(oid in _INTEGERS or oid in _TEXTS for oid in columns)
@@ -121,26 +127,6 @@ class PostgresSession:
             result_format=BINARY if binary else TEXT,
             decoders=decoders(columns, statement, binary=binary),
         )
-
-    def _answer(self) -> pq.abc.PGresult:
-        """Wait for the answer to the request that was sent, with the GIL released. StatementFailure (lost)."""
-        result: pq.abc.PGresult | None = None
-        try:
-            while self._conn.flush():
-                _wait_until(self._conn.socket, select.POLLOUT, None)
-            while True:
-                while self._busy():
-                    _wait_until(self._conn.socket, select.POLLIN, None)
-                    self._consume()
-                following = self._get()
-                if following is None:
-                    break
-                result = following
-        except OperationalError as error:
-            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
-        if result is None:
-            raise StatementFailure(CONNECTION_LOST, "the server sent no answer", FailureKind.LOST)
-        return result
 
     def send(self, prepared: PostgresPrepared | LibpqPipeline, arguments: Sequence[Any]) -> None:
         """Send one prepared statement, or a group."""
@@ -249,12 +235,12 @@ class PostgresSession:
             return StatementFailure(state.decode() if state else CONNECTION_LOST, text, FailureKind.LOST)
         return failure_of(state.decode() if state else "XX000", text, statement)
 
-    def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
-        if result.status > _GOOD_STATUS_MAX:
-            failure = self._failure(result, None)
-            position = result.error_field(pq.DiagnosticField.STATEMENT_POSITION)
-            line = line_of(statement.text["postgres"], int(position) - 1) if position else 0
-            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind, line)
+    def _refused(self, result: pq.abc.PGresult, statement: Statement) -> StatementFailure:
+        """The failure of a statement that the server did not prepare."""
+        failure = self._failure(result, None)
+        position = result.error_field(pq.DiagnosticField.STATEMENT_POSITION)
+        line = line_of(statement.text["postgres"], int(position) - 1) if position else 0
+        return StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind, line)
 
 
 class OnLibpq:
@@ -287,10 +273,18 @@ class WireSession(OnLibpq, WireSocket):
 
     def prepare(self, statement: Statement) -> WirePrepared:
         """Prepare with libpq; the messages from then on are ours."""
-        prepared = self._libpq.prepare(statement)
-        return WirePrepared(
-            statement, message(prepared.name, kinds_of(prepared), prepared.result_format), prepared.decoders
-        )
+        return only(self.prepare_all((statement,)))
+
+    def prepare_all(self, statements: Sequence[Statement]) -> list[WirePrepared | StatementFailure]:
+        """See `PreparesTogether`."""
+        return [
+            each if isinstance(each, StatementFailure) else self._wired(each)
+            for each in self._libpq.prepare_all(statements)
+        ]
+
+    def _wired(self, prepared: PostgresPrepared) -> WirePrepared:
+        text = message(prepared.name, kinds_of(prepared), prepared.result_format)
+        return WirePrepared(prepared.statement, text, prepared.decoders)
 
 
 class PostgresDriver:

@@ -5,7 +5,17 @@ Importing it raises ImportError where that was not built: then `postgres.WireSes
 
 from __future__ import annotations
 
-from proveout.agent.engines.postgres.driver import OnLibpq, PostgresSession, binary_integer, failure_of, kinds_of
+from collections.abc import Sequence
+
+from proveout.agent.engines.driver_contract import StatementFailure, only
+from proveout.agent.engines.postgres.driver import (
+    OnLibpq,
+    PostgresPrepared,
+    PostgresSession,
+    binary_integer,
+    failure_of,
+    kinds_of,
+)
 from proveout.agent.engines.postgres.wire import tls
 from proveout.agent.engines.postgres.wire.protocol import Failures, around, await_room, connection_lost, send_rest
 from proveout.agent.engines.postgres.wire.protocol_native import Prepared, Wire
@@ -25,12 +35,21 @@ class NativeSession(OnLibpq, Wire):
 
     def prepare(self, statement: Statement) -> Prepared:
         """Prepare with libpq; the messages from then on are ours."""
+        return only(self.prepare_all((statement,)))
+
+    def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
+        """See `PreparesTogether`."""
         self.pause()
-        prepared = self._libpq.prepare(statement)
-        kinds = tuple(kinds_of(prepared))
-        head, tail = around(prepared.name, kinds, prepared.result_format)
-        decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)
-        return Prepared(statement, head, kinds, tail, decoders)
+        return [
+            each if isinstance(each, StatementFailure) else _wired(each) for each in self._libpq.prepare_all(statements)
+        ]
+
+
+def _wired(prepared: PostgresPrepared) -> Prepared:
+    kinds = tuple(kinds_of(prepared))
+    head, tail = around(prepared.name, kinds, prepared.result_format)
+    decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)
+    return Prepared(prepared.statement, head, kinds, tail, decoders)
 
 
 def encrypted_session(libpq: PostgresSession) -> NativeSession | None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proveout.agent.daemon.tasks import Resource
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, PreparesTogether, StatementFailure
+from proveout.agent.engines.session_calls import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
 from proveout.agent.load.population.handler import populate
@@ -165,6 +167,25 @@ def test_a_statement_that_the_server_refuses(filled: Subject) -> None:
         session.prepare(filled.statement("SELECT x FROM nowhere", columns=(int,)))
     assert raised.value.kind is FailureKind.ERROR
     assert filled.execute(session, filled.statement("SELECT id FROM item WHERE id = 1", columns=(int,))).count == 1
+
+
+def test_statements_that_are_prepared_together(filled: Subject) -> None:
+    session = filled.open()
+    if not isinstance(session, PreparesTogether):
+        pytest.skip("the engine prepares one statement at a time")
+    texts = ("SELECT word FROM item WHERE id = $1", "SELECT * FROM nowhere WHERE id = $1", "SELECT small FROM item")
+    word, nowhere, _ = (
+        replace(filled.statement(text, int, columns=(str,)), name=f"s{at}") for at, text in enumerate(texts)
+    )
+    good, refused, *_ = session.prepare_all([word, nowhere, word])
+    assert isinstance(refused, StatementFailure)
+    assert refused.what.startswith("statement s1: ")
+    execute(session, filled.driver, good, (4,))
+    assert session.rows() == [("word 4",)]
+    first, second = session.prepare_all([word, word])
+    for prepared, id in ((second, 5), (first, 4), (session.prepare(word), 5)):
+        execute(session, filled.driver, prepared, (id,))
+        assert session.rows() == [(f"word {id}",)]
 
 
 def test_conflicting_transactions_fail_as_retryable(filled: Subject) -> None:
