@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 COMPILED := agent/engines/wire/wire_native.pyx agent/engines/wire/wire_native.pxd \
 	agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
 	agent/engines/postgres/wire/copy_rows_native.pyx agent/engines/mysql/protocol_native.pyx \
-	agent/load/loop/schedule_native.pyx agent/load/loop/schedule_native.pxd \
+	agent/load/loop/arrival_schedule_native.pyx agent/load/loop/arrival_schedule_native.pxd \
 	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 DIST ?= dist
 PLAN ?= plans/hlr-cache-embedded.yaml

@@ -64,7 +64,7 @@ def program() -> Iterator[Finding]:
     try:
         from proveout.agent.engines.mysql import protocol_native as mysql_native  # noqa: F401, PLC0415 - as the next one
         from proveout.agent.engines.postgres.wire import copy_rows_native, protocol_native  # noqa: F401, PLC0415 - can they be imported?
-        from proveout.agent.load.loop import schedule_native, transaction_loop_native  # noqa: F401, PLC0415
+        from proveout.agent.load.loop import arrival_schedule_native, transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
         detail = "not compiled: the client runs its hot path in Python"
         way_out = "install a wheel for this platform, or build one on a machine with a C compiler"

@@ -21,7 +21,7 @@ SOURCES = (
     "src/proveout/agent/engines/wire/wire_native.pyx",
     "src/proveout/agent/engines/postgres/wire/protocol_native.pyx",
     "src/proveout/agent/engines/mysql/protocol_native.pyx",
-    "src/proveout/agent/load/loop/schedule_native.pyx",
+    "src/proveout/agent/load/loop/arrival_schedule_native.pyx",
     "src/proveout/agent/load/loop/transaction_loop_native.pyx",
 )
 PURE_PYTHON = "PROVEOUT_PURE_PYTHON"

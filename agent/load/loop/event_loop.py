@@ -20,10 +20,10 @@ from typing import Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.members import READ_ONLY_CODES
+from proveout.agent.load.loop.arrival_schedule import Schedule
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.reconnect import Opened, Reconnector, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.schedule import Schedule
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns

@@ -15,7 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
 from proveout.agent.engines.wire.wire_native cimport Layout, Prepared, Wire
-from proveout.agent.load.loop.schedule_native cimport Schedule
+from proveout.agent.load.loop.arrival_schedule_native cimport Schedule
 
 from types import MethodWrapperType
 

@@ -23,7 +23,7 @@ import pytest
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop import handling
-from proveout.agent.load.loop.schedule import Schedule
+from proveout.agent.load.loop.arrival_schedule import Schedule
 from proveout.agent.load.loop.transaction_loop import TICK
 
 pytestmark = pytest.mark.slow

@@ -63,4 +63,4 @@ class Schedule:
 
 if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
     with contextlib.suppress(ImportError):
-        from proveout.agent.load.loop.schedule_native import Schedule  # noqa: F401 - replaces the one above
+        from proveout.agent.load.loop.arrival_schedule_native import Schedule  # noqa: F401 - replaces the one above

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from proveout.agent.engines.wire import PURE_PYTHON
-from proveout.agent.load.loop import schedule as schedule_module
+from proveout.agent.load.loop import arrival_schedule as schedule_module
 from proveout.agent.load.pacing import Pacing
 
 TERMINALS, UNTIL_NS, THINK_S = 3, 60_000_000, 0.004

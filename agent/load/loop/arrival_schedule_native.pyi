@@ -1,0 +1,1 @@
+from proveout.agent.load.loop.arrival_schedule import Schedule as Schedule

@@ -1,1 +1,0 @@
-from proveout.agent.load.loop.schedule import Schedule as Schedule
