@@ -1,7 +1,8 @@
 """A proxy before a real PostgreSQL that stands still for 3.000 s: the outage of loads of several rates, at once.
 
-The proxy's own instants are the truth. A slow test machine can only lengthen an outage: it must never be shorter than the
-truth less one intended interval, and in one of three tries longer by at most one interval and the slowest usual response.
+The proxy's own instants are the truth. A client that waits for a CPU reads the last answer before the outage, or the first
+one after it, too late, and so makes the outage shorter or longer by as much. In one of three tries it must be neither shorter
+than the truth less one intended interval, nor longer by more than one interval and the slowest usual response.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ async def test_a_stall_of_3_s_is_an_outage_of_3_s_within_one_intended_interval(
     proxy: StallingProxy, hlr_database: str, spec: Spec, tmp_path: Path
 ) -> None:
     dsn = make_conninfo(hlr_database, host="127.0.0.1", port=proxy.port)
-    beyond: list[float] = []
+    off: list[float] = []
     for _ in range(TRIES):
         instants, found = await stalled(proxy, dsn, spec, tmp_path)
         stall_ns = instants[1] - instants[0]
@@ -84,13 +85,13 @@ async def test_a_stall_of_3_s_is_an_outage_of_3_s_within_one_intended_interval(
             interval_ns = 1e9 / rate if rate else 0.0
             before = series.table[: series.index(instants[0] - load.measure_start_ns), bins.SLOWEST]
             assert held.outage_ns is not None
-            assert held.outage_ns >= stall_ns - interval_ns, (rate, held)
             assert not held.outage_at_least
             assert held.failed == 0
             assert held.detection_ns is not None
             assert held.detection_ns <= stall_ns
             gaps.append((held.outage_ns - stall_ns - interval_ns - int(before.max())) / 1e6)
-        beyond.append(max(gaps))
-        if beyond[-1] <= 0.0:
+            gaps.append((stall_ns - interval_ns - held.outage_ns) / 1e6)
+        off.append(max(gaps))
+        if off[-1] <= 0.0:
             break
-    assert min(beyond) <= 0.0, f"ms beyond one interval and the slowest usual response: {beyond}"
+    assert min(off) <= 0.0, f"ms outside of one interval and the slowest usual response: {off}"

@@ -213,11 +213,8 @@ class Answering:
 def test_transactions_of_a_blocking_session_in_a_row(turns: ModuleType, ended: str) -> None:
     """Each is recorded once, by its outcome; the one that failed is left to the caller."""
 
-    class Terminal(turns.TerminalState):  # type: ignore[name-defined,misc]
-        busy = False
-
     kind = next(kind for kind in HLR.transactions if kind.bare)
-    state, terminal = turns.KindState(times := [turns.Times(), turns.Times()]), Terminal()
+    state, terminal = turns.KindState(times := [turns.Times(), turns.Times()]), turns.TerminalState()
     state.bare, state.start, state.inputs = True, kind.body, iter(lambda: ("get", (1,)), None).__next__
     state.prepared = kind.statements[0]
     session = terminal.session = Answering([1, 0, 2, *([None] if ended == "failed" else [])])
