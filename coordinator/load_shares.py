@@ -6,10 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
-from proveout.dsl import engines
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
-from proveout.dsl.plan.topology import Host
 from proveout.proto.wire.tasks import LoadShare
 
 Distribution: TypeAlias = Literal["constant", "poisson"]
@@ -24,20 +21,6 @@ def load_hosts(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[s
     """The hosts with load tasks: all clients, or for a Ray pool the first, whose agent drives the cluster."""
     clients = present_hosts(stage.clients, without)
     return clients if stage.pool.kind == "local" else clients[:1]
-
-
-def load_cores(plan: Plan, host: str, cores: int) -> int:
-    """The number of a client host's `cores` that its load workers get, one each: half of them where a server of the
-    plan runs on the same machine, all where none does. A database in files has no server."""
-    client = plan.host(host)
-    for system in plan.systems:
-        if not engines.of(system.engine).in_files and _same_machine(client, plan.host(system.host)):
-            return max(cores // 2, 1)
-    return cores
-
-
-def _same_machine(one: Host, other: Host) -> bool:
-    return one.name == other.name or (one.is_local and other.is_local)
 
 
 def load_shares(

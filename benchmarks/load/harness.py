@@ -38,9 +38,8 @@ from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLo
 
 RAMP_S = 0.5
 T0_S = 0.2
-CORES = os.cpu_count() or 1
-WORKERS = max(CORES // 2, 1)
-"""Our load workers beside a server on the same machine, as in a run; `--workers` takes another number."""
+WORKERS = 2
+"""Processes or threads of a client, unless `--workers` says otherwise; never more than connections."""
 
 
 @dataclass(frozen=True)

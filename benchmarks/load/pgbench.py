@@ -1,7 +1,7 @@
 """The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
 
     python benchmarks/load/pgbench.py [--only closed,tpcb,open,tls] [--connections 1,4,16,64,256,1000] [--seconds 3]
-        [--rounds 9] [--rates 2000,10000] [--scale 20] [--workers 1] [--threads 2] [--json FILE]
+        [--rounds 9] [--rates 2000,10000] [--scale 20] [--workers 2] [--json FILE]
 
 Sections:
 - closed: HLR's mix and its read by key, as pgbench scripts;
@@ -11,12 +11,11 @@ Sections:
 - tls: HLR again, over TCP on localhost with TLS on both sides (sslmode=require, a self-signed certificate). It needs a
   PostgreSQL of the distribution, because the embedded one has no TLS.
 
-Both sides use prepared statements, against one PostgreSQL with synchronous_commit off on this machine, over a Unix
-socket except under tls. proveout has a worker for every second core, as in a run on such a machine, and pgbench a
-thread for each core; neither has more than connections. CPU is the client's, user and system: ours with the agent
-process that merges, pgbench's without its start. Where pgbench cannot say the same thing of HLR it gets the cheaper
-one: it pads the number of a subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because
-an error would end its client.
+Both sides use prepared statements and `--workers` processes or threads (at most one for each connection), against one
+PostgreSQL with synchronous_commit off on this machine, over a Unix socket except under tls. CPU is the client's, user
+and system: ours with the agent process that merges, pgbench's without its start. Where pgbench cannot say the same
+thing of HLR it gets the cheaper one: it pads the number of a subscriber in the server, commits what we roll back, and
+inserts with ON CONFLICT, because an error would end its client.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import (
-    CORES,
     WORKERS,
     Context,
     Figures,
@@ -147,7 +145,7 @@ class Pgbench:
     program: Path
     dsn: str
     folder: Path
-    threads: int
+    workers: int
 
     def __post_init__(self) -> None:
         for name, text in scripts().items():
@@ -175,7 +173,7 @@ class Pgbench:
         return [word for name, weight in pairs for word in ("-f", f"{self.folder / name}@{weight:.0f}")]
 
     def _run(self, connections: int, arguments: Sequence[str]) -> _Run:
-        jobs = str(min(self.threads, connections))
+        jobs = str(min(self.workers, connections))
         argv = [self.program, "-n", "-M", "prepared", "-j", jobs, "-c", str(connections), *arguments, self.dsn]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -400,7 +398,7 @@ async def embedded(stack: AsyncExitStack, arguments: argparse.Namespace, of: Wor
     context, endpoint = await stack.enter_async_context(postgres(of, connections))
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     program = find_installation().programs / "pgbench"
-    return Sides(context, endpoint, Pgbench(program, endpoint.dsn, Path(folder), arguments.threads), arguments)
+    return Sides(context, endpoint, Pgbench(program, endpoint.dsn, Path(folder), arguments.workers), arguments)
 
 
 SECTIONS: Mapping[str, Callable[[argparse.Namespace], AsyncIterator[Line]]] = {
@@ -448,10 +446,7 @@ def main() -> None:
         "--workers",
         type=worker_count,
         default=WORKERS,
-        help="our processes, at most --connections (one for every second core)",
-    )
-    parser.add_argument(
-        "--threads", type=worker_count, default=CORES, help="of pgbench, at most --connections (one for each core)"
+        help="our processes and pgbench's threads, at most --connections",
     )
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """The load engine beside sysbench on MariaDB: the same statements, tables and connections, in one run, A B A B;
 ratios of medians.
 
-    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--workers 1] [--core N]
+    python benchmarks/load/sysbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--workers 2] [--core N]
         [--json FILE]
 
 Both run closed, with prepared statements, against one embedded MariaDB on this machine over

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from proveout.coordinator.load_shares import Distribution, load_cores, load_hosts, load_shares, present_hosts
+from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, declared, parts
@@ -199,7 +199,7 @@ def load_tasks(
                 endpoint=endpoints[part.stage.target].among(endpoints, part.members(plan)),
                 share=_arriving(part.arrival, share),
                 windows=windows,
-                workers=_workers(stage, share, max(load_cores(plan, host, cores.get(host, 1)) // crowd[host], 1)),
+                workers=_workers(stage, share, max(cores.get(host, 1) // crowd[host], 1)),
                 seed=iteration_seed(plan.workload(part.stage.workload), iteration, part.name),
                 label=f"{iteration}/{part.name}" if part.name else str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
