@@ -54,9 +54,7 @@ def test_a_run_has_its_results_and_its_events_are_followed(plan: Path, tmp_path:
     assert run.results.run.labels == {"commit": "abc"}
     assert isinstance(seen[0], RunStarted)
     assert isinstance(seen[-1], RunFinished)
-    finished = {
-        (event.iteration.rung, event.iteration.repeat) for event in seen if isinstance(event, IterationFinished)
-    }
+    finished = {(event.id.rung, event.id.repeat) for event in seen if isinstance(event, IterationFinished)}
     assert finished == {(1, 1), (1, 2), (2, 1), (2, 2)}  # a busy machine may need another attempt of one
     assert any(isinstance(event, LoadTick) for event in seen), "live events too"
 
