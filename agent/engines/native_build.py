@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,15 @@ class NativeBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or os.environ.get(PURE_PYTHON):
             return
         suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
-        for source in SOURCES:
-            target = source.removesuffix(".pyx") + suffix
-            if (why := compiled(Path(self.root, source), Path(self.root, target))) is not None:
-                self.app.display_warning(f"{source} was not compiled ({why}): loads will cost more of the client's CPU")
-                return
+        targets = [source.removesuffix(".pyx") + suffix for source in SOURCES]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the compilers are processes of their own
+            made = pool.map(lambda *paths: compiled(*(Path(self.root, path) for path in paths)), SOURCES, targets)
+            failures = [(source, why) for source, why in zip(SOURCES, made, strict=True) if why is not None]
+        for source, why in failures[:1]:
+            self.app.display_warning(f"{source} was not compiled ({why}): loads will cost more of the client's CPU")
+        if not failures:
             build_data["pure_python"], build_data["infer_tag"] = False, True
-            build_data["artifacts"].append(target)
+            build_data["artifacts"].extend(targets)
 
 
 def root_of(source: Path) -> Path:

@@ -13,6 +13,7 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import emit_provisional_verdicts
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.rate_search import Rates
 from proveout.coordinator.schedule.resets.reset_stage import reset_part
 from proveout.coordinator.schedule.setup_stages import (
     after_iteration,
@@ -66,7 +67,8 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
         case Ladder():
             return (None,)
         case Search():
-            wanted = (stage.rate_from, stage.rate_to)
+            start = stage.rate_from if stage.rate_start is None else stage.rate_start
+            wanted = (stage.rate_from, stage.rate_to, start)
     numbers: list[float | None] = []
     for value in wanted:
         number = turn.evaluator.number(value, turn.state.progress)
@@ -257,13 +259,15 @@ def search_part(turn: Turn, stage: Search) -> bool:
     rates = _resolved(turn, stage)
     if rates is None:
         return True
-    low, high = rates
+    low, high, start = rates
     assert low is not None and high is not None  # noqa: S101
     if after_iteration(turn, stage):
         return True
     if stage.id in turn.state.progress.searches:
         return after_stage(turn, stage)
-    replayed = turn.evaluator.replay(stage, low, high, finished_probes(turn.state.progress, stage))
+    replayed = turn.evaluator.replay(
+        stage, Rates(low=low, high=high, start=start), finished_probes(turn.state.progress, stage)
+    )
     for report in replayed.reports[turn.state.progress.probes.get(stage.id, 0) :]:
         turn.emit(report)
     if isinstance(replayed.next, ProbeDue):

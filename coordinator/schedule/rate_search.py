@@ -3,7 +3,8 @@
 Data flow: `begin` -> state; `next_probe(state)` returns the next rate, or the answer; the caller runs that probe as an
 iteration and `record`s its judgement -> next state. The criterion of acceptance belongs to the caller.
 
-- *bracket*: from the lowest rate up by doubling until one is refused or the highest is accepted.
+- *bracket*: from the first rate up by doubling until one is refused or the highest is accepted; where the first is
+  refused, down by halving until one is accepted.
 - *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the
   tolerance of each other. Rates differ by factors, so halving the ratio halves the work.
 - A refusal is confirmed: the same rate has a second probe, and a third where the two disagree; the majority decides.
@@ -16,8 +17,9 @@ The statement about an answer is a sign test: a rate that is accepted in at most
 with a probability of at most 2^-n + n 2^-(n+5), which is 0.25 % for n = 9 confirmations. It needs no assumption about
 what `accept` reads.
 
-- *refusal*: full-length iterations at the lowest refused rate until all of 5 probes there have refused it. After any
-  other outcome the rate is raised by the tolerance, then by twice that, and so on, 12 iterations in all at most.
+- *refusal*, where the search asks for an upper end: full-length iterations at the lowest refused rate until all of 5
+  probes there have refused it. After any other outcome the rate is raised by the tolerance, then by twice that, and so
+  on, 12 iterations in all at most.
 
 The interval of an answer is the bracket: its lower end is the confirmed rate, its upper end the rate that 5 of 5 probes
 refused, which has a chance of 3.1 % where half of all iterations accept that rate. A refusal "for want of evidence",
@@ -53,6 +55,15 @@ REFUSALS_MAX = 12
 DIGITS = 4
 SMALL_STEPS = 8
 STEP_MAX_FRACTION = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The range of a search and the rate of its first probe, 1/s; `start` None: the lowest."""
+
+    low: float
+    high: float
+    start: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +121,11 @@ class SearchState:
 
     rate_from: float
     rate_to: float
+    rate_start: float
     tolerance_fraction: float
     probes_max: int
     confirmations: int
+    upper_end: bool
     low: float | None = None
     high: float | None = None
     candidate: float | None = None
@@ -121,14 +134,18 @@ class SearchState:
     answer: Answer | None = None
 
 
-def begin(stage: Search, rate_from: float, rate_to: float) -> SearchState:
-    """A search over [rate_from, rate_to] (1/s, resolved); an empty range is answered at once."""
+def begin(stage: Search, rates: Rates) -> SearchState:
+    """A search over the resolved rates; an empty range is answered at once, and a start beyond an end is that end."""
+    rate_from, rate_to = rates.low, rates.high
+    first = rate_from if rates.start is None or math.isnan(rates.start) else rates.start
     state = SearchState(
         rate_from=rate_from,
         rate_to=rate_to,
+        rate_start=max(min(first, rate_to), rate_from),
         tolerance_fraction=stage.tolerance_fraction,
         probes_max=stage.probes_max,
         confirmations=stage.confirmations,
+        upper_end=stage.upper_end,
     )
     if not (math.isfinite(rate_from) and math.isfinite(rate_to)) or rate_from <= 0.0:
         return _without(state, "none", f"{rate_from:g}/s to {rate_to:g}/s is not a valid range of rates")
@@ -147,9 +164,11 @@ def next_probe(state: SearchState) -> Probe | Answer:
         return Probe(number=number, phase="confirm", rate=state.candidate)
     if state.confirmed is not None and (refused := _refused_rate(state)) is not None:
         return Probe(number=number, phase="refusal", rate=refused)
-    if state.high is None or state.low is None:
-        doubled = state.rate_from if state.low is None else min(state.low * 2.0, state.rate_to)
-        return Probe(number=number, phase="bracket", rate=doubled)
+    if state.low is None:
+        rate = state.rate_start if state.high is None else max(state.high / 2.0, state.rate_from)
+        return Probe(number=number, phase="bracket", rate=rate)
+    if state.high is None:
+        return Probe(number=number, phase="bracket", rate=min(state.low * 2.0, state.rate_to))
     return Probe(number=number, phase="bisect", rate=_middle(state.low, state.high))
 
 
@@ -195,6 +214,8 @@ def _only_refused(state: SearchState, rate: float) -> bool:
 
 def _refusing(state: SearchState, rate: float) -> SearchState:
     """Answer when a rate is shown to be too high, or none can be, or the probes for that are used up."""
+    if not state.upper_end:
+        return _finish(state, rate)
     used = sum(one.probe.phase == "refusal" for one in state.tried) >= REFUSALS_MAX
     over = used or len(state.tried) >= state.probes_max or _refused_rate(state) is None
     return _finish(state, rate) if over or _upper(state, rate) is not None else state
@@ -218,7 +239,7 @@ def _settled(state: SearchState) -> SearchState:
     left."""
     left = state.probes_max - len(state.tried)
     if state.low is None:
-        if state.high is not None:
+        if state.high is not None and state.high <= state.rate_from:
             return _nothing(state)
         if left <= 0:
             return _without(state, "undecided", f"no rate was accepted in {state.probes_max} probes")
@@ -232,7 +253,8 @@ def _settled(state: SearchState) -> SearchState:
 
 def _nothing(state: SearchState) -> SearchState:
     """The lowest rate was refused."""
-    if sum(one.accepted is False and one.judged.clear for one in state.tried) >= MAJORITY:
+    at_lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
+    if sum(one.accepted is False and one.judged.clear for one in at_lowest) >= MAJORITY:
         return _without(state, "none", f"not even the lowest rate, {state.rate_from:g}/s, was accepted")
     reason = f"the lowest rate, {state.rate_from:g}/s, was neither accepted nor shown to be too high"
     return _without(state, "undecided", reason)
@@ -281,7 +303,11 @@ def _found(state: SearchState, rate: float, held: int, upper: float | None) -> s
         how = f"wider than the tolerance after {failed} failed confirmation{'' if failed == 1 else 's'}"
     else:
         how = f"stopped by the limit of {state.probes_max} probes"
-    shown = "" if upper == state.high else f"; shown to be too high: {'no rate' if upper is None else f'{upper:g}/s'}"
+    shown = (
+        ""
+        if upper == state.high or not state.upper_end
+        else f"; shown to be too high: {'no rate' if upper is None else f'{upper:g}/s'}"
+    )
     return f"{full}; {state.high:g}/s ({apart * 100:+.3g} %) was refused, {how}{shown}"
 
 

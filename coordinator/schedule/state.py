@@ -21,6 +21,7 @@ from proveout.coordinator.schedule.messages import (
     Unresolved,
 )
 from proveout.coordinator.schedule.progress import RunProgress, apply
+from proveout.coordinator.schedule.rate_search import Rates
 from proveout.core.data_classes import dataclass, replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
@@ -102,9 +103,7 @@ class ResultEvaluator(Protocol):
         decide."""
         ...
 
-    def replay(
-        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
-    ) -> SearchReplayed:
+    def replay(self, stage: Search, rates: Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
         """Run the search over the finished probes; each is the last attempt of its number, in order."""
         ...
 

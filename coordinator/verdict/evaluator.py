@@ -57,11 +57,9 @@ class PlanEvaluator:
         """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
         return verdict.undecided(self.plan, ladders, progress.history, repeat)
 
-    def replay(
-        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
-    ) -> SearchReplayed:
+    def replay(self, stage: Search, rates: rate_search.Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
         """The search after these probes."""
-        state = rate_search.begin(stage, rate_from, rate_to)
+        state = rate_search.begin(stage, rates)
         for probe in probes:
             state = rate_search.record(state, judge_probe(stage, probe))
         reports = tuple(

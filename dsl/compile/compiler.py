@@ -258,14 +258,16 @@ class _Expressions:
         return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
 
     def search(self, draft: Draft, stage: Search) -> Search:
-        low, high = stage.rate_from, stage.rate_to
+        low, high, start = stage.rate_from, stage.rate_to, stage.rate_start
         if isinstance(low, Expression):
             low = self.check(low, draft.body, ("rate", "from"), self.before(draft), "number")
         if isinstance(high, Expression):
             high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
+        if isinstance(start, Expression):
+            start = self.check(start, draft.body, ("rate", "start"), self.before(draft), "number")
         scope = self.own(draft, iteration(self.plan, stage))
         accept = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
-        return dataclasses.replace(stage, rate_from=low, rate_to=high, accept=accept)
+        return dataclasses.replace(stage, rate_from=low, rate_to=high, rate_start=start, accept=accept)
 
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions of the stages, in the order in which they run."""

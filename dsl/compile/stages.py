@@ -400,8 +400,12 @@ class _Stages(StageNames):
         pool = self.pool(entry, loads)
         low = compile_rate(self, entry.rate.from_, "rate", "from")
         high = compile_rate(self, entry.rate.to, "rate", "to")
+        start = None if entry.rate.start is None else compile_rate(self, entry.rate.start, "rate", "start")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
             self.problem("the search has no range: `from` is not below `to`", "rate", "from")
+        below = isinstance(start, float) and isinstance(low, float) and start < low
+        if below or (isinstance(start, float) and isinstance(high, float) and start > high):
+            self.problem("the search starts outside its range", "rate", "start", hint="a rate between `from` and `to`")
         if entry.probes_max <= entry.confirm.times:
             message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
@@ -416,6 +420,8 @@ class _Stages(StageNames):
             threads=entry.threads,
             rate_from=low,
             rate_to=high,
+            rate_start=start,
+            upper_end=entry.upper_end,
             accept=Expression(text=entry.accept, where=self.where("accept")),
             probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
             confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),

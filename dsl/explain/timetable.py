@@ -68,6 +68,8 @@ REFUSALS_EXPECTED = 4
 """Probes at refused rates, in the search and after its confirmation."""
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""
+START_SPAN = 4.0
+"""The range between the first probe of a search that begins at `start`, and its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,7 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
             return iterations(stage) * (length_s + ITERATION_OVERHEAD_S)
         case Search():
-            full = stage.confirmations + REFUSALS_EXPECTED
+            full = stage.confirmations + (REFUSALS_EXPECTED if stage.upper_end else 0)
             probes = min(stage.probes_max - full, _expected_probes(stage))
             one = stage.probe.total_s + ITERATION_OVERHEAD_S
             return max(probes, 1) * one + full * (stage.confirm.total_s + ITERATION_OVERHEAD_S)
@@ -246,6 +248,8 @@ def _expected_probes(stage: Search) -> int:
     low, high = stage.rate_from, stage.rate_to
     known = not isinstance(low, Expression) and not isinstance(high, Expression)
     span = high / low if known else SEARCH_SPAN  # type: ignore[operator]
+    if stage.rate_start is not None:
+        span = min(span, START_SPAN)
     bracket = math.ceil(math.log2(max(span, 2.0)))
     bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
     return bracket + bisect + REFUSALS_EXPECTED  # each refusal has a second probe
@@ -344,8 +348,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{loads.title(stage)}", tuple(detail)
         case Search():
+            begun = "" if stage.rate_start is None else f" beginning at {loads.rate_text(stage.rate_start)},"
             span = (
-                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)}, within "
+                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)},{begun} within "
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
@@ -356,7 +361,8 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
                 f" confirmed by {stage.confirmations} times {length(stage.confirm.ramp_up_s)} + "
-                f"{length(stage.confirm.measure_s)}",
+                f"{length(stage.confirm.measure_s)}"
+                f"{'' if stage.upper_end else '; no upper end'}",
                 _search_bounds(stage.bounds),
             ]
             return f"highest rate of {loads.title(stage)}", tuple(detail)

@@ -279,6 +279,7 @@ class Search:
     """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is drain + ramp-up (settle) +
     measure.
 
+    `rate_start`: the rate of the first probe, None for `rate_from`. `upper_end`: show a rate that is too high.
     `confirmations`: the full-length iterations in which the answer must hold. `drain_s`: the longest wait before a
     probe for the sink of a captured lag to catch up. `loads` as in `Ladder`.
     """
@@ -293,6 +294,8 @@ class Search:
     accept: Expression
     probe: Windows
     confirm: Windows
+    rate_start: float | Expression | None = field(default=None, metadata=OMITTED)
+    upper_end: bool = field(default=True, metadata=OMITTED)
     tolerance_fraction: float = 0.05
     probes_max: int = 60
     confirmations: int = 9

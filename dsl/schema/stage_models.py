@@ -263,6 +263,9 @@ class SearchRange(Strict):
 
     from_: Rate = Field(alias="from", description="The lowest rate tried.")
     to: Rate = Field(description="The highest rate tried.")
+    start: Rate | None = Field(
+        None, description="The rate of the first probe, doubled from there, or halved when it is refused; `from`."
+    )
     tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends.")
 
 
@@ -319,6 +322,10 @@ class SearchEntry(Measured):
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(
         default_factory=_usual_confirm, description="The full-length iterations that confirm the answer."
+    )
+    upper_end: bool = Field(
+        default=True,
+        description="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
     )
     probes_max: int = Field(
         60, ge=2, le=500, description="The most probes before the search gives up, those that confirm included."

@@ -18,7 +18,8 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
 _NESTED = re.compile(r"\$\{[^{}]*\$\{")
 _PARAM = re.compile(r"\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*")
-_DEFERRED = ("rate", "rate.from", "rate.to")
+_SEARCHED = (("rate", "from"), ("rate", "to"), ("rate", "start"))
+_DEFERRED = ("rate", "rate.from", "rate.to", "rate.start")
 
 
 def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
@@ -80,7 +81,7 @@ class _Substitution:
         """Whether the compiler reads a `${…}` at this place itself."""
         if path[-1] == "dsn" or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
             return inner.strip().startswith("secrets.")
-        return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in (("rate", "from"), ("rate", "to")))
+        return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
         hint = (

@@ -123,9 +123,9 @@ class Model:
         return () if repeat >= self.decided_after else ("v",)
 
     def replay(
-        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
+        self, stage: Search, rates: rate_search.Rates, probes: tuple[events.IterationFinished, ...]
     ) -> SearchReplayed:
-        state = rate_search.begin(stage, rate_from, rate_to)
+        state = rate_search.begin(stage, rates)
         for probe in probes:
             state = rate_search.record(state, rate_search.Judgement(accepted=bool(probe.metrics["ok"]), evidence=""))
         reports = tuple(

@@ -154,7 +154,7 @@ class Sink:
 def answer(system: Queue | Sink, stage: Search, seed: int) -> rate_search.Answer:
     """The answer of one search; its lowest rate is drawn, so that the rates tried differ from search to search."""
     random = np.random.default_rng(seed)
-    state = rate_search.begin(stage, 100.0 * 2.0 ** random.uniform(), 6400.0)
+    state = rate_search.begin(stage, rate_search.Rates(low=100.0 * 2.0 ** random.uniform(), high=6400.0))
     while not isinstance(probe := rate_search.next_probe(state), rate_search.Answer):
         state = rate_search.record(state, judge_probe(stage, system.probe(random, stage, probe)))
     return probe

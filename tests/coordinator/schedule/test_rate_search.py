@@ -15,6 +15,7 @@ from proveout.coordinator.schedule.rate_search import (
     Answer,
     Judgement,
     Probe,
+    Rates,
     SearchState,
     begin,
     next_probe,
@@ -26,7 +27,7 @@ from proveout.dsl.plan.values import Expression
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 
 
-def stage(*, tolerance: float = 0.05, probes_max: int = 60, confirmations: int = 3) -> Search:
+def stage(*, tolerance: float = 0.05, probes_max: int = 60, confirmations: int = 3, upper_end: bool = True) -> Search:
     return Search(
         id="cap",
         workload="hlr",
@@ -41,6 +42,7 @@ def stage(*, tolerance: float = 0.05, probes_max: int = 60, confirmations: int =
         tolerance_fraction=tolerance,
         probes_max=probes_max,
         confirmations=confirmations,
+        upper_end=upper_end,
     )
 
 
@@ -59,7 +61,9 @@ def run(state: SearchState, accept: Callable[[Probe], bool | Judgement | None]) 
 @given(st.floats(500.0, 900_000.0), st.sampled_from([0.01, 0.05, 0.2]))
 @settings(deadline=None)
 def test_finds_a_hidden_capacity_within_the_tolerance(capacity: float, tolerance: float) -> None:
-    state, answer = run(begin(stage(tolerance=tolerance), 500.0, 1e6), lambda probe: probe.rate <= capacity)
+    state, answer = run(
+        begin(stage(tolerance=tolerance), Rates(low=500.0, high=1e6)), lambda probe: probe.rate <= capacity
+    )
     assert answer.rate is not None
     assert capacity / (1 + tolerance) * 0.999 <= answer.rate <= capacity
     confirms = [tried for tried in state.tried if tried.probe.phase == "confirm"]
@@ -83,7 +87,7 @@ def test_noise_never_makes_it_answer_what_was_not_confirmed(seed: int, capacity:
             return None
         return probe.rate <= capacity * chance.uniform(1 - noise, 1 + noise)
 
-    state, answer = run(begin(stage(probes_max=30), 500.0, 60_000.0), accept)
+    state, answer = run(begin(stage(probes_max=30), Rates(low=500.0, high=60_000.0)), accept)
     assert answer.probes <= 30
     if answer.rate is not None:
         mine = [
@@ -105,7 +109,7 @@ def test_a_capacity_that_only_a_long_window_shows_is_backed_off_to() -> None:
     def accept(probe: Probe) -> bool:
         return probe.rate <= (9_000.0 if probe.phase in FULL_LENGTH else 10_000.0)
 
-    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     assert answer.rate is not None
     assert 9_000.0 * 0.95 <= answer.rate <= 9_000.0
     confirms = [tried for tried in state.tried if tried.probe.phase == "confirm"]
@@ -114,19 +118,21 @@ def test_a_capacity_that_only_a_long_window_shows_is_backed_off_to() -> None:
 
 
 def test_never_accepted_gives_no_rate_after_trying_the_lowest_twice() -> None:
-    state, answer = run(begin(stage(), 500.0, 1e6), lambda _: False)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), lambda _: False)
     reason = "not even the lowest rate, 500/s, was accepted"
     assert answer == Answer(rate=None, probes=2, reason=reason, outcome="none")
     assert [tried.probe.rate for tried in state.tried] == [500.0, 500.0]
 
 
 def test_one_stray_refusal_of_the_lowest_rate_does_not_end_the_search() -> None:
-    _, answer = run(begin(stage(), 500.0, 1e6), lambda probe: probe.number != 1 and probe.rate <= 3000.0)
+    _, answer = run(
+        begin(stage(), Rates(low=500.0, high=1e6)), lambda probe: probe.number != 1 and probe.rate <= 3000.0
+    )
     assert answer.rate == pytest.approx(3000.0, rel=0.06)
 
 
 def test_accepted_up_to_the_end_says_that_the_range_was_the_limit() -> None:
-    state, answer = run(begin(stage(), 500.0, 3_000.0), lambda _: True)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=3_000.0)), lambda _: True)
     assert answer.rate == 3_000.0
     assert "limited by the range" in answer.reason
     assert [tried.probe.rate for tried in state.tried] == [500.0, 1000.0, 2000.0, 3000.0, *[3000.0] * 3]
@@ -134,19 +140,19 @@ def test_accepted_up_to_the_end_says_that_the_range_was_the_limit() -> None:
 
 
 def test_a_range_of_one_rate_is_a_yes_or_no() -> None:
-    assert run(begin(stage(), 500.0, 500.0), lambda _: True)[1].rate == 500.0
-    assert run(begin(stage(), 500.0, 500.0), lambda _: False)[1].rate is None
+    assert run(begin(stage(), Rates(low=500.0, high=500.0)), lambda _: True)[1].rate == 500.0
+    assert run(begin(stage(), Rates(low=500.0, high=500.0)), lambda _: False)[1].rate is None
 
 
 @pytest.mark.parametrize("span", [(500.0, 100.0), (0.0, 100.0), (float("nan"), 5.0), (5.0, float("inf"))])
 def test_a_range_with_nothing_in_it_is_answered_without_a_probe(span: tuple[float, float]) -> None:
-    answer = next_probe(begin(stage(), *span))
+    answer = next_probe(begin(stage(), Rates(low=span[0], high=span[1])))
     assert isinstance(answer, Answer)
     assert (answer.rate, answer.probes) == (None, 0)
 
 
 def test_the_last_probe_of_the_budget_is_a_confirmation() -> None:
-    state, answer = run(begin(stage(probes_max=9), 500.0, 1e6), lambda probe: probe.rate <= 7_000.0)
+    state, answer = run(begin(stage(probes_max=9), Rates(low=500.0, high=1e6)), lambda probe: probe.rate <= 7_000.0)
     assert [tried.probe.phase for tried in state.tried] == ["bracket"] * 6 + ["confirm"] * 3
     assert answer.rate == 4_000.0
     assert "limit of 9 probes" in answer.reason
@@ -154,20 +160,21 @@ def test_the_last_probe_of_the_budget_is_a_confirmation() -> None:
 
 def test_a_budget_that_ends_unconfirmed_gives_no_rate() -> None:
     _, answer = run(
-        begin(stage(probes_max=9), 500.0, 1e6), lambda probe: probe.phase != "confirm" and probe.rate <= 7e3
+        begin(stage(probes_max=9), Rates(low=500.0, high=1e6)),
+        lambda probe: probe.phase != "confirm" and probe.rate <= 7e3,
     )
     assert (answer.rate, answer.outcome) == (None, "undecided")
     assert "not confirmed within 9 probes" in answer.reason
 
 
 def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
-    _, answer = run(begin(stage(), 500.0, 8e3), lambda probe: None if probe.rate > 2000.0 else True)
+    _, answer = run(begin(stage(), Rates(low=500.0, high=8e3)), lambda probe: None if probe.rate > 2000.0 else True)
     assert answer.rate == pytest.approx(2000.0, rel=0.06)
     assert "could not be judged" in answer.reason
 
 
 def test_an_ended_search_takes_no_more_probes() -> None:
-    state, _ = run(begin(stage(), 500.0, 1e6), lambda _: False)
+    state, _ = run(begin(stage(), Rates(low=500.0, high=1e6)), lambda _: False)
     with pytest.raises(ValueError, match="has ended"):
         record(state, Judgement(accepted=True, evidence=""))
 
@@ -176,7 +183,7 @@ def test_confirmations_that_keep_failing_step_down_faster() -> None:
     def accept(probe: Probe) -> bool:
         return probe.rate <= (2_000.0 if probe.phase in FULL_LENGTH else 10_000.0)
 
-    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     failed = [tried.probe.rate for tried in state.tried if tried.probe.phase == "confirm" and not tried.accepted]
     assert failed[::2] == failed[1::2], "a refusal is confirmed"
     steps = [1.0 - low / high for high, low in itertools.pairwise(failed[::2])]
@@ -193,7 +200,7 @@ def test_a_stray_refusal_is_outvoted_by_two_more_probes() -> None:
     def accept(probe: Probe) -> bool:
         return probe.rate <= 3000.0 and not (probe.rate == 2000.0 and next(stray, False))
 
-    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     assert [t.accepted for t in state.tried if t.probe.rate == 2000.0] == [False, True, True]
     assert answer.rate == pytest.approx(3000.0, rel=0.06)
 
@@ -204,7 +211,7 @@ def test_one_refusal_of_a_confirmation_asks_for_four_more() -> None:
     def accept(probe: Probe) -> bool:
         return probe.rate <= 3000.0 and not (probe.phase == "confirm" and next(stray, False))
 
-    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     confirms = [(t.probe.rate, t.accepted) for t in state.tried if t.probe.phase == "confirm"]
     assert confirms == [(answer.rate, False), *[(answer.rate, True)] * 7]
     assert "confirmed by 7 full-length iterations" in answer.reason
@@ -214,7 +221,7 @@ def test_a_refusal_for_want_of_evidence_moves_the_search_and_is_no_upper_bound()
     def accept(probe: Probe) -> Judgement:
         return Judgement(accepted=probe.rate <= 3000.0, evidence="", clear=probe.rate > 3500.0)
 
-    _, answer = run(begin(stage(), 500.0, 1e6), accept)
+    _, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     assert answer.rate is not None
     assert answer.rate <= 3000.0
     assert answer.upper is not None
@@ -224,7 +231,7 @@ def test_a_refusal_for_want_of_evidence_moves_the_search_and_is_no_upper_bound()
 
 def test_a_lowest_rate_that_is_not_shown_to_be_too_high_is_undecided() -> None:
     unclear = Judgement(accepted=False, evidence="", clear=False)
-    _, answer = run(begin(stage(), 500.0, 1e6), lambda _: unclear)
+    _, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), lambda _: unclear)
     assert (answer.rate, answer.outcome) == (None, "undecided")
     assert "neither accepted nor shown to be too high" in answer.reason
 
@@ -232,14 +239,15 @@ def test_a_lowest_rate_that_is_not_shown_to_be_too_high_is_undecided() -> None:
 def test_iterations_that_contradict_each_other_at_many_rates_are_undecided() -> None:
     turns = itertools.cycle([True, False])
     _, answer = run(
-        begin(stage(), 500.0, 1e6), lambda probe: next(turns) if probe.phase in FULL_LENGTH else probe.rate <= 9e3
+        begin(stage(), Rates(low=500.0, high=1e6)),
+        lambda probe: next(turns) if probe.phase in FULL_LENGTH else probe.rate <= 9e3,
     )
     assert (answer.rate, answer.outcome) == (None, "undecided")
     assert "contradict each other" in answer.reason
 
 
 def test_an_upper_end_needs_five_refusals() -> None:
-    state, answer = run(begin(stage(), 500.0, 1e6), lambda probe: probe.rate <= 3000.0)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), lambda probe: probe.rate <= 3000.0)
     above = [t for t in state.tried if answer.rate is not None and answer.rate < t.probe.rate <= (answer.upper or 0.0)]
     assert len(above) == 5
     assert {t.accepted for t in above} == {False}
@@ -251,6 +259,38 @@ def test_one_probe_that_could_not_be_judged_is_repeated() -> None:
     def accept(probe: Probe) -> bool | None:
         return None if next(stray, False) else probe.rate <= 3000.0
 
-    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    state, answer = run(begin(stage(), Rates(low=500.0, high=1e6)), accept)
     assert [t.accepted for t in state.tried if t.probe.rate == 500.0] == [None, True]
     assert answer.rate == pytest.approx(3000.0, rel=0.06)
+
+
+@given(st.floats(600.0, 900_000.0), st.floats(500.0, 1e6), st.sampled_from([0.01, 0.05, 0.2]))
+@settings(deadline=None)
+def test_a_start_changes_the_way_and_not_the_answer(capacity: float, start: float, tolerance: float) -> None:
+    rates = Rates(low=500.0, high=1e6, start=start)
+    state, answer = run(begin(stage(tolerance=tolerance), rates), lambda probe: probe.rate <= capacity)
+    assert state.tried[0].probe.rate == start
+    assert answer.rate is not None and answer.upper is not None
+    assert capacity / (1 + tolerance) * 0.999 <= answer.rate <= capacity < answer.upper
+    assert answer.upper <= capacity * (1 + tolerance) * 1.001
+
+
+def test_a_refused_start_is_halved_down_to_the_lowest_rate() -> None:
+    rates = Rates(low=500.0, high=1e6, start=3_000.0)
+    state, answer = run(begin(stage(), rates), lambda _: False)
+    assert [tried.probe.rate for tried in state.tried] == [3e3, 3e3, 1.5e3, 1.5e3, 750.0, 750.0, 500.0, 500.0]
+    assert (answer.outcome, answer.reason) == ("none", "not even the lowest rate, 500/s, was accepted")
+
+
+@pytest.mark.parametrize(("start", "first"), [(None, 500.0), (1.0, 500.0), (1e9, 60e3), (float("nan"), 500.0)])
+def test_a_start_beyond_the_range_is_its_end(start: float | None, first: float) -> None:
+    probe = next_probe(begin(stage(), Rates(low=500.0, high=60e3, start=start)))
+    assert isinstance(probe, Probe) and probe.rate == first
+
+
+def test_without_an_upper_end_it_ends_with_the_last_confirmation() -> None:
+    state, answer = run(begin(stage(upper_end=False), Rates(low=500.0, high=1e6)), lambda probe: probe.rate <= 3000.0)
+    assert [tried.probe.phase for tried in state.tried][-3:] == ["confirm"] * 3
+    assert "refusal" not in [tried.probe.phase for tried in state.tried]
+    assert answer.upper is None and answer.outcome == "found" and answer.confirmations == 3
+    assert "shown to be too high" not in answer.reason

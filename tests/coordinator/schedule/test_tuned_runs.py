@@ -10,6 +10,7 @@ from run_simulator import Fault, FaultKind, Simulation, World
 
 from proveout.coordinator.schedule.messages import ConditionResult, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.rate_search import Rates
 from proveout.dsl.plan.plan import OnLoss, Plan
 from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune
 from proveout.dsl.plan.topology import Host, System
@@ -58,9 +59,7 @@ class Judge:
     def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
         return ()
 
-    def replay(
-        self, stage: Search, rate_from: float, rate_to: float, probes: tuple[events.IterationFinished, ...]
-    ) -> SearchReplayed:
+    def replay(self, stage: Search, rates: Rates, probes: tuple[events.IterationFinished, ...]) -> SearchReplayed:
         raise AssertionError("there is no search")
 
     def metrics(self, stage: Stage, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
