@@ -241,6 +241,11 @@ class QuerySession(Protocol):
         ...
 
 
+def row_text(value: Any) -> str:
+    """A text of a row of `QuerySession.rows`, which some clients give as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMark:
     """A snapshot of a database's own statistics: its number there. Two with another `started` cannot be compared."""

@@ -44,7 +44,8 @@ class StatementRules:
 
     `explain`: the words in front of a statement that make the server check the rights on its tables without running it;
     "" where preparing it checks them. `columns`: name and type of the columns of `{table}`; "" where they are not read.
-    `some_rows`: the number of its rows, at most `{most}`. `rights` by use or kind of capture.
+    `some_rows`: the number of its rows, at most `{most}`. `connections`: what limits connections, the most, and those
+    that others have, a row for each limit; "" where it is not read. `rights` by use or kind of capture.
     """
 
     syntax: str = NEVER
@@ -55,6 +56,7 @@ class StatementRules:
     explain: str = ""
     columns: str = ""
     some_rows: str = "SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS some_rows"
+    connections: str = ""
     rights: Mapping[str, RightsCheck] = field(default_factory=dict)
 
     def kind_of(self, code: str, text: str) -> Kind:
@@ -81,6 +83,17 @@ POSTGRES = StatementRules(
     columns=(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass('{table}') AND attnum > 0 AND NOT attisdropped"
+    ),
+    connections=(
+        "SELECT 'the server', current_setting('max_connections')::int - CASE WHEN rolsuper THEN 0 ELSE "
+        "current_setting('superuser_reserved_connections')::int + "
+        "coalesce(current_setting('reserved_connections', true), '0')::int END, "
+        "(SELECT sum(numbackends)::int - 1 FROM pg_stat_database) FROM pg_roles WHERE rolname = current_user "
+        "UNION ALL SELECT 'its user', rolconnlimit, "
+        "(SELECT count(*)::int - 1 FROM pg_stat_activity WHERE usesysid = pg_roles.oid) "
+        "FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0 AND NOT rolsuper "
+        "UNION ALL SELECT 'its database', datconnlimit, numbackends - 1 FROM pg_database JOIN pg_stat_database "
+        "USING (datname) WHERE datname = current_database() AND datconnlimit >= 0"
     ),
     rights={
         "populate": RightsCheck(
@@ -122,6 +135,10 @@ MYSQL = StatementRules(
     columns=(
         "SELECT column_name, column_type FROM information_schema.columns "
         "WHERE table_schema = database() AND table_name = '{table}'"
+    ),
+    connections=(
+        "SELECT 'the server', @@max_connections, (SELECT count(*) - 1 FROM information_schema.processlist) "
+        "UNION ALL SELECT 'its user', @@max_user_connections, 0 FROM dual WHERE @@max_user_connections > 0"
     ),
     rights={
         "populate": RightsCheck(

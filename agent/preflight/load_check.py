@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from proveout.agent.engines.adapter import OpensQueries, QuerySession
+from proveout.agent.engines.adapter import OpensQueries, QuerySession, row_text
 from proveout.agent.engines.driver_contract import (
     Driver,
     FailureKind,
@@ -131,7 +131,7 @@ class LoadCheck:
         if "." in table.name and self._end.engine != "postgres":
             return
         _, rows = session.rows(self._rules.columns.format(table=table.name), 10_000)
-        types = {_text(name).lower(): _text(kind).lower() for name, kind in rows}
+        types = {row_text(name).lower(): row_text(kind).lower() for name, kind in rows}
         populate = (
             f"populate it with this workload, or give the plan `populate: {{workload: {self._load.workload.name}}}`"
         )
@@ -167,7 +167,3 @@ class LoadCheck:
     def _table(self, table: Table, code: str, message: str, way_out: str, *, warns: bool = False) -> CheckFinding:
         subject = f"{self._of_workload()}.tables.{table.name}"
         return CheckFinding(code=code, subject=subject, message=message, way_out=way_out, warns=warns)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -26,6 +26,7 @@ from proveout.agent.engines.adapter import (
     OpensQueries,
     QuerySession,
     Tick,
+    row_text,
 )
 from proveout.agent.engines.driver_contract import Driver, StatementFailure
 from proveout.agent.engines.statement_errors import rules_of
@@ -85,6 +86,7 @@ class _SystemCheck:
                 *self._of_texts(engine),
                 *(one for capture in self._spec.captures for one in self._of_capture(capture)),
                 *self._of_rights(),
+                *self._of_connections(),
             ]
         finally:
             self._done = True
@@ -176,6 +178,29 @@ class _SystemCheck:
                         message = f"system {self._end.system!r}: {check.what}"
                         yield CheckFinding(
                             code="rights", subject=subject, message=message, way_out=check.way_out, warns=check.warns
+                        )
+
+    def _of_connections(self) -> Iterator[CheckFinding]:
+        """A warning where the loads keep more connections than are free: a server behind a pooler may need fewer."""
+        if not self._spec.connections or not self._rules.connections or len(self._end.instances) > 1:
+            return
+        session = queries(self._end)
+        if session is None:
+            return
+        with closing(session), suppress(TaskFault):
+            _, rows = session.rows(self._rules.connections, 10)
+            for subject, needed in self._spec.connections:
+                for name, most, others in ((row_text(row[0]), int(row[1]), int(row[2])) for row in rows):
+                    if needed + others > most:
+                        yield CheckFinding(
+                            code="connections",
+                            subject=subject,
+                            message=(
+                                f"the loads keep {needed} connections to system {self._end.system!r}; {name} accepts "
+                                f"{most}, and others have {others}"
+                            ),
+                            way_out=f"fewer threads, a `pool`, or a limit of {needed + others} and more",
+                            warns=True,
                         )
 
 

@@ -131,6 +131,14 @@ def threads_most(stage: Ladder | Search) -> Counter[str]:
     return found
 
 
+def connections_most(stage: Ladder | Search, system: str) -> int:
+    """The most connections to a system that the loads of a stage keep at the same time: one for each thread, or those
+    of their pools."""
+    highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+    mine = (one for one in parts(stage) if one.stage.target == system)
+    return sum(one.stage.sessions.pool or one.threads(highest) for one in mine)
+
+
 def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:
     """A stage as plain data, `workload` and `target` of the loads that it runs with all of their names."""
     alone = stage.get("alone")

@@ -34,10 +34,10 @@ from proveout.dsl.schema.scalar_types import (
     Strict,
     Text,
     Threads,
-    Tolerance,
     Variation,
     one_or_many,
 )
+from proveout.dsl.schema.search_models import BoundsEntry, Confirm, SearchRange, usual_bounds, usual_confirm
 from proveout.dsl.schema.session_models import SessionKeys
 
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
@@ -258,52 +258,6 @@ class LadderEntry(Measured):
     faults: list[Any] = Field([], max_length=FAULTS_MAX, description="Faults that disturb each iteration.")
 
 
-class SearchRange(Strict):
-    """The range of a search."""
-
-    from_: Rate = Field(alias="from", description="The lowest rate tried.")
-    to: Rate = Field(description="The highest rate tried.")
-    start: Rate | None = Field(
-        None, description="The rate of the first probe, doubled from there, or halved when it is refused; `from`."
-    )
-    tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends.")
-
-
-class Confirm(Strict):
-    """The full-length iterations that confirm the answer."""
-
-    ramp_up: Ramp = 2.0
-    measure: Duration = 10.0
-    times: int = Field(
-        default=9,
-        ge=1,
-        le=20,
-        description="Iterations in which the answer must hold; after one refusal, in 4 more. A rate that holds in half "
-        "of all iterations is confirmed by 9 with a probability of 0.25 %.",
-    )
-
-
-def _usual_confirm() -> Confirm:
-    return Confirm.model_validate({})
-
-
-class BoundsEntry(Strict):
-    """The bounds that a probe must keep in addition to `accept`."""
-
-    missed: Percentage = Field(
-        0.01, description="Arrivals due in the window that had no answer within 1 s after the load, over all due."
-    )
-    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
-    growth: Percentage = Field(
-        0.02,
-        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
-    )
-
-
-def _usual_bounds() -> BoundsEntry:
-    return BoundsEntry.model_validate({})
-
-
 class SearchEntry(Measured):
     """Find the highest rate at which `accept` holds."""
 
@@ -311,7 +265,7 @@ class SearchEntry(Measured):
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
     bounds: BoundsEntry = Field(
-        default_factory=_usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
+        default_factory=usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
     )
     drain: Ramp = Field(
         60.0,
@@ -321,7 +275,7 @@ class SearchEntry(Measured):
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(
-        default_factory=_usual_confirm, description="The full-length iterations that confirm the answer."
+        default_factory=usual_confirm, description="The full-length iterations that confirm the answer."
     )
     upper_end: bool = Field(
         default=True,

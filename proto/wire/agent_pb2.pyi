@@ -1322,6 +1322,7 @@ class CheckSystem(_message.Message):
     CAPTURES_FIELD_NUMBER: _builtins.int
     USES_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    CONNECTIONS_FIELD_NUMBER: _builtins.int
     wait: _builtins.bool
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
@@ -1333,6 +1334,8 @@ class CheckSystem(_message.Message):
     def captures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Capture]: ...
     @_builtins.property
     def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def connections(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     def __init__(
         self,
         *,
@@ -1342,10 +1345,11 @@ class CheckSystem(_message.Message):
         captures: _abc.Iterable[Global___Capture] | None = ...,
         uses: _abc.Iterable[_builtins.str] | None = ...,
         wait: _builtins.bool = ...,
+        connections: _abc.Iterable[Global___NamedCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["captures", b"captures", "endpoint", b"endpoint", "loads", b"loads", "texts", b"texts", "uses", b"uses", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["captures", b"captures", "connections", b"connections", "endpoint", b"endpoint", "loads", b"loads", "texts", b"texts", "uses", b"uses", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ FINDINGS = PLAN_FINDINGS | {
     "table",
     "rows",
     "rate",
+    "connections",
     "space",
     "capture",
     "missing",

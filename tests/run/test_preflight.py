@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -167,6 +168,39 @@ def test_rights_on_tables_and_missing_rows_are_reported(
     assert [(one["severity"], one["message"].partition(" has ")[2]) for one in few] == [
         ("warning", "90 rows; 100 are expected")
     ], problems
+
+
+def test_too_many_connections_are_warned_of(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of the server and of the user; the stage with the most connections has the line."""
+    name = f"few_{conninfo_to_dict(database)['dbname']}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' NOSUPERUSER CONNECTION LIMIT 7")
+        most, kept = (
+            int(connection.execute(f"SHOW {setting}").fetchone()[0])  # type: ignore[index]
+            for setting in ("max_connections", "superuser_reserved_connections")
+        )
+    user = with_secret(make_conninfo(database, user=name, password="x"), monkeypatch)
+    text = plan(
+        f"    db: {{engine: postgres, host: here, dsn: {user!r}}}\n",
+        f"  - ladder: {{id: few, target: db, {STAGE[1:].replace('[1]', '[2, 7]')}}}\n"
+        f"  - ladder: {{id: many, target: db, {STAGE[1:].replace('[1]', '[8, 900]')}}}\n",
+        workload=WORKLOAD.partition("          wrong:")[0],
+    )
+    _, problems = checked(tmp_path, text)
+    found = [one for one in problems if one["code"] == "connections"]
+    words = "the loads keep 900 connections to system 'db'; "
+    assert [(one["severity"], one["line"], re.sub(r", and .*", "", one["message"])) for one in found] == [
+        ("warning", line_of(text, "id: many"), f"{words}the server accepts {most - kept}"),
+        ("warning", line_of(text, "id: many"), f"{words}its user accepts 7"),
+    ], problems
+
+
+async def test_too_many_connections_of_a_mysql_are_warned_of(mysql_database: str, task_context: Any) -> None:
+    end = Endpoint(system="my", engine="mysql", dsn=mysql_database)
+    for count, findings in ((5, 0), (5000, 1)):
+        spec = CheckSystem(endpoint=end, connections=(("stages.many", count),))
+        found = (await check_system(task_context, spec)).findings
+        assert [one.code for one in found] == ["connections"] * findings
 
 
 def test_a_run_stops_before_it_changes_anything(

@@ -16,7 +16,7 @@ from proveout.dsl import engines
 from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.database.sql import Sql as SqlTuning
 from proveout.dsl.operations.table import operation_of
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, connections_most, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Arrival, Ladder, Open, Phased, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.plan.topology import Capture, System
@@ -92,8 +92,18 @@ def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
                     captures=_captures(plan, system) if own else (),
                     uses=tuple(_uses(plan, system, moment)) if own else (),
                     wait=moment.wait,
+                    connections=tuple(_connections(plan, system, moment)) if own else (),
                 ),
             )
+
+
+def _connections(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, int]]:
+    """The stage that keeps the most connections to a system that the run has not started, with their number. `check`
+    knows how many a server of the run's own accepts."""
+    stages = [one for one in plan.stages if isinstance(one, Ladder | Search) and one.id not in moment.finished]
+    most = max(stages, key=lambda one: connections_most(one, system.name), default=None)
+    if system.provision is None and most is not None and (count := connections_most(most, system.name)):
+        yield f"stages.{most.id}", count
 
 
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:

@@ -397,9 +397,13 @@ def test_a_deadlock_between_groups(connect: Connect) -> None:
     assert words in ({"first"}, {"second"})
 
 
-def test_a_group_can_be_cancelled(connect: Connect) -> None:
+def test_a_group_can_be_cancelled(connect: Connect, database: str) -> None:
     grouping = Grouping(connect)
     grouping.send((RENAME, ("undone", 1)), (REST, (60,)), (RENAME, ("never", 2)))
+    sleeps = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+    with psycopg.connect(database, autocommit=True) as connection:
+        while not connection.execute(sleeps).rowcount:
+            pass
     with pytest.raises(StatementFailure, match="statement rest, 2 of 3 sent together") as raised:
         while True:
             grouping.session.cancel()
