@@ -76,9 +76,8 @@ def _judge(turn: Turn, *, measuring: bool) -> bool:
     code = exit_code(found)
     if not code:
         checked = "the statements of all loads" if measuring else "hosts, systems, statements and rights"
-        turn.notice(
-            "info", f"preflight: {checked} are checked, {f'{len(found)} warnings' if found else 'nothing is wrong'}"
-        )
+        outcome = "nothing is wrong" if not found else "1 warning" if len(found) == 1 else f"{len(found)} warnings"
+        turn.notice("info", f"preflight: {checked} are checked, {outcome}")
         return False
     count = sum(one.is_error for one in found)
     many = "1 problem" if count == 1 else f"{count} problems"
