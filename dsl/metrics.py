@@ -323,7 +323,7 @@ LAG: Tree = {
     "p99_s": "99th percentile, s",
     "max_s": "largest, s",
     "end_s": "at the end of the window, s",
-    "slope": "mean slope of 5 blocks of the window, seconds of lag per second",
+    "slope": "least-squares slope over the window, seconds of lag per second",
     "slope_lower": "lower end of its 95 % confidence interval; needs 6 readings in the window",
     "slope_upper": "upper end of its 95 % confidence interval; needs 6 readings in the window",
     "avg_bytes": "mean log volume not yet applied, bytes",

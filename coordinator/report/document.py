@@ -182,7 +182,8 @@ class Document:
     """A report.
 
     `about` identifies it; `answer` is its outcome in a sentence; `status` is how the run ended; `files` is
-    the directory of all recorded data, "" for none; `whole`, of a short form, is the command that prints all of it.
+    the directory of all recorded data, "" for none; `whole`, of a short form, is the command that prints all of it, and
+    `closing` its last lines: each verdict with its answer, and the path of the page.
     """
 
     title: str
@@ -193,6 +194,7 @@ class Document:
     files: str = ""
     next_step: str = ""
     whole: str = ""
+    closing: tuple[Paragraph, ...] = ()
 
     def brief(self, whole: str = "") -> Document:
         """The short form: of each section the blocks that answer; `whole` is the command that prints the rest."""

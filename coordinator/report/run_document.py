@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from proveout.coordinator.report import csv_export
@@ -43,7 +44,7 @@ from proveout.coordinator.report.statements.statement_tables import statement_se
 from proveout.coordinator.report.summary.brief_evidence import brief_evidence
 from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import headline
-from proveout.coordinator.report.summary.run_end import end_sentence, resume_command
+from proveout.coordinator.report.summary.run_end import answers, end_sentence, resume_command
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
@@ -77,8 +78,10 @@ def run_document(results: RunResults, *, run_dir: str = "") -> Document:
 
 
 def run_summary(results: RunResults, run_dir: str) -> Document:
-    """The short form of the summary, which a run prints at its end."""
-    return run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
+    """The short form of the summary, which a run prints at its end: its last lines are the answers and the page."""
+    closing = (*(Paragraph(*line) for line in answers(results)), Paragraph(f"Report: {run_dir}/report.html"))
+    brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
+    return replace(brief, closing=closing)
 
 
 def page_document(results: RunResults, directory: RunDirectory) -> Document:

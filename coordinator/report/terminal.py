@@ -131,3 +131,5 @@ def _end(document: Document) -> Iterator[RenderableType]:
         yield Text(f"Evidence and all tables: {safe(document.whole)}", no_wrap=True, overflow="ignore")
     if document.next_step:
         yield Text(f"Continue with: {safe(document.next_step)}", no_wrap=True, overflow="ignore")
+    for line in document.closing:
+        yield Text(safe(line.text), style=_STYLES[line.tone], no_wrap=True, overflow="ignore")

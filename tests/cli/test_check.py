@@ -58,7 +58,7 @@ def test_check_names_ladders_that_a_verdict_compares_and_that_do_not_take_turns(
 def test_check_of_a_valid_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", PLAN]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{PLAN}: fine (8 stages, 5 verdicts, sha256:")
+    assert out.startswith(f"{PLAN}: fine (6 stages, 4 verdicts, sha256:")
 
 
 def test_check_notes_verdicts_that_one_repeat_cannot_decide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,14 +194,12 @@ def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [stage["id"] for stage in table["stages"]] == [
         "load",
         "baseline",
-        "level",
         "cap",
-        "level_again",
+        "level",
         "uncached",
-        "level_once_more",
         "cached",
     ]
-    assert [stage["iterations"] for stage in table["stages"]] == [0, 9, 0, 60, 0, 5, 0, 5]
+    assert [stage["iterations"] for stage in table["stages"]] == [0, 9, 60, 0, 5, 5]
     assert table["digest"].startswith("sha256:")
     assert 60 < table["seconds"] < 200
 

@@ -53,6 +53,16 @@ def test_a_random_walk_is_covered_exactly_not_merely_often() -> None:
     assert 0.025 - (ALLOWED - 0.025) < missed <= ALLOWED
 
 
+def test_the_slope_of_independent_readings_varies_less_than_half_as_much_as_the_middle_of_its_bounds() -> None:
+    """It decides verdicts over repeats, where the errors within a window do not matter."""
+    found = [block_slope(range(30), row) for row in series("independent", 30, 3)]
+    slopes, middles = zip(
+        *((one.slope, (one.lower + one.upper) / 2.0) for one in found if one and one.upper and one.lower), strict=True
+    )
+    assert np.mean(slopes) == pytest.approx(GROWTH, abs=0.001)
+    assert np.std(slopes) < 0.5 * np.std(middles)
+
+
 def test_a_straight_line_has_its_slope_without_width() -> None:
     found = block_slope(
         [0.0, 0.7, 1.0, 2.5, 3.0, 4.2, 5.0], [2.0 * x + 1.0 for x in (0.0, 0.7, 1.0, 2.5, 3.0, 4.2, 5.0)]

@@ -1,14 +1,19 @@
-"""The end of a run in a sentence, and the command that continues it. Pure; reports and the screen use the same."""
+"""The end of a run in a sentence, its answers in a line each, and the command that continues it. Pure; reports and the
+screen use the same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import seconds
+from proveout.core.numbers import pieces, seconds
+from proveout.proto.events import VerdictReached
 
 PLAN_WRONG = 2
+_TO_DO = "what to do: "
 
 
 def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Literal["good", "bad", "warn"]]:
@@ -27,3 +32,20 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
     if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG):
         return ""
     return f"proveout resume {run_dir}"
+
+
+def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
+    """Each verdict in a line: outcome, title, the numbers with their limits, and of an undecided one what to do."""
+    for verdict in results.verdicts:
+        tone: Literal["good", "bad", "warn"] = "good" if verdict.outcome == "PASS" else "warn"
+        if verdict.outcome == "FAIL" and verdict.severity == "fail":
+            tone = "bad"
+        yield f"{verdict.outcome}  {verdict.title or verdict.id}: {_found(verdict, results)}", tone
+
+
+def _found(verdict: VerdictReached, results: RunResults) -> str:
+    said = pieces(verdict.evidence)
+    numbers = [f"{one.value}, limit {one.limit}" if one.limit else one.value for one in claims(verdict, results)]
+    text = "; ".join(numbers) or said[0]
+    ways = [piece for piece in said if piece.startswith(_TO_DO)]
+    return f"{text}; {ways[0]}" if ways and verdict.outcome == "INCONCLUSIVE" else text

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from proveout.coordinator.report import junit, markdown, result_json, terminal
 from proveout.coordinator.report.ladder_comparison import comparisons
-from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.report.run_document import run_document, run_summary
 from proveout.coordinator.report.tables import host_rows, load_rows, peak, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.results.wait_rows import wait_rows
@@ -415,6 +415,19 @@ def test_terminal_begins_with_the_headline_and_the_verdicts_and_ends_with_the_di
     assert verdict.startswith("PASS")
     assert lines[-1] == "All recorded data: /var/lib/proveout/runs/study-1"
     assert "exit code 0" in lines[-2]
+
+
+def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page() -> None:
+    open_one = replace(
+        verdict("undecided", "INCONCLUSIVE"),
+        check="base.at(4).tps >= 4010",
+        evidence="base.at(4).tps 4,020/s >= 4,010/s: undecided; what to do: more repeats",
+    )
+    stream = io.StringIO()
+    terminal.render(run_summary(loaded(*ALL, open_one), "runs/study-1"), Console(file=stream, width=100))
+    *_, undecided, page = stream.getvalue().splitlines()
+    assert undecided == "INCONCLUSIVE  Title of undecided: 4,020/s, limit ≥ 4,010/s; what to do: more repeats"
+    assert page == "Report: runs/study-1/report.html"
 
 
 def test_the_short_form_has_answers_and_names_the_command_for_the_rest() -> None:
