@@ -133,6 +133,17 @@ class StageResult:
         """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
         return _knee(self.rungs)
 
+    @property
+    def highest(self) -> RungResult | None:
+        """The rung with the largest mean throughput, as it is; None when nothing valid was measured."""
+        return peak(self.rungs)
+
+    @cached_property
+    def peak(self) -> RungResult | None:
+        """The same rung as the peak, `ladder.peak`: its intervals hold for all rungs that could have been the peak."""
+        top = self.highest
+        return replace(top, tree=climbed(self)["peak"]) if top else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
@@ -400,13 +411,17 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
 
 def peak(found: Iterable[RungResult]) -> RungResult | None:
     """The rung with the largest mean throughput; None when nothing valid was measured."""
-    measured = [rung for rung in found if "tps" in rung.tree]
-    return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+    return max(_measured(found), key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+
+
+def _measured(found: Iterable[RungResult]) -> list[RungResult]:
+    """The rungs with a throughput; a journal of an older release may have one that is not a number."""
+    return [rung for rung in found if math.isfinite(rung.tree.get("tps", {}).get("mean", math.nan))]
 
 
 def climbed(stage: StageResult) -> Metrics:
     """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), peak(stage.rungs), stage.knee
+    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), stage.highest, stage.knee
     for threads, rung in tree[evaluation.RUNGS].items():
         with_interference(rung, stage.alone_at(int(threads)))
     if top is not None:
@@ -438,17 +453,17 @@ def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = 
 def _contenders(found: Sequence[RungResult], top: RungResult, confidence: float) -> int:
     """The rungs that could have been the peak: those whose interval reaches that of the top one, with intervals that
     hold for all rungs together (Bonferroni)."""
-    measured = [rung for rung in found if "tps" in rung.tree]
+    measured = _measured(found)
     wide = {
         rung.threads: statistics.estimate(rung.tree["tps"]["values"], confidence=confidence, chosen_from=len(measured))
         for rung in measured
     }
-    lower = wide[top.threads].get("lower", -math.inf)
-    return sum(one.get("upper", math.inf) >= lower for one in wide.values())
+    lower = wide.pop(top.threads).get("lower", -math.inf)
+    return 1 + sum(bool(one.get("upper", math.inf) >= lower) for one in wide.values())
 
 
 def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
-    return find([(rung.threads, rung.tree["tps"]) for rung in found if "tps" in rung.tree])
+    return find([(rung.threads, rung.tree["tps"]) for rung in _measured(found)])
 
 
 def search_metrics(result: StageResult) -> Metrics:

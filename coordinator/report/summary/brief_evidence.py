@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from proveout.core.numbers import pieces
 
-_COMPARED = re.compile(r"(?P<of>.+) = (?P<value>[^=<>!]+) (?P<sign><=|>=|<|>|==|!=) (?P<limit>[^:=<>]+): (?P<why>.+)")
+_COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
 _FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
 _SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
 _DECIDING = re.compile(r"reads |about .+ would decide")
@@ -33,7 +33,7 @@ def brief_evidence(evidence: str, outcome: str) -> tuple[str, ...]:
 
 
 def _compared(piece: str) -> str:
-    """`errors.fraction = 0 % < 0.1 %: holds` as `errors.fraction 0 %, limit < 0.1 %`."""
+    """`errors.fraction = 0 %, limit < 0.1 %: holds` as `errors.fraction 0 %, limit < 0.1 %`."""
     match = _COMPARED.fullmatch(piece)
     if match is None:
         return piece

@@ -87,7 +87,7 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
     bound: float | None = against.get("mean") if isinstance(against, dict) else against
     found: Mapping[str, Any] = value if isinstance(value, dict) else {"mean": value}
     mean = found.get(_statistic(text), found.get("mean"))
-    same = notation(metric, found, bound)
+    same = notation(metric, found, bound, exact=[bound] if bound is not None and is_constant(limit) else [])
     interval = "lower" in found or "upper" in found
     return Claim(
         of=of,
@@ -125,7 +125,7 @@ def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> 
         found = evaluate(limit, scope, functions=FUNCTIONS)
         bound = float(found) if isinstance(found, int | float) else None
     least = lower_bound(text, scope)
-    same = notation(metric_of(text), least.value if least else None, bound)
+    same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])
     sign = f"{_SIGNS[operator]} {same.text(bound)}" if bound is not None else ""
     if least is None:
         return Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
