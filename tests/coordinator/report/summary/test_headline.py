@@ -9,9 +9,13 @@ import pytest
 import verdict_histories as made
 from synthetic_run import synthetic_results
 
+from proveout.coordinator.report.document import Paragraph, Section, Table
+from proveout.coordinator.report.figures import load_figures
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import MOST, headline
 from proveout.coordinator.results.results import RunResults, load_results, search_metrics
+from proveout.core.numbers import with_interval
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import (
     CommitsMeasured,
@@ -78,6 +82,39 @@ def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
     rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
     assert (rate.value, rate.interval, rate.tone) == ("no rate", "", "warn")
     assert (factor.label, factor.tone) == ("fast against base", "bad")
+
+
+def test_the_numbers_of_the_peak_are_those_of_results_and_of_no_other_source() -> None:
+    """Rungs 4 and 8 overlap: either may be the peak, so its intervals are wider than those of its rung."""
+    rungs = {1: (990, 1000, 1010), 4: (3800, 4000, 4100), 8: (3900, 4010, 4200)}
+    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=1.0)]
+    for rung, values in rungs.items():
+        for repeat, tps in enumerate(values, 1):
+            response = {"avg_us": 1e6 * rung / tps, "p99_us": 9e6 * rung / tps}
+            history.append(made.iteration("base", rung, repeat, tps, response=response))
+    found = run(*made.finish("base", history))
+    ended, stage = found.stages["base"].finished, found.stages["base"]
+    assert ended is not None
+    peak, row = ended.metrics["peak"], stage.rungs[-1].tree
+    tiles = {one.kind: one for one in headline(found)}
+    assert tiles["peak"].estimate == peak["tps"]
+    assert tiles["latency"].estimate == peak["response"]["p99_us"]
+    assert peak["response"]["p99_us"]["upper"] > row["response"]["p99_us"]["upper"]
+    assert tiles["latency"].interval.endswith("n = 3, wider as 2 rungs could be it")
+    page = run_document(found)
+    (ladder,) = next(section for section in page.sections if section.title == "Ladders").blocks
+    assert isinstance(ladder, Section)
+    texts = [block.text for block in ladder.blocks if isinstance(block, Paragraph)]
+    ends = with_interval(peak["tps"], "tps")[1]
+    assert tiles["peak"].interval == f"95 % CI {ends}, n = 3, wider as 2 rungs could be it"
+    why = "wider than in its row, because 2 rungs could be the peak and it holds for all of them."
+    assert f"Peak at 8 threads, 95 % CI {ends}: {why}" in texts
+    (figure,) = load_figures.relative_tps_latency(found)
+    table = next(block for block in ladder.blocks if isinstance(block, Table))
+    assert [row[2] for row in table.rows] == [row[3] for row in figure.rows], (
+        "one interval of a rung in table and figure"
+    )
+    assert table.rows[-1][1:3] == with_interval(row["tps"])
 
 
 @pytest.mark.parametrize(
