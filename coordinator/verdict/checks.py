@@ -487,6 +487,12 @@ def is_constant(text: str) -> bool:
     return not any(isinstance(node, Name | Member) for node in _walk(parse(text)))
 
 
+def reads_points(text: str) -> bool:
+    """Whether a check reads a point estimate (`.mean`, `.median`) of a number that is measured, not counted."""
+    points = [node for node in _walk(parse(text)) if isinstance(node, Member) and node.name in POINTS]
+    return any(not _is_counted(text[node.of.start : node.of.end], shares=True) for node in points)
+
+
 def _walk(node: Syntax) -> Iterator[Syntax]:
     yield node
     for part in children(node):

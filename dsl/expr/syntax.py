@@ -221,6 +221,12 @@ def children(node: Syntax) -> Iterator[Syntax]:
             yield from value
 
 
+def names_in(node: Syntax) -> set[str]:
+    """The names at the roots of an expression, such as stages; not those of members."""
+    found = {node.name} if isinstance(node, Name) else set()
+    return found.union(*map(names_in, children(node)))
+
+
 def ungroup(node: Syntax) -> Syntax:
     """The node without parentheses around it."""
     while isinstance(node, Group):

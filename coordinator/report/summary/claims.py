@@ -1,7 +1,8 @@
 """The comparisons of a verdict: each value with its interval, and its limit. Pure.
 
 Data flow: `VerdictReached.check` and the metrics of the stages -> the comparisons of the check -> one `Claim` each ->
-the intervals beside their limits on the HTML page and on the pane "Result" of the run screen. It decides nothing: the
+the intervals beside their limits on the HTML page and on the pane "Result" of the run screen; and `method`, the two
+sentences on what the intervals and verdicts of a run hold for. It decides nothing: the
 outcome is that of the verdict. Built-in verdicts, which have no expression, have no claim.
 """
 
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
-from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound
-from proveout.core.numbers import level, notation
+from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound, reads_points
+from proveout.core.numbers import level, notation, percent
+from proveout.core.power import CONFIDENCE
 from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
@@ -43,6 +45,32 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
         return ()
     scope = environment(results)
     return tuple(claim for leaf, holds in _leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
+
+
+WRONG = (1.0 - CONFIDENCE) / 2.0
+"""The share of runs in which a bound is on the wrong side of the true value."""
+
+
+def method(results: RunResults) -> Iterator[str]:
+    """How the intervals are made and what they hold for, and the level of the verdicts: a sentence each."""
+    if not any(stage.climbs for stage in results.stages.values()):
+        return
+    yield (
+        "Intervals: Student's t on the logarithms of a rung's repeats (of their pairs, where ladders took turns; wider "
+        "for a peak or knee, for all rungs that could be it); the repeats share one start of the servers and one "
+        "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
+    )
+    judged = [one for one in results.verdicts if any(claim.level for claim in claims(one, results))]
+    points = sum(reads_points(one.check) for one in judged)
+    bounds = len(judged) - points
+    parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
+    parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
+    text = ", ".join(parts)
+    if points:
+        text += f"{'; ' if text else ''}one that reads a point estimate such as `.mean` ({points} here) has no level: "
+        text += "at its limit it passes in half of all runs"
+    if text:
+        yield f"Verdicts: {text}."
 
 
 def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
