@@ -60,14 +60,14 @@ def method(results: RunResults) -> Iterator[str]:
         "for a peak or knee, for all rungs that could be it); the repeats share one start of the servers and one "
         "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
     )
-    judged = [one for one in results.verdicts if any(claim.level for claim in claims(one, results))]
+    judged = [one for one in results.verdicts if any(claim.interval for claim in claims(one, results))]
     points = sum(reads_points(one.check) for one in judged)
     bounds = len(judged) - points
     parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
     parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
     text = ", ".join(parts)
     if points:
-        text += f"{'; ' if text else ''}one that reads a point estimate such as `.mean` ({points} here) has no level: "
+        text += f"{'; ' if text else ''}one that reads a point estimate such as .mean ({points} here) has no level: "
         text += "at its limit it passes in half of all runs"
     if text:
         yield f"Verdicts: {text}."
@@ -126,7 +126,7 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
         lower=found.get("lower"),
         upper=found.get("upper"),
         bound=bound,
-        level=level(found) if interval else "",
+        interval=f"{level(found)} CI {same.bounds(found.get('lower'), found.get('upper'))}" if interval else "",
     )
 
 

@@ -397,7 +397,7 @@ def printed(found: results.RunResults, *, width: int, colour: bool = False) -> s
     return stream.getvalue()
 
 
-RUNG_4 = ("0.199", "0.9950", "0.7960", "1.990", "2.985", "4.975", "19.9")
+RUNG_4 = ("0.199", "0.9950", "0.7960", "1.990", "2.985", "4.975", "20.0")
 """Response times of the rung, ms: their intervals are ± 0.62 %."""
 
 

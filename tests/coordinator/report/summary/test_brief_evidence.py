@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proveout.coordinator.report.summary.brief_evidence import brief_evidence
+from proveout.coordinator.report.summary.brief_evidence import brief_evidence, without_notes
 
 LONG = "ratio(uncached.at(4).transactions.UpdateLocation.response.avg_us, cached.at(4).response.avg_us).lower"
 NOTES = "note: schedule flagged in 6 of 6 iterations (p99 7.85 ms; limit 5 ms); note: baseline at 2 threads: not steady"
@@ -25,6 +25,14 @@ def test_an_undecided_one_has_what_would_decide_it_and_flags_in_one_line() -> No
         "ratio(…).lower 0.20, limit > 1: undecided, the interval lies across the limit",
         "reads ratio(…) 3.4 (95 % CI 0.20 … 58, n = 3); about 9 repeats would decide it",
         "2 notes: schedule, 1 more",
+    )
+
+
+def test_the_texts_of_notes_are_left_to_the_section_on_validity() -> None:
+    assert without_notes(f"a.tps = 5/s, limit > 1/s: holds; reads a.tps 5/s; {NOTES}") == (
+        "a.tps = 5/s, limit > 1/s: holds",
+        "reads a.tps 5/s",
+        "2 notes: schedule, 1 more (below, Validity)",
     )
 
 

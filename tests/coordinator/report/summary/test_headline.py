@@ -12,7 +12,7 @@ from synthetic_run import synthetic_results
 from proveout.coordinator.report.document import Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.summary.claims import claims, method
 from proveout.coordinator.report.summary.headline import MOST, headline
 from proveout.coordinator.results.results import RunResults, load_results, search_metrics
 from proveout.core.numbers import with_interval
@@ -133,6 +133,38 @@ def test_lost_commits(lost: int, apart: int, tone: str, about: str) -> None:
     assert (commits.value, commits.tone, commits.about) == (str(lost), tone, about)
 
 
+@pytest.mark.parametrize(
+    ("checks", "level"),
+    [
+        (
+            ("base.at(4).tps.lower >= 1", "base.at(4).tps >= 1"),
+            "wrong in at most 2.5 % of runs, one or more of 2 in at most 5 %.",
+        ),
+        (("base.at(4).tps >= 1",), "Verdicts: one that reads a bound is wrong in at most 2.5 % of runs."),
+        (
+            ("base.at(4).tps.mean >= 1", "base.at(4).tps >= 1"),
+            "of runs; one that reads a point estimate such as .mean (1 here)",
+        ),
+        (
+            ("base.at(4).tps.mean >= 1",),
+            "Verdicts: one that reads a point estimate such as .mean (1 here) has no level",
+        ),
+        (("base.at(4).errors.fraction.mean == 0",), "Verdicts: one that reads a bound is wrong"),
+    ],
+)
+def test_the_report_states_the_method_and_the_level_of_all_verdicts_in_two_sentences(
+    checks: tuple[str, ...], level: str
+) -> None:
+    found = replace(run(*BASE), verdicts=tuple(made.verdict(check, BASE) for check in checks))
+    intervals, verdicts = method(found)
+    assert "logarithms of a rung's repeats" in intervals
+    assert "the repeats share one start of the servers and one population" in intervals
+    assert level in verdicts
+    (section,) = (one for one in run_document(found).sections if one.title == "Verdicts")
+    assert section.blocks[-2:] == (Paragraph(intervals, "dim"), Paragraph(verdicts, "dim"))
+    assert list(method(run())) == []
+
+
 def test_a_run_that_measured_nothing_has_no_headline() -> None:
     assert headline(run()) == ()
     void = made.iteration("base", 4, 1, 1000.0, made.VOID)
@@ -174,7 +206,7 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
     assert (claim.lower is not None) == ("/ base" not in check)
     if claim.lower is not None:
         assert claim.lower < claim.mean < claim.upper  # type: ignore[operator]
-        assert claim.level == "95 %"
+        assert claim.interval.startswith("95 % CI ") and " … " in claim.interval
 
 
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
@@ -192,4 +224,4 @@ def test_a_claim_without_data_has_none() -> None:
 def test_the_answer_of_a_search_is_open_at_an_end_that_it_did_not_show() -> None:
     events = search(4000.0, None, 1)
     (claim,) = claims(made.verdict("cap.rate >= 200", events), run(*events))
-    assert (claim.value, claim.lower, claim.upper, claim.level) == ("4,000/s", None, None, "")
+    assert (claim.value, claim.lower, claim.upper, claim.interval) == ("4,000/s", None, None, "")
