@@ -52,7 +52,7 @@ WRONG = (1.0 - CONFIDENCE) / 2.0
 
 
 def method(results: RunResults) -> Iterator[str]:
-    """How the intervals are made and what they hold for, and the level of the verdicts: a sentence each."""
+    """The method of the intervals and what they hold for, and the level of the verdicts: a sentence each."""
     if not any(stage.climbs for stage in results.stages.values()):
         return
     yield (

@@ -52,7 +52,7 @@ def test_a_peak_pays_only_for_rungs_that_could_have_been_the_best() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-def test_a_throughput_that_is_not_a_number_is_no_candidate() -> None:
+def test_a_throughput_that_is_not_a_number_is_left_out() -> None:
     nan = float("nan")
     found = ladder_metrics(climbed([[nan, nan, nan], [99.0, 100.0, 98.0], [100.0, 101.0, 99.0], [nan, 1.0, 1.0]]))
     assert found["peak"]["tps"] == found["rungs"]["3"]["tps"] | {
