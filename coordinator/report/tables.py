@@ -466,13 +466,12 @@ def io_rows(stage: StageResult) -> list[IoRow]:
     found = []
     for rung in stage.rungs:
         bounds = rung.tree.get("iops", {})
-        lower, upper = bounds.get("lower"), bounds.get("upper")
         found.append(
             IoRow(
                 depth=rung.threads,
                 iops=number_at(rung.tree, "iops"),
-                lower=lower,
-                upper=upper,
+                lower=bounds.get("lower"),
+                upper=bounds.get("upper"),
                 read_mb_per_s=number_at(rung.tree, "read", "mb_per_s"),
                 write_mb_per_s=number_at(rung.tree, "write", "mb_per_s"),
                 mb_per_s=number_at(rung.tree, "mb_per_s"),

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
@@ -47,7 +47,7 @@ from proveout.dsl.expr.evaluation import (
     evaluate,
     metric_of,
 )
-from proveout.dsl.expr.syntax import Call, Index, Member, Name, Node, Syntax, children, parse, render, ungroup
+from proveout.dsl.expr.syntax import Call, Index, Member, Name, Syntax, children, parse, renamed, render, ungroup, walk
 from proveout.proto.events import Outcome
 
 POINTS = ("mean", "median")
@@ -258,7 +258,7 @@ def _is_single(item: _Read) -> bool:
 
 def _lacking(text: str, tree: Mapping[str, Any]) -> str:
     """Return the reason for which a confidence bound in the text is missing; "" when no bound is missing."""
-    for node in _walk(parse(text)):
+    for node in walk(parse(text)):
         if isinstance(node, Member) and node.name in _OPPOSITE:
             base = text[node.of.start : node.of.end]
             try:
@@ -317,7 +317,7 @@ def holds_for_interval(text: str, tree: Mapping[str, Any], outcome: Outcome) -> 
     """Whether a check has this outcome at both ends of the interval of every point estimate that it reads."""
 
     def read_at(end: str) -> str:
-        return _renamed(text, lambda name: end if name in POINTS else name)
+        return renamed(text, lambda name: end if name in POINTS else name)
 
     return all(judge(read_at(end), tree).outcome == outcome for end in ("lower", "upper"))
 
@@ -329,25 +329,7 @@ def opposite_bounds(text: str) -> str:
         stem, underscore, last = name.rpartition("_")
         return stem + underscore + _OPPOSITE.get(last, last)
 
-    return _renamed(text, opposite)
-
-
-def _renamed(text: str, rename: Callable[[str], str]) -> str:
-    """The expression with every name and member renamed."""
-
-    def renamed(node: Syntax) -> Syntax:
-        changes: dict[str, Any] = {}
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, Node):
-                changes[item.name] = renamed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
-            elif isinstance(value, tuple):
-                changes[item.name] = tuple(renamed(part) for part in value)
-        if isinstance(node, Member | Name):
-            changes["name"] = rename(node.name)
-        return replace(node, **changes)
-
-    return render(renamed(parse(text)))
+    return renamed(text, opposite)
 
 
 def _span(value: Any, text: str) -> tuple[float, float] | None:
@@ -484,19 +466,13 @@ def _is_number(value: Any) -> bool:
 
 def is_constant(text: str) -> bool:
     """Whether an expression reads no result."""
-    return not any(isinstance(node, Name | Member) for node in _walk(parse(text)))
+    return not any(isinstance(node, Name | Member) for node in walk(parse(text)))
 
 
 def reads_points(text: str) -> bool:
     """Whether a check reads a point estimate (`.mean`, `.median`) of a number that is measured, not counted."""
-    points = [node for node in _walk(parse(text)) if isinstance(node, Member) and node.name in POINTS]
+    points = [node for node in walk(parse(text)) if isinstance(node, Member) and node.name in POINTS]
     return any(not _is_counted(text[node.of.start : node.of.end], shares=True) for node in points)
-
-
-def _walk(node: Syntax) -> Iterator[Syntax]:
-    yield node
-    for part in children(node):
-        yield from _walk(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,7 +489,7 @@ class _Read:
 
 def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
     """Every estimate whose statistic the text reads."""
-    for node in _walk(parse(text)):
+    for node in walk(parse(text)):
         if not (isinstance(node, Member) and node.name in STATISTICS):
             continue
         base = text[node.of.start : node.of.end]

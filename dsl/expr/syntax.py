@@ -13,10 +13,10 @@ needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
@@ -221,10 +221,29 @@ def children(node: Syntax) -> Iterator[Syntax]:
             yield from value
 
 
-def names_in(node: Syntax) -> set[str]:
-    """The names at the roots of an expression, such as stages; not those of members."""
-    found = {node.name} if isinstance(node, Name) else set()
-    return found.union(*map(names_in, children(node)))
+def walk(node: Syntax) -> Iterator[Syntax]:
+    """The node and all below it."""
+    yield node
+    for part in children(node):
+        yield from walk(part)
+
+
+def renamed(text: str, rename: Callable[[str], str]) -> str:
+    """The expression with every name and member renamed."""
+
+    def changed(node: Syntax) -> Syntax:
+        changes: dict[str, Any] = {}
+        for item in fields(node):
+            value = getattr(node, item.name)
+            if isinstance(value, Node):
+                changes[item.name] = changed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+            elif isinstance(value, tuple):
+                changes[item.name] = tuple(changed(part) for part in value)
+        if isinstance(node, Member | Name):
+            changes["name"] = rename(node.name)
+        return replace(node, **changes)
+
+    return render(changed(parse(text)))
 
 
 def ungroup(node: Syntax) -> Syntax:

@@ -14,7 +14,7 @@ from proveout.coordinator.report.figures.panels import Point, described, panels,
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
 from proveout.core.numbers import number, safe
 from proveout.dsl.expr import evaluation
-from proveout.dsl.expr.syntax import names_in, parse
+from proveout.dsl.expr.syntax import Name, parse, walk
 
 NAME = "chart"
 
@@ -59,7 +59,7 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
 def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
     """The rates that its ladders were offered: ` Offered: uncached 2,501/s, cached 2,501/s.`; "" without any."""
     texts = [*(one["number"]["text"] for one in chart["points"]), str(chart.get("relative_to") or "")]
-    named = {name for text in filter(None, texts) for name in names_in(parse(text))}
+    named = {node.name for text in filter(None, texts) for node in walk(parse(text)) if isinstance(node, Name)}
     rates = {
         stage.id: list(dict.fromkeys(number(item.rate) for item in stage.iterations if item.valid and item.rate))
         for stage in results.stages.values()
