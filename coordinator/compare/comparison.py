@@ -27,8 +27,8 @@ from proveout.coordinator.results.results import (
     RungResult,
     RunResults,
     StageResult,
+    climbed,
     environment,
-    ladder_metrics,
     search_metrics,
 )
 from proveout.core import statistics
@@ -284,9 +284,7 @@ def _id(results: RunResults) -> str:
 def _trees(results: RunResults) -> Metrics:
     """The metrics of each stage; a ladder that was broken off has its rungs too."""
     open_ladders = {
-        name: ladder_metrics(stage.iterations, stage.confidence)
-        for name, stage in results.stages.items()
-        if stage.climbs and stage.finished is None
+        name: climbed(stage) for name, stage in results.stages.items() if stage.climbs and stage.finished is None
     }
     return environment(results) | open_ladders
 

@@ -13,6 +13,9 @@ The certainty of the knee follows from that of the means: each mean is drawn 200
 Student's t, or the normal distribution, that matches its confidence interval. There is no knee when fewer than 95 % of
 the draws have one, or fewer than 95 % have a higher throughput there than at the first rung; nor when it may lie at any
 of three or more inner rungs. The interval of its threads is that of the draws' knees, so its ends are rungs as well.
+
+Where the means have no knee, throughput is called almost a straight line when 95 % of the draws have none either, or
+are flat (a range below `FLAT` of their mean); else the repeats scatter too much to tell.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from proveout.core.statistics import Estimate, Floats, t_quantile
 RUNGS_MIN = 3
 SENSITIVITY = 1.0
 DRAWS = 2000
+FLAT = 0.1
 NONE = -1
 _SEED = 20110620
 
@@ -78,11 +82,9 @@ def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
     threads = np.asarray([count for count, _ in rungs], dtype=np.float64)
     means = np.asarray([[tps["mean"] for _, tps in rungs]], dtype=np.float64)
     (at,), (distance,) = _bends(threads, means)
+    drawn = _draw([tps for _, tps in rungs])
     if at == NONE:
-        return NoKnee(
-            f"throughput is almost a straight line up to {rungs[-1][0]} threads"
-            f" ({distance:.2f} of its range above it at most)"
-        )
+        return _straight(rungs[-1][0], float(distance), threads, drawn)
     found = Knee(
         threads=rungs[at][0],
         lower=None,
@@ -91,8 +93,21 @@ def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
         repeats=min(int(tps["n"]) for _, tps in rungs),
         confidence=max(float(tps.get("confidence", CONFIDENCE)) for _, tps in rungs),
     )
-    drawn = _draw([tps for _, tps in rungs])
     return found if drawn is None else _bounded(found, int(at), threads, drawn)
+
+
+def _straight(last: int, distance: float, threads: Floats, drawn: Floats | None) -> NoKnee:
+    """The reason of a ladder whose means have no knee: one of the draws may have one."""
+    bent = 0.0
+    if drawn is not None:
+        is_flat = np.ptp(drawn, axis=1) < FLAT * drawn.mean(axis=1)
+        bent = float(np.mean((_bends(threads, drawn)[0] != NONE) & ~is_flat))
+    if bent > 1.0 - CONFIDENCE:
+        return NoKnee(
+            f"the repeats scatter too much to tell: their means have none, but {bent:.0%} of draws from them do"
+        )
+    range_above = f"{distance:.2f} of its range above it at most"
+    return NoKnee(f"throughput is almost a straight line up to {last} threads ({range_above})")
 
 
 def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floats]:

@@ -354,7 +354,7 @@ def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
     missed = seen.read("missed", "count") or 0.0
     if missed:
         fraction = seen.read("missed", "fraction") or 0.0
-        part, rest = together("fraction", fraction, 1.0 - fraction)
+        part, rest, _ = together("fraction", fraction, 1.0 - fraction, 1.0)  # all different: the rest is below 100 %
         text = f"{missed:,.0f} transactions ({part} of those due) never began: percentiles above {rest} are not given"
         yield _finding("missed", False, text, voids=False)
     unfinished = seen.read("unfinished", "count") or 0.0

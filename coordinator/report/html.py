@@ -182,12 +182,12 @@ def _outcome(one: Outcome) -> Markup:
 
 def _claim(claim: Claim) -> Markup:
     """The picture of a claim, its value and limit as text, and what is compared."""
-    level = f"{claim.level} CI" if claim.level else ""
-    return Markup('<div class="claim">{}<span><b>{}</b> {} <small>{}</small><code>{}</code></span></div>').format(
+    limit = f", limit {claim.limit}" if claim.limit else ""
+    return Markup('<div class="claim">{}<span><b>{}</b>{} <small>{}</small><code>{}</code></span></div>').format(
         Markup(claim_svg(claim)),  # noqa: S704 - numbers and fixed names alone
         safe(claim.value),
-        safe(claim.limit),
-        level,
+        safe(limit),
+        safe(claim.interval),
         safe(claim.of),
     )
 

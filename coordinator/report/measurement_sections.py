@@ -29,7 +29,7 @@ from proveout.coordinator.report.figures.query_set_figures import (
 )
 from proveout.coordinator.report.phases.phase_tables import phase_tables
 from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
-from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
+from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
@@ -41,15 +41,17 @@ from proveout.core.numbers import (
     figures,
     half_width,
     interval,
+    level,
     notation,
     number,
     percent,
-    relative_uncertainty,
+    quantity,
     rung_name,
     search_answer,
     seconds,
     threads,
     together,
+    with_interval,
 )
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.workloads import pipelines
@@ -63,7 +65,7 @@ _LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
 
 def ladders(results: RunResults) -> Iterator[Section]:
     """The ladders of loads that have a valid iteration."""
-    found = tuple(_ladder(results, stage, top) for stage in tables.ladders(results) if (top := peak(stage)) is not None)
+    found = tuple(_ladder(results, stage, top) for stage in tables.ladders(results) if (top := stage.highest))
     if found:
         yield Section(title="Ladders", blocks=found, anchor="ladders")
 
@@ -71,13 +73,13 @@ def ladders(results: RunResults) -> Iterator[Section]:
 def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section:
     rungs, transactions = tables.load_rows(stage), tables.transaction_rows(top)
     unit, divisor = _latency_unit([*rungs, *transactions])
-    level = percent(stage.confidence)
+    heading = f"{percent(stage.confidence)} CI"
     target = tables.on_target(results, stage.id)
     answers = (
         Table(
-            title=f"Throughput with its {level} interval (± % of the mean{_wide(rungs)}), response time in {unit}",
-            heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
-            rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
+            title=f"By threads, each rung by itself, over n repeats; response time in {unit}",
+            heads=("threads", "TPS", heading, *_LATENCY_HEADS, "n"),
+            rows=tuple(_load_cells(row, divisor) for row in rungs),
         ),
         *_remarks(stage, top, rungs),
         *_pipelines(results, stage),
@@ -94,8 +96,8 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *answers,
             Table(
                 title=f"By transaction, {threads(top.threads)}",
-                heads=("transaction", "TPS", "±%", "share", *_LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, percent(row.relative)) for row in transactions),
+                heads=("transaction", "TPS", heading, "share", *_LATENCY_HEADS, "n"),
+                rows=tuple(_load_cells(row, divisor, percent(row.share)) for row in transactions),
             ),
             *_system(results, stage, top),
         ),
@@ -110,9 +112,9 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
         unit, divisor = _latency_unit(rows)
         yield Table(
             title=f"By load, response time in {unit}",
-            heads=("threads", "load", "TPS", "±%", "share", *_LATENCY_HEADS, "n"),
+            heads=("threads", "load", "TPS", f"{percent(stage.confidence)} CI", "share", *_LATENCY_HEADS, "n"),
             rows=tuple(
-                (rung, *_load_cells(row, divisor, percent(row.relative))) for rung, of_rung in found for row in of_rung
+                (rung, *_load_cells(row, divisor, percent(row.share))) for rung, of_rung in found for row in of_rung
             ),
             layout=f"rl{'r' * (len(_LATENCY_HEADS) + 4)}",
         )
@@ -130,12 +132,6 @@ def _interference(stage: StageResult) -> Iterator[Block]:
         yield Paragraph(MEANING, "dim")
 
 
-def _wide(rows: Sequence[LoadRow]) -> str:
-    """The reason for `>100` in a table; "" where no interval is that wide."""
-    wide = any(row.tps and row.half_tps is not None and row.half_tps > row.tps for row in rows)
-    return "; >100: too few repeats, or too different, for a bound" if wide else ""
-
-
 def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
     """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms.
 
@@ -145,17 +141,10 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
 
-def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
+def _load_cells(row: LoadRow, divisor: float, *share: str) -> tuple[str, ...]:
     latencies = (_latency(row, name, divisor) for name in LATENCIES)
     label = f"{row.label} ✗" if row.is_invalid else row.label
-    return (
-        label,
-        number(row.tps, row.half_tps),
-        relative_uncertainty(row.half_tps, row.tps),
-        relative,
-        *latencies,
-        str(row.repeats),
-    )
+    return (label, *with_interval(row.tps), *share, *latencies, str(row.repeats))
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
@@ -176,11 +165,24 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
             repeats += " Its numbers (✗) are those of the invalid repeats." if row.is_invalid else ""
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
-    for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top), *session_lines(top)):
+    of_client = tables.client_ceiling(top), tables.client_handling(top), *session_lines(top)
+    for line in (peak_line(stage), tables.knee_line(stage), *of_client):
         if line:
             yield Paragraph(line)
     if stage.cut:
         yield Paragraph(f"Stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "warn")
+
+
+def peak_line(stage: StageResult) -> str:
+    """The reason why the interval of the peak is wider than that in the row of its rung; "" where both are the same."""
+    tps = stage.peak.tree["tps"] if stage.peak else {}
+    rivals, interval = round(float(tps.get("chosen_from", 1))), with_interval(tps, "tps")[1]
+    if stage.peak is None or rivals < 2 or interval == "-":
+        return ""
+    return (
+        f"Peak at {rung_name(stage.kind, stage.peak.threads)}, {level(tps)} CI {interval}: wider than in its row, "
+        f"because {rivals} rungs could be the peak and it holds for all of them."
+    )
 
 
 def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
@@ -225,7 +227,7 @@ def _orders(stage: StageResult) -> Iterator[Table]:
 
 def tools(results: RunResults) -> Iterator[Section]:
     """The tool stages that have a valid iteration."""
-    found = tuple(_tool(results, stage, top) for stage in tables.tools(results) if (top := peak(stage)) is not None)
+    found = tuple(_tool(results, stage, top) for stage in tables.tools(results) if (top := stage.highest) is not None)
     if found:
         yield Section(title="Tools", blocks=found, anchor="tools")
 
@@ -263,7 +265,8 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
     if lag := rung.tree.get("lag", {}):
         lower, upper = lag.get("slope_lower"), lag.get("slope_upper")
         spread, half = bounds(lower, upper), half_width({"lower": lower, "upper": upper})
-        values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
+        values = [f"{word} {interval(lag[name], name)}" for word, name in _LAGS if name in lag]
+        values += [f"largest {quantity(tables.observed(lag, 'max_s'), 'max_s')}"] if "max_s" in lag else []
         slope = f"slope {number(number_at(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
         yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
 
@@ -312,7 +315,7 @@ def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:
         )
 
 
-_LAGS = (("mean", "avg_s"), ("p99", "p99_s"), ("largest", "max_s"))
+_LAGS = (("mean", "avg_s"), ("p99", "p99_s"))
 
 
 # ---- values of stages ---------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ from proveout.coordinator.report.first_screen.answer import answer, folded
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.report.statements.statement_tables import statement_section
-from proveout.coordinator.report.summary.brief_evidence import brief_evidence
-from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.summary.brief_evidence import brief_evidence, without_notes
+from proveout.coordinator.report.summary.claims import claims, method
 from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.report.summary.run_end import answers, end_sentence, resume_command
 from proveout.coordinator.report.tables import (
@@ -62,7 +62,6 @@ from proveout.core.numbers import (
     half_width,
     number,
     percent,
-    pieces,
     quantity,
     threads,
 )
@@ -163,7 +162,9 @@ def _verdicts(results: RunResults) -> Iterator[Section]:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
     block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
     numbers = headline(results)
-    yield Section(title="Verdicts", blocks=(*([Tiles(numbers)] if numbers else ()), block), anchor="verdicts")
+    shown = (*([Tiles(numbers)] if numbers else ()), block)
+    blocks = (*shown, *(Paragraph(text, "dim") for text in method(results)))
+    yield Section(title="Verdicts", blocks=blocks, anchor="verdicts", brief=shown)
 
 
 def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
@@ -173,7 +174,7 @@ def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
         title=verdict.title,
         id=verdict.id,
         remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
-        evidence=tuple(pieces(verdict.evidence)),
+        evidence=without_notes(verdict.evidence),
         brief=brief_evidence(verdict.evidence, verdict.outcome),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),

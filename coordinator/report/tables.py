@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.blocks import alone_ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
-from proveout.coordinator.results.results import peak as results_peak
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
@@ -27,32 +26,32 @@ from proveout.core.numbers import (
     rate_unit,
     threads,
     together,
-    uncertainty,
+    with_interval,
 )
-from proveout.dsl.metrics import MEASURED
+from proveout.dsl.metrics import MEASURED, PEAK
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, Metrics
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
-IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
+IO_HEADS = ("I/O depth", "IOPS", "CI", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
 TARGETS_NAMED = 3  # systems under load that a title names one by one
-NODE_HEADS = ("host", "IOPS", "CI ±", "MB/s", "avg", "p50", "p99", "max", "errors")
+NODE_HEADS = ("host", "IOPS", "CI", "MB/s", "avg", "p50", "p99", "max", "errors")
 IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """A rung, or a transaction type of one: means over the repeats.
+    """A rung, or a transaction type or a load of one: means over the repeats; `min_us` and `max_us` over all of them.
 
-    `half_tps` and `half_response_us` are half the widths of the confidence intervals. `at_least_us`: lower bounds of
-    response times that are not known, where they are given.
+    `tps` is an estimate, {} when it is not known; `share` is that of the throughput of all. `half_response_us`: half
+    the widths of the confidence intervals. `at_least_us`: lower bounds of response times that are not known, where
+    they are given.
     """
 
     label: str
-    tps: float | None
-    half_tps: float | None
-    relative: float | None
+    tps: Mapping[str, Any]
+    share: float | None
     response_us: Mapping[str, float | None]
     half_response_us: Mapping[str, float | None]
     repeats: int
@@ -99,9 +98,22 @@ class HostRow:
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
-    """Half the width of an estimate's confidence interval; None where there is none."""
+    """Half the width of an estimate's confidence interval; None where there is none, or an extreme is shown."""
     node = at_path(tree, *path)
-    return half_width(node) if isinstance(node, Mapping) else None
+    return half_width(node) if isinstance(node, Mapping) and not _extreme(path) else None
+
+
+def observed(tree: Mapping[str, Any], *path: str) -> float | None:
+    """The number of a table: the mean over the repeats; of a smallest or largest value that of all repeats."""
+    node, extreme = at_path(tree, *path), _extreme(path)
+    values = node.get("values") if isinstance(node, Mapping) else None
+    return float(extreme(values)) if extreme and values else number_at(tree, *path)
+
+
+def _extreme(path: Sequence[str]) -> Callable[[Sequence[float]], float] | None:
+    if path[-1].startswith("min_"):
+        return min
+    return max if path[-1].startswith("max_") or path[-2:-1] == (PEAK,) else None
 
 
 def ladders(results: RunResults) -> list[StageResult]:
@@ -109,19 +121,14 @@ def ladders(results: RunResults) -> list[StageResult]:
     alone, whose numbers are beside those of the load among the others (`interference_figures`)."""
     alone = {name for _, _, name in alone_ladders(results.run)}
     found = (stage for stage in results.stages.values() if stage.kind == "ladder" and stage.id not in alone)
-    return [stage for stage in found if peak(stage) is not None]
+    return [stage for stage in found if stage.highest is not None]
 
 
 def climbing(results: RunResults) -> list[StageResult]:
     """The ladders, of loads and of tools, that have a valid iteration, in the order they ran."""
     kept = {stage.id for stage in ladders(results)}
-    found = (stage for stage in results.stages.values() if stage.climbs and peak(stage) is not None)
+    found = (stage for stage in results.stages.values() if stage.climbs and stage.highest is not None)
     return [stage for stage in found if stage.kind != "ladder" or stage.id in kept]
-
-
-def peak(stage: StageResult) -> RungResult | None:
-    """The rung with the largest mean throughput, None when nothing valid was measured."""
-    return results_peak(stage.rungs)
 
 
 def cell_of(results: RunResults, stage_id: str) -> Cell | None:
@@ -144,23 +151,22 @@ def titled(results: RunResults, stage_id: str) -> str:
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:
-    """A ladder, one row a rung; throughput also relative to the lowest rung that has one.
+    """A ladder, one row a rung.
 
     A rung without a valid repeat has the means of the invalid ones, without interval: `LoadRow.is_invalid`.
     """
-    rungs = stage.rungs
-    first = next((tps for rung in rungs if (tps := number_at(rung.tree, "tps"))), None)
     return [
-        _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
+        _load_row(str(rung.threads), rung.tree, None, repeats=len(rung.iterations), excluded=len(rung.excluded))
         if rung.iterations
         else _invalid_row(rung)
-        for rung in rungs
+        for rung in stage.rungs
     ]
 
 
 def _invalid_row(rung: RungResult) -> LoadRow:
     row = _load_row(str(rung.threads), rung_tree(rung.excluded), None, repeats=0, excluded=len(rung.excluded))
-    return replace(row, half_tps=None, half_response_us=dict.fromkeys(LATENCIES))
+    plain = {name: value for name, value in row.tps.items() if name not in ("lower", "upper")}
+    return replace(row, tps=plain, half_response_us=dict.fromkeys(LATENCIES))
 
 
 def order_rows(stage: StageResult) -> list[OrderRow]:
@@ -207,7 +213,7 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
             _load_row(in_load(load, name), {"at_least": bounds.get(name)} | one, whole, repeats=len(rung.iterations))
             for name, one in tree.get("transactions", {}).items()
         ]
-    return sorted(rows, key=lambda row: -(row.tps or 0.0))
+    return sorted(rows, key=lambda row: -float(row.tps.get("mean", 0.0)))
 
 
 def by_load_rows(rung: RungResult) -> list[LoadRow]:
@@ -223,13 +229,12 @@ def _loads(rung: RungResult) -> dict[str, Metrics]:
 
 
 def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
-    tps = number_at(tree, "tps")
+    tps = tree.get("tps", {})
     return LoadRow(
         label=label,
         tps=tps,
-        half_tps=half(tree, "tps"),
-        relative=tps / whole if tps is not None and whole else None,
-        response_us={name: number_at(tree, "response", name) for name in LATENCIES},
+        share=tps["mean"] / whole if tps and whole else None,
+        response_us={name: observed(tree, "response", name) for name in LATENCIES},
         half_response_us={name: half(tree, "response", name) for name in LATENCIES},
         repeats=repeats,
         excluded=excluded,
@@ -250,7 +255,7 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
             HostRow(
                 label=", ".join(hosts),
                 busy=number_at(tree, "cpu", "busy_fraction"),
-                busy_peak=number_at(tree, "cpu", "peak", "busy_fraction"),
+                busy_peak=observed(tree, "cpu", "peak", "busy_fraction"),
                 user=number_at(tree, "cpu", "user_fraction"),
                 system=number_at(tree, "cpu", "system_fraction"),
                 iowait=number_at(tree, "cpu", "iowait_fraction"),
@@ -398,14 +403,13 @@ def client_handling(rung: RungResult) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoRow:
-    """A rung: means over the repeats, None where there is nothing.
+    """A rung: means over the repeats, the largest response time of all of them; None where there is nothing.
 
-    `half_iops` is half the confidence interval's width.
+    `lower` and `upper` are the ends of the interval of `iops`.
     """
 
     depth: int
     iops: float | None
-    half_iops: float | None
     half_response_us: Mapping[str, float | None]
     lower: float | None
     upper: float | None
@@ -427,8 +431,7 @@ def io_cells(rows: Sequence[IoRow]) -> list[tuple[str, ...]]:
     return [
         (
             str(row.depth),
-            number(row.iops, row.half_iops),
-            uncertainty(row.half_iops, row.iops),
+            *with_interval({"mean": row.iops, "lower": row.lower, "upper": row.upper}),
             number(row.read_mb_per_s),
             number(row.write_mb_per_s),
             *times,
@@ -448,7 +451,7 @@ def latency_cells(rows: Sequence[Sequence[float | None]], halves: Sequence[Seque
 
 def tools(results: RunResults) -> list[StageResult]:
     """The tool stages that have a valid iteration, in the order they ran."""
-    return [stage for stage in results.stages.values() if stage.kind == "tool" and peak(stage) is not None]
+    return [stage for stage in results.stages.values() if stage.kind == "tool" and stage.highest is not None]
 
 
 def tool_title(results: RunResults, stage: StageResult) -> str:
@@ -463,18 +466,16 @@ def io_rows(stage: StageResult) -> list[IoRow]:
     found = []
     for rung in stage.rungs:
         bounds = rung.tree.get("iops", {})
-        lower, upper = bounds.get("lower"), bounds.get("upper")
         found.append(
             IoRow(
                 depth=rung.threads,
                 iops=number_at(rung.tree, "iops"),
-                half_iops=half(rung.tree, "iops"),
-                lower=lower,
-                upper=upper,
+                lower=bounds.get("lower"),
+                upper=bounds.get("upper"),
                 read_mb_per_s=number_at(rung.tree, "read", "mb_per_s"),
                 write_mb_per_s=number_at(rung.tree, "write", "mb_per_s"),
                 mb_per_s=number_at(rung.tree, "mb_per_s"),
-                response_us={name: number_at(rung.tree, "response", name) for name in IO_LATENCIES},
+                response_us={name: observed(rung.tree, "response", name) for name in IO_LATENCIES},
                 half_response_us={name: half(rung.tree, "response", name) for name in IO_LATENCIES},
                 errors=number_at(rung.tree, "errors", "count"),
                 repeats=len(rung.iterations),
@@ -486,15 +487,14 @@ def io_rows(stage: StageResult) -> list[IoRow]:
 
 def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
     """The hosts of the best rung as text, under `NODE_HEADS`; empty for one host, which is the total."""
-    top = peak(stage)
+    top = stage.highest
     nodes: Mapping[str, Mapping[str, Any]] = top.tree.get("nodes", {}) if top else {}
     if len(nodes) < 2:
         return
     latencies = latency_cells(
-        [[number_at(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
+        [[observed(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
         [[half(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
     )
     for (host, tree), times in zip(nodes.items(), latencies, strict=True):
-        spread, iops = half(tree, "iops"), number_at(tree, "iops")
-        numbers = number(iops, spread), uncertainty(spread, iops), number(number_at(tree, "mb_per_s"))
+        numbers = *with_interval(tree.get("iops", {})), number(number_at(tree, "mb_per_s"))
         yield host, *numbers, *times, number(number_at(tree, "errors"))

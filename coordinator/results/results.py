@@ -133,6 +133,17 @@ class StageResult:
         """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
         return _knee(self.rungs)
 
+    @property
+    def highest(self) -> RungResult | None:
+        """The rung with the largest mean throughput, as it is; None when nothing valid was measured."""
+        return _highest(self.rungs)
+
+    @cached_property
+    def peak(self) -> RungResult | None:
+        """The same rung as the peak, `ladder.peak`: its intervals hold for all rungs that could have been the peak."""
+        top = self.highest
+        return replace(top, tree=climbed(self)["peak"]) if top else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
@@ -219,8 +230,9 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
     if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":
-        kind = str(results.plan_stage(event.stage).get("kind", ""))
-        nothing = StageStarted(stage=event.stage, kind=kind, iterations=0, estimate_s=0.0)
+        nothing = StageStarted(
+            stage=event.stage, kind=results.plan_stage(event.stage).get("kind", ""), iterations=0, estimate_s=0.0
+        )
         stages = {**results.stages, event.stage: StageResult(id=event.stage, started=nothing, finished=event)}
         return replace(results, stages=stages)
     if known is None:
@@ -265,8 +277,7 @@ def _confidence(stage: Mapping[str, Any]) -> float:
 def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
     """The finding of a comparison of ladders that ran one after the other; "" when they ran interleaved."""
     blocks = {results.stages[name].block or name for name in ladders}
-    together = " and ".join(ladders)
-    return f"{together} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
+    return f"{' and '.join(ladders)} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
 
 
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut | ValuesTaken
@@ -398,21 +409,22 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
             return {"seconds": seconds}
 
 
-def peak(found: Iterable[RungResult]) -> RungResult | None:
-    """The rung with the largest mean throughput; None when nothing valid was measured."""
-    measured = [rung for rung in found if "tps" in rung.tree]
-    return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+def _highest(found: Iterable[RungResult]) -> RungResult | None:
+    return max(_measured(found), key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
+
+
+def _measured(found: Iterable[RungResult]) -> list[RungResult]:
+    """The rungs with a throughput; a journal of an older release may have one that is not a number."""
+    return [rung for rung in found if math.isfinite(rung.tree.get("tps", {}).get("mean", math.nan))]
 
 
 def climbed(stage: StageResult) -> Metrics:
     """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), peak(stage.rungs), stage.knee
-    for threads, rung in tree[evaluation.RUNGS].items():
-        with_interference(rung, stage.alone_at(int(threads)))
-    if top is not None:
-        with_interference(tree["peak"], stage.alone_at(top.threads))
-    if isinstance(bend, Knee):
-        with_interference(tree["knee"], stage.alone_at(bend.threads))
+    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), stage.highest, stage.knee
+    chosen = {"peak": top.threads if top else 0, "knee": bend.threads if isinstance(bend, Knee) else 0}
+    parts = {**tree[evaluation.RUNGS], **{name: tree[name] for name in chosen if name in tree}}
+    for name, part in parts.items():
+        with_interference(part, stage.alone_at(chosen[name] if name in chosen else int(name)))
     return tree
 
 
@@ -424,7 +436,7 @@ def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = 
     """
     found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
-    top, bend = peak(found), _knee(found)
+    top, bend = _highest(found), _knee(found)
     if isinstance(bend, Knee):
         bent = next(rung for rung in found if rung.threads == bend.threads)
         low, high = (bend.threads if bound is None else bound for bound in (bend.lower, bend.upper))
@@ -438,17 +450,14 @@ def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = 
 def _contenders(found: Sequence[RungResult], top: RungResult, confidence: float) -> int:
     """The rungs that could have been the peak: those whose interval reaches that of the top one, with intervals that
     hold for all rungs together (Bonferroni)."""
-    measured = [rung for rung in found if "tps" in rung.tree]
-    wide = {
-        rung.threads: statistics.estimate(rung.tree["tps"]["values"], confidence=confidence, chosen_from=len(measured))
-        for rung in measured
-    }
-    lower = wide[top.threads].get("lower", -math.inf)
-    return sum(one.get("upper", math.inf) >= lower for one in wide.values())
+    tps = {rung.threads: rung.tree["tps"]["values"] for rung in _measured(found)}
+    wide = {at: statistics.estimate(one, confidence=confidence, chosen_from=len(tps)) for at, one in tps.items()}
+    lower = wide.pop(top.threads).get("lower", -math.inf)
+    return 1 + sum(bool(one.get("upper", math.inf) >= lower) for one in wide.values())
 
 
 def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
-    return find([(rung.threads, rung.tree["tps"]) for rung in found if "tps" in rung.tree])
+    return find([(rung.threads, rung.tree["tps"]) for rung in _measured(found)])
 
 
 def search_metrics(result: StageResult) -> Metrics:

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
@@ -47,7 +47,7 @@ from proveout.dsl.expr.evaluation import (
     evaluate,
     metric_of,
 )
-from proveout.dsl.expr.syntax import Call, Index, Member, Name, Node, Syntax, children, parse, render, ungroup
+from proveout.dsl.expr.syntax import Call, Index, Member, Name, Syntax, children, parse, renamed, render, ungroup, walk
 from proveout.proto.events import Outcome
 
 POINTS = ("mean", "median")
@@ -58,11 +58,13 @@ NEEDED = "repeats would decide it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it."""
+    """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it;
+    `lacking`: undecided, because a number is not there."""
 
     outcome: Outcome
     evidence: str
     open: bool = False
+    lacking: bool = False
 
 
 # ---- logic -------------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def _judge(node: Logic, tree: Mapping[str, Any], lenient: bool) -> Judged:
             return _join([_judge(part, tree, lenient) for part in parts], decisive="PASS", otherwise="FAIL")
         case Not(part=part):
             inner = _judge(part, tree, lenient)
-            return Judged(outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})", open=inner.open)
+            return replace(inner, outcome=_NEGATED[inner.outcome], evidence=f"not ({inner.evidence})")
         case Either():
             return _either(node, tree, lenient)
         case Comparison() | Bare():
@@ -105,8 +107,17 @@ _NEGATED: Mapping[Outcome, Outcome] = {"PASS": "FAIL", "FAIL": "PASS", "INCONCLU
 def _join(parts: list[Judged], *, decisive: Outcome, otherwise: Outcome) -> Judged:
     outcomes = {part.outcome for part in parts}
     outcome = decisive if decisive in outcomes else "INCONCLUSIVE" if "INCONCLUSIVE" in outcomes else otherwise
-    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in parts)
-    return Judged(outcome=outcome, evidence="; ".join(part.evidence for part in parts), open=undecided)
+    return _joined(outcome, parts)
+
+
+def _joined(outcome: Outcome, parts: Sequence[Judged]) -> Judged:
+    undecided = outcome == "INCONCLUSIVE"
+    return Judged(
+        outcome=outcome,
+        evidence="; ".join(part.evidence for part in parts),
+        open=undecided and any(part.open for part in parts),
+        lacking=undecided and any(part.lacking for part in parts),
+    )
 
 
 def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
@@ -114,12 +125,10 @@ def _either(node: Either, tree: Mapping[str, Any], lenient: bool) -> Judged:
     branches = {"PASS": node.then, "FAIL": node.otherwise}
     if condition.outcome in branches:
         chosen = _judge(branches[condition.outcome], tree, lenient)
-        return Judged(outcome=chosen.outcome, evidence=f"{condition.evidence}; {chosen.evidence}", open=chosen.open)
+        return replace(chosen, evidence=f"{condition.evidence}; {chosen.evidence}")
     then, other = _judge(node.then, tree, lenient), _judge(node.otherwise, tree, lenient)
     outcome: Outcome = then.outcome if then.outcome == other.outcome else "INCONCLUSIVE"
-    evidence = "; ".join((condition.evidence, then.evidence, other.evidence))
-    undecided = outcome == "INCONCLUSIVE" and any(part.open for part in (condition, then, other))
-    return Judged(outcome=outcome, evidence=evidence, open=undecided)
+    return _joined(outcome, (condition, then, other))
 
 
 # ---- leaves ------------------------------------------------------------------------------------------------------
@@ -136,11 +145,12 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         if bounded := _by_lower_bound(leaf, tree):
             return bounded
         lacking = _lacking(leaf.text, tree)
-        return Judged(outcome="INCONCLUSIVE", evidence=lacking or fault.what, open=bool(lacking))
+        evidence = lacking or fault.what
+        return Judged(outcome="INCONCLUSIVE", evidence=evidence, open=bool(lacking), lacking=not lacking)
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
     if missing:
-        return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}")
+        return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}", lacking=True)
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
@@ -166,8 +176,8 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
         return None
     most = float(_value(limit, tree))
     outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
-    printed = notation(metric_of(time), bound.value, most)
-    text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
+    printed = notation(metric_of(time), bound.value, exact=[most])
+    text = f"{time} ≥ {printed.text(bound.value)}, limit {operator} {printed.text(most)}: "
     why = "transactions without an answer within 1 s after the load make it a lower bound"
     if "faults[" in time:
         why = "occurrences that did not end within the observed time make it a lower bound"
@@ -248,7 +258,7 @@ def _is_single(item: _Read) -> bool:
 
 def _lacking(text: str, tree: Mapping[str, Any]) -> str:
     """Return the reason for which a confidence bound in the text is missing; "" when no bound is missing."""
-    for node in _walk(parse(text)):
+    for node in walk(parse(text)):
         if isinstance(node, Member) and node.name in _OPPOSITE:
             base = text[node.of.start : node.of.end]
             try:
@@ -307,7 +317,7 @@ def holds_for_interval(text: str, tree: Mapping[str, Any], outcome: Outcome) -> 
     """Whether a check has this outcome at both ends of the interval of every point estimate that it reads."""
 
     def read_at(end: str) -> str:
-        return _renamed(text, lambda name: end if name in POINTS else name)
+        return renamed(text, lambda name: end if name in POINTS else name)
 
     return all(judge(read_at(end), tree).outcome == outcome for end in ("lower", "upper"))
 
@@ -319,25 +329,7 @@ def opposite_bounds(text: str) -> str:
         stem, underscore, last = name.rpartition("_")
         return stem + underscore + _OPPOSITE.get(last, last)
 
-    return _renamed(text, opposite)
-
-
-def _renamed(text: str, rename: Callable[[str], str]) -> str:
-    """The expression with every name and member renamed."""
-
-    def renamed(node: Syntax) -> Syntax:
-        changes: dict[str, Any] = {}
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, Node):
-                changes[item.name] = renamed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
-            elif isinstance(value, tuple):
-                changes[item.name] = tuple(renamed(part) for part in value)
-        if isinstance(node, Member | Name):
-            changes["name"] = rename(node.name)
-        return replace(node, **changes)
-
-    return render(renamed(parse(text)))
+    return renamed(text, opposite)
 
 
 def _span(value: Any, text: str) -> tuple[float, float] | None:
@@ -382,15 +374,18 @@ _COMPARED: Mapping[str, _Compared] = {
 
 
 def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, outcome: Outcome) -> str:
-    """`baseline.at(8).tps.lower = 2,290/s >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
+    """`baseline.at(8).tps.lower = 2,290/s, limit >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
     read = list(_estimates_read(leaf.text, tree))
     left_metric, right_metric = metric_of(leaf.left), metric_of(leaf.right)
     # A side without a metric, such as a constant, has the unit of what it is compared with.
     sides = ((leaf.left, left, left_metric or right_metric), (leaf.right, right, right_metric or left_metric))
-    printed = _notations([(value, metric) for _, value, metric in sides], read)
+    printed = _notations(sides, read)
     words = _words(leaf, left, right, outcome, read)
     one, other = (_side(text, value, printed[metric]) for text, value, metric in sides)
-    text = f"{one} {leaf.operator} {other}: {words}"
+    operator = leaf.operator
+    if is_constant(leaf.left) and operator in _TURNED:
+        one, operator, other = other, _TURNED[operator], one
+    text = f"{one}, limit {operator} {other}: {words}"
     if not read:
         return text
     how = "reads" if any(item.statistic not in POINTS for item in read) else "point estimates:"
@@ -436,13 +431,18 @@ def _named(node: Syntax, text: str) -> str:
     return f"{node.function}(…)" if isinstance(node, Call) else text
 
 
-def _notations(sides: Iterable[tuple[Any, str]], read: Iterable[_Read]) -> dict[str, Notation]:
+def _notations(sides: Sequence[tuple[str, Any, str]], read: Sequence[_Read]) -> dict[str, Notation]:
     """A notation for each metric of a comparison, over its sides and all that they read: one unit, and digits enough
-    to tell the numbers apart."""
-    found: dict[str, list[Any]] = {}
-    for value, metric in (*sides, *((item.estimate, item.metric) for item in read)):
-        found.setdefault(metric, []).extend([value] if isinstance(value, dict) or _is_number(value) else [])
-    return {metric: notation(metric, *values) for metric, values in found.items()}
+    to tell the numbers apart; of constants all digits."""
+    items = [(value, metric, is_constant(text)) for text, value, metric in sides]
+    items += [(item.estimate, item.metric, False) for item in read]
+    items = [one for one in items if isinstance(one[0], dict) or _is_number(one[0])]
+    found = {}
+    for metric in {metric for *_, metric in sides} | {item.metric for item in read}:
+        mine = [(value, constant) for value, of, constant in items if of == metric]
+        exact = [value for value, constant in mine if constant]
+        found[metric] = notation(metric, *(value for value, constant in mine if not constant), exact=exact)
+    return found
 
 
 _OUTCOME_TEXT: Mapping[Outcome, str] = {
@@ -466,13 +466,13 @@ def _is_number(value: Any) -> bool:
 
 def is_constant(text: str) -> bool:
     """Whether an expression reads no result."""
-    return not any(isinstance(node, Name | Member) for node in _walk(parse(text)))
+    return not any(isinstance(node, Name | Member) for node in walk(parse(text)))
 
 
-def _walk(node: Syntax) -> Iterator[Syntax]:
-    yield node
-    for part in children(node):
-        yield from _walk(part)
+def reads_points(text: str) -> bool:
+    """Whether a check reads a point estimate (`.mean`, `.median`) of a number that is measured, not counted."""
+    points = [node for node in walk(parse(text)) if isinstance(node, Member) and node.name in POINTS]
+    return any(not _is_counted(text[node.of.start : node.of.end], shares=True) for node in points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,7 +489,7 @@ class _Read:
 
 def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
     """Every estimate whose statistic the text reads."""
-    for node in _walk(parse(text)):
+    for node in walk(parse(text)):
         if not (isinstance(node, Member) and node.name in STATISTICS):
             continue
         base = text[node.of.start : node.of.end]

@@ -22,7 +22,6 @@ from proveout.coordinator.results.results import (
     StageResult,
     confirmation,
     not_interleaved,
-    peak,
 )
 from proveout.coordinator.verdict.checks import NEEDED, STATISTICS, Judged
 from proveout.core.data_classes import dataclass
@@ -180,7 +179,7 @@ def _behind(result: StageResult, rung: Rung) -> _Behind:
         return _Behind(stage=result.id, rungs=frozenset(item.id.rung for item in counted), counted=counted)
     if rung is not None:
         return _of_rungs(result, [item for item in result.rungs if rung in (item.threads, KNEE)])
-    top = peak(result.rungs)
+    top = result.highest
     if top is None:
         return _of_rungs(result, result.rungs)
     mean = float(top.tree["tps"]["mean"])
@@ -287,7 +286,7 @@ def _chain(node: Syntax, results: RunResults) -> tuple[str, int, tuple[str, ...]
 def _chosen(result: StageResult, name: str) -> int | None:
     if name == KNEE:
         return None if isinstance(result.knee, NoKnee) else result.knee.threads
-    top = peak(result.rungs)
+    top = result.highest
     return top.threads if top else None
 
 
@@ -354,9 +353,9 @@ SEE = "see the run's notices and its `capture:…` findings for why the number i
 
 
 def advise(judged: Judged, provenance: Provenance, results: RunResults) -> str:
-    """`; what to do: …`."""
-    ways = list(dict.fromkeys(_ways(judged, provenance, results))) or [SEE]
-    return f"; what to do: {'; or '.join(ways)}"
+    """`; what to do: …`; "" where nothing is known."""
+    ways = list(dict.fromkeys(_ways(judged, provenance, results))) or ([SEE] if judged.lacking else [])
+    return f"; what to do: {'; or '.join(ways)}" if ways else ""
 
 
 def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterator[str]:

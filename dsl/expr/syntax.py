@@ -13,10 +13,10 @@ needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
@@ -219,6 +219,31 @@ def children(node: Syntax) -> Iterator[Syntax]:
             yield value  # type: ignore[misc]  # every concrete Node is in Syntax
         elif isinstance(value, tuple):
             yield from value
+
+
+def walk(node: Syntax) -> Iterator[Syntax]:
+    """The node and all below it."""
+    yield node
+    for part in children(node):
+        yield from walk(part)
+
+
+def renamed(text: str, rename: Callable[[str], str]) -> str:
+    """The expression with every name and member renamed."""
+
+    def changed(node: Syntax) -> Syntax:
+        changes: dict[str, Any] = {}
+        for item in fields(node):
+            value = getattr(node, item.name)
+            if isinstance(value, Node):
+                changes[item.name] = changed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+            elif isinstance(value, tuple):
+                changes[item.name] = tuple(changed(part) for part in value)
+        if isinstance(node, Member | Name):
+            changes["name"] = rename(node.name)
+        return replace(node, **changes)
+
+    return render(changed(parse(text)))
 
 
 def ungroup(node: Syntax) -> Syntax:

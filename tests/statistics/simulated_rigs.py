@@ -110,6 +110,10 @@ class Rig:
             noise[index] = rho * noise[index - 1] + np.sqrt(1.0 - rho**2) * noise[index]
         return np.asarray(level * (1.0 + self.second_cv * noise), dtype=np.float64)
 
+    def p99_us(self, rung: int) -> float:
+        """The true p99 of a rung."""
+        return rung / self.tps * 1e6 * _TIMES["p99_us"]
+
     def measured(
         self,
         generator: np.random.Generator,

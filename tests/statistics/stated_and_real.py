@@ -32,6 +32,7 @@ from simulated_rigs import (
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.history.change_points import HORIZON, detect, effect, point
+from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.search_interval import CONFIDENCE, confirmed, ends
@@ -117,6 +118,22 @@ def peak_above(repeats: int, rungs: int, trials: int) -> Measured:
         return None if "lower" not in peak else bool(peak["lower"] > rig.tps)
 
     return _count(trials, ("peak", repeats, rungs), one)
+
+
+def peak_p99_below(repeats: int, rungs: int, trials: int) -> Measured:
+    """Count the intervals of `p99 at the peak` on the first screen, of equal rungs, that end below the true p99 of the
+    rung: the rung with the highest throughput has the shortest times."""
+    rig = Rig(tps=TRUE_TPS)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
+        found = ladder_run(iterations)
+        peak = found.stages["ladder"].peak
+        shown = next(number.estimate for number in headline(found) if number.label == "p99 at the peak")
+        true = rig.p99_us(peak.threads if peak else 0)
+        return None if "upper" not in shown else bool(shown["upper"] < true)
+
+    return _count(trials, ("peak p99", repeats, rungs), one)
 
 
 # ---- two ladders -------------------------------------------------------------------------------------------------
@@ -299,6 +316,9 @@ def interval_rows() -> Iterator[Row]:
     for repeats in (3, 5, 10):
         text = f"`peak.tps` lower bound above the truth, 7 equal rungs, {repeats} repeats"
         yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_above(n, 7, trials), weight=0.5)
+    for repeats in (3, 5):
+        text = f"`p99 at the peak` of the first screen ends below the truth, 7 equal rungs, {repeats} repeats"
+        yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_p99_below(n, 7, trials), weight=0.5)
 
 
 def ladder_rows() -> Iterator[Row]:

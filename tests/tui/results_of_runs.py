@@ -34,25 +34,25 @@ VERDICTS = (
     Verdict(
         id="scales", title="16 threads do four times the work of 1", outcome="PASS",
         claims=(Claim(of="ratio(base.at(16).tps, base.at(1).tps)", value="5.1", limit="≥ 4", operator=">=", mean=5.1,
-                      lower=4.7, upper=5.5, bound=4.0, level="95 %"),),
+                      lower=4.7, upper=5.5, bound=4.0, interval="95 % CI"),),
         evidence=("ratio(base.at(16).tps, base.at(1).tps) = 5.1 (95 % CI 4.7 … 5.5, n = 5) >= 4: holds",),
         check="ratio(base.at(16).tps, base.at(1).tps) >= 4", where="study.yaml:31",
     ),
     Verdict(
         id="quick", title="It answers within 2 ms at the 99th percentile", outcome="FAIL",
         claims=(Claim(of="base.at(16).response.p99_us.mean", value="2.15 ms", limit="≤ 2.00 ms", operator="<=",
-                      mean=2150.0, lower=2080.0, upper=2220.0, bound=2000.0, level="95 %"),),
+                      mean=2150.0, lower=2080.0, upper=2220.0, bound=2000.0, interval="95 % CI"),),
         evidence=("base.at(16).response.p99_us.mean = 2.15 ms <= 2.00 ms: does not hold", f"note: {HOSTILE}"),
     ),
     Verdict(
         id="tail", title="The slowest answer takes 5 ms", outcome="FAIL", counts=False,
         claims=(Claim(of="base.at(16).response.max_us.mean", value="90.0 ms", limit="≤ 5.00 ms", operator="<=",
-                      mean=90000.0, lower=50000.0, upper=130000.0, bound=5000.0, level="95 %"),),
+                      mean=90000.0, lower=50000.0, upper=130000.0, bound=5000.0, interval="95 % CI"),),
     ),
     Verdict(
         id="rate", title="It holds 4,200 per second", outcome="INCONCLUSIVE",
         claims=(Claim(of="cap.rate", value="4,000/s", limit="≥ 4,200/s", operator=">=", mean=4000.0, lower=4000.0,
-                      upper=None, bound=4200.0, level="95 %"),),
+                      upper=None, bound=4200.0, interval="95 % CI"),),
     ),
     Verdict(
         id="both", title=f"Two conditions at once {HOSTILE}", outcome="INCONCLUSIVE",

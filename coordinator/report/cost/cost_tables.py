@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.report import tables
-from proveout.coordinator.report.document import Block, Notes, Section, Table
+from proveout.coordinator.report.document import Block, Notes, Section, Table, Value
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import number_at
-from proveout.core.numbers import half_width, notation, percent, relative_uncertainty
+from proveout.core.numbers import half_width, notation, percent
 from proveout.dsl.metrics import COST
 from proveout.proto.events import IterationFinished
 
@@ -69,7 +69,7 @@ def _ladder(results: RunResults, stage: StageResult) -> Section:
         cells = {name: _cells(some, name) for name in names}
         blocks.append(
             Table(
-                title=f"Per transaction, mean over the repeats with its {level} interval (± % of the mean)",
+                title=f"Per transaction, mean over the repeats and its {level} interval",
                 heads=("threads", *(str(rung.threads) for rung in some)),
                 rows=tuple((label(name, currency), *cells[name]) for name in names),
             )
@@ -78,15 +78,15 @@ def _ladder(results: RunResults, stage: StageResult) -> Section:
     return Section(title=tables.titled(results, stage.id), blocks=tuple(blocks))
 
 
-def _cells(rungs: Sequence[RungResult], name: str) -> list[str]:
-    """A number at each rung, in one unit."""
+def _cells(rungs: Sequence[RungResult], name: str) -> list[Value]:
+    """A number at each rung with its interval below it, in one unit."""
     estimates = [rung.tree.get("cost", {}).get(name) for rung in rungs]
     words = notation(name, *(found for found in estimates if found))
-    cells = []
+    cells: list[Value] = []
     for found in estimates:
-        half, mean = (half_width(found), found.get("mean")) if found else (None, None)
-        spread = f" ±{relative_uncertainty(half, mean)} %" if half and mean else ""
-        cells.append(f"{words.text(mean, half)}{spread}" if found else NOT_CAPTURED)
+        shown = words.text(found.get("mean"), half_width(found)) if found else NOT_CAPTURED
+        has_width = bool(found and half_width(found))
+        cells.append((shown, words.bounds(found["lower"], found["upper"])) if has_width else shown)
     return cells
 
 

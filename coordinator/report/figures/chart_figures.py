@@ -12,8 +12,9 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import Figure, slug
 from proveout.coordinator.report.figures.panels import Point, described, panels, table, whiskers_of
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
-from proveout.core.numbers import safe
+from proveout.core.numbers import number, safe
 from proveout.dsl.expr import evaluation
+from proveout.dsl.expr.syntax import Name, parse, walk
 
 NAME = "chart"
 
@@ -38,13 +39,14 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
         heads, rows = table(points, place=place)
         against = f", relative to {safe(str(chart['relative_to']))} = 1" if relative else ""
         absent = len(chart["points"]) - len(points)
-        lacking = f" {absent} of {len(chart['points'])} numbers were not measured." if absent else ""
+        remarks = _offered(chart, results)
+        remarks += f" {absent} of {len(chart['points'])} numbers were not measured." if absent else ""
         drawn.append(
             Figure(
                 name=NAME,
                 slug=slug(NAME, str(chart["id"])),
                 title=safe(str(chart.get("title") or chart["id"])),
-                caption=f"Means over the repeats{against}, with {whiskers_of(points)}.{lacking}",
+                caption=f"Means over the repeats{against}, with {whiskers_of(points)}.{remarks}",
                 spec=panels(points, place=place, mark="line" if chart.get("lines") else "bar"),
                 heads=heads,
                 rows=rows,
@@ -52,6 +54,19 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
             )
         )
     return drawn, missing
+
+
+def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
+    """The rates that its ladders were offered: ` Offered: uncached 2,501/s, cached 2,501/s.`; "" without any."""
+    texts = [*(one["number"]["text"] for one in chart["points"]), str(chart.get("relative_to") or "")]
+    named = {node.name for text in filter(None, texts) for node in walk(parse(text)) if isinstance(node, Name)}
+    rates = {
+        stage.id: list(dict.fromkeys(number(item.rate) for item in stage.iterations if item.valid and item.rate))
+        for stage in results.stages.values()
+        if stage.id in named and stage.kind == "ladder"
+    }
+    shown = ", ".join(f"{safe(name)} {' and '.join(of)}/s" for name, of in rates.items() if of)
+    return f" Offered: {shown}." if shown else ""
 
 
 def _points(chart: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[Point]:

@@ -34,13 +34,13 @@ from proveout.coordinator.report.tables import (
     latency_cells,
     load_rows,
     on_target,
-    peak,
     titled,
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
+from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
+from proveout.core.numbers import counted, half_width, number, percent, safe, threads, with_interval
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import load_paths
 from proveout.dsl.plan.loads import in_load
@@ -107,13 +107,14 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             name="relative-tps-latency",
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + heading(results, stages, ", "),
-            caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {_whiskers(stages)}."
+            caption=f"Bars: transactions a second in units of {safe(titled(results, stages[0].id))} with {base} "
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {_whiskers(stages)} of each rung's throughput. "
+            "The table has the factor to that rung with its own interval."
             + (_LINES if _has_latency(values) else "")
             + _apart(results, stages),
             spec=_throughput_chart(values),
-            heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
-            rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, unit)),
+            heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *_LATENCY_HEADS, "repeats"),
+            rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, first)),
             alt=joined(
                 course(f"{label(results, stage)}: TPS", "tps", _course_of(stage)) for stage in stages if stage.rungs
             ),
@@ -212,20 +213,25 @@ def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[
     return [layer] if any(value[field] is not None for value in values) else []
 
 
-def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tuple[str, ...]]:
+def _throughput_rows(name: str, stage: StageResult, first: RungResult) -> Iterator[tuple[str, ...]]:
     rows = load_rows(stage)
-    for row, latencies in zip(rows, _times(rows), strict=True):
-        relative = None if row.tps is None else row.tps / unit
-        spread = None if row.half_tps is None else row.half_tps / unit
-        yield (
-            name,
-            row.label,
-            number(row.tps, row.half_tps),
-            uncertainty(row.half_tps, row.tps),
-            f"{number(relative, spread)} ×",
-            *latencies,
-            counted(row.repeats, row.excluded),
-        )
+    for row, rung, latencies in zip(rows, stage.rungs, _times(rows), strict=True):
+        repeats = counted(row.repeats, row.excluded)
+        yield (name, row.label, *with_interval(row.tps), *factor_cells(rung, first), *latencies, repeats)
+
+
+def factor_cells(rung: RungResult, first: RungResult) -> tuple[str, str]:
+    """The throughput of a rung over that of the first, and the interval of this ratio; `-` of an invalid rung."""
+    found = scaling_factor(rung, first)
+    mean, ends = with_interval(found)
+    return (f"{mean} ×" if found else "-"), ends
+
+
+def scaling_factor(rung: RungResult, first: RungResult) -> dict[str, Any]:
+    """The throughput of a rung over that of the first as an estimate; {} without one."""
+    if rung is first:
+        return {"mean": 1.0}
+    return statistics.ratio(rung.tree["tps"], first.tree["tps"]) if number_at(rung.tree, "tps") else {}
 
 
 def _times(rows: Sequence[LoadRow]) -> list[list[str]]:
@@ -253,12 +259,12 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
 def latency_at_peak(results: RunResults) -> Iterator[Figure]:
     """The same with each ladder at its own peak, where the peaks of a group differ: 64 threads beside 4."""
     for stages in groups(results):
-        picked = [(stage, top) for stage in stages if (top := peak(stage)) is not None]
+        picked = [(stage, top) for stage in stages if (top := stage.peak) is not None]
         if len({rung.threads for _, rung in picked}) < 2:
             continue
         named = [(f"{label(results, stage)}, {threads(rung.threads)}", rung) for stage, rung in picked]
         title = "Latency by transaction at each peak: " + heading(results, [stage for stage, _ in picked])
-        text = "Response time of each ladder at its highest throughput."
+        text = "Response time of each ladder at its highest throughput; intervals hold for all rungs that could be it."
         yield from _by_transaction("latency-at-peak", stages[0].id, title, text, named)
 
 
@@ -275,7 +281,7 @@ def _by_transaction(
         title=title,
         caption=f"{text} Bars: mean, with {intervals(_means(picked))}; ticks: 99th percentile. Shorter is better.",
         spec=_latency_chart(values),
-        heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
+        heads=("ladder", "transaction", "TPS", "CI", "share", *_LATENCY_HEADS),
         rows=tuple(row for ladder, rung in picked for row in _latency_rows(ladder, rung)),
         alt=joined(
             ends(f"{ladder or 'mean response'}", "avg_us", [(one["transaction"], one["ms"] * 1e3) for one in found])
@@ -327,7 +333,7 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
     common = set.intersection(*(set(rungs) for rungs in measured))
     if common and len(stages) > 1:
         return [(stage, rungs[max(common)]) for stage, rungs in zip(stages, measured, strict=True)]
-    return [(stage, top) for stage in stages if (top := peak(stage)) is not None]
+    return [(stage, top) for stage in stages if (top := stage.highest) is not None]
 
 
 def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str, Any]]:
@@ -394,7 +400,7 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
     rows = transaction_rows(rung)
     for row, latencies in zip(rows, _times(rows), strict=True):
-        yield (name, safe(row.label), number(row.tps, row.half_tps), percent(row.relative), *latencies)
+        yield (name, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
 
 
 # ---- TPROC-C -----------------------------------------------------------------------------------------------------

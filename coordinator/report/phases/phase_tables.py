@@ -12,11 +12,11 @@ from typing import Any
 from proveout.coordinator.report.document import Block, Paragraph, Table
 from proveout.coordinator.results.results import StageResult
 from proveout.core.json_data import number_at
-from proveout.core.numbers import figures, half_width, number, relative_uncertainty, seconds
+from proveout.core.numbers import figures, number, seconds, with_interval
 from proveout.dsl.metrics import load_paths
 from proveout.proto.events import IterationFinished, Metrics
 
-HEADS = ("phase", "for", "rate", "TPS", "±%", "avg", "p99", "late", "errors", "missed", "back")
+HEADS = ("phase", "for", "rate", "TPS", "CI", "avg", "p99", "late", "errors", "missed", "back")
 COUNTS = ("errors", "retried", "missed", "unfinished")
 
 
@@ -57,8 +57,7 @@ def _row(label: str, phase: Metrics, at_least: Metrics, divisor: float) -> tuple
         label,
         seconds(_mean(phase, "measure_s") or 0.0),
         f"{number(rate)}/s" if rate else "closed",
-        number(tps.get("mean"), half_width(tps)),
-        relative_uncertainty(half_width(tps), tps.get("mean")),
+        *with_interval(tps),
         _bounded(phase, at_least, "response", "avg_us", divisor=divisor),
         _bounded(phase, at_least, "response", "p99_us", divisor=divisor),
         _bounded(phase, at_least, "schedule", "p99_us", divisor=divisor),

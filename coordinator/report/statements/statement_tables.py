@@ -33,7 +33,7 @@ def statement_section(results: RunResults) -> Iterator[Section]:
 
 
 def _ladder(stage: StageResult) -> Iterator[Block]:
-    rung = tables.peak(stage)
+    rung = stage.highest
     if rung is None or not any(item.statements for item in rung.iterations):
         return
     systems = dict.fromkeys(line.system for item in rung.iterations for line in item.statements)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from proveout.core.numbers import pieces
 
-_COMPARED = re.compile(r"(?P<of>.+) = (?P<value>[^=<>!]+) (?P<sign><=|>=|<|>|==|!=) (?P<limit>[^:=<>]+): (?P<why>.+)")
+_COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
 _FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
 _SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
 _DECIDING = re.compile(r"reads |about .+ would decide")
@@ -29,11 +29,18 @@ def brief_evidence(evidence: str, outcome: str) -> tuple[str, ...]:
         lines[-1] += f" (and {len(own) - len(lines)} more)"
     if outcome == "INCONCLUSIVE" and (deciding := [piece for piece in found if _DECIDING.match(piece)]):
         lines.append("; ".join(reversed(deciding)))
-    return (*lines, *_flagged(found))
+    return (*lines, *flagged(found))
+
+
+def without_notes(evidence: str) -> tuple[str, ...]:
+    """The pieces of evidence, with one line for its notes: their texts are below "Validity", once for all verdicts."""
+    found = pieces(evidence)
+    own = tuple(piece for piece in found if not piece.startswith("note: "))
+    return (*own, *(f"{line} (below, Validity)" for line in flagged(found)))
 
 
 def _compared(piece: str) -> str:
-    """`errors.fraction = 0 % < 0.1 %: holds` as `errors.fraction 0 %, limit < 0.1 %`."""
+    """`errors.fraction = 0 %, limit < 0.1 %: holds` as `errors.fraction 0 %, limit < 0.1 %`."""
     match = _COMPARED.fullmatch(piece)
     if match is None:
         return piece
@@ -49,7 +56,7 @@ def _short(expression: str) -> str:
     return re.sub(r"^(\w+)\(.*\)", r"\1(…)", expression)
 
 
-def _flagged(found: Sequence[str]) -> Iterator[str]:
+def flagged(found: Sequence[str]) -> Iterator[str]:
     """The checks of validity that are flagged, in one line."""
     checks = dict.fromkeys(match["check"] for piece in found if (match := _FLAGGED.match(piece)))
     others = sum(piece.startswith("note: ") for piece in found) - len(checks)

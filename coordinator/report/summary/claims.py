@@ -1,7 +1,8 @@
 """The comparisons of a verdict: each value with its interval, and its limit. Pure.
 
 Data flow: `VerdictReached.check` and the metrics of the stages -> the comparisons of the check -> one `Claim` each ->
-the intervals beside their limits on the HTML page and on the pane "Result" of the run screen. It decides nothing: the
+the intervals beside their limits on the HTML page and on the pane "Result" of the run screen; and `method`, the two
+sentences on what the intervals and verdicts of a run hold for. It decides nothing: the
 outcome is that of the verdict. Built-in verdicts, which have no expression, have no claim.
 """
 
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
-from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound
-from proveout.core.numbers import level, notation
+from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound, reads_points
+from proveout.core.numbers import level, notation, percent
+from proveout.core.power import CONFIDENCE
 from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
@@ -43,6 +45,32 @@ def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
         return ()
     scope = environment(results)
     return tuple(claim for leaf, holds in _leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
+
+
+WRONG = (1.0 - CONFIDENCE) / 2.0
+"""The share of runs in which a bound is on the wrong side of the true value."""
+
+
+def method(results: RunResults) -> Iterator[str]:
+    """The method of the intervals and what they hold for, and the level of the verdicts: a sentence each."""
+    if not any(stage.climbs for stage in results.stages.values()):
+        return
+    yield (
+        "Intervals: Student's t on the logarithms of a rung's repeats (of their pairs, where ladders took turns; wider "
+        "for a peak or knee, for all rungs that could be it); the repeats share one start of the servers and one "
+        "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
+    )
+    judged = [one for one in results.verdicts if any(claim.interval for claim in claims(one, results))]
+    points = sum(reads_points(one.check) for one in judged)
+    bounds = len(judged) - points
+    parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
+    parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
+    text = ", ".join(parts)
+    if points:
+        text += f"{'; ' if text else ''}one that reads a point estimate such as .mean ({points} here) has no level: "
+        text += "at its limit it passes in half of all runs"
+    if text:
+        yield f"Verdicts: {text}."
 
 
 def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
@@ -87,7 +115,7 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
     bound: float | None = against.get("mean") if isinstance(against, dict) else against
     found: Mapping[str, Any] = value if isinstance(value, dict) else {"mean": value}
     mean = found.get(_statistic(text), found.get("mean"))
-    same = notation(metric, found, bound)
+    same = notation(metric, found, bound, exact=[bound] if bound is not None and is_constant(limit) else [])
     interval = "lower" in found or "upper" in found
     return Claim(
         of=of,
@@ -98,7 +126,7 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
         lower=found.get("lower"),
         upper=found.get("upper"),
         bound=bound,
-        level=level(found) if interval else "",
+        interval=f"{level(found)} CI {same.bounds(found.get('lower'), found.get('upper'))}" if interval else "",
     )
 
 
@@ -125,7 +153,7 @@ def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> 
         found = evaluate(limit, scope, functions=FUNCTIONS)
         bound = float(found) if isinstance(found, int | float) else None
     least = lower_bound(text, scope)
-    same = notation(metric_of(text), least.value if least else None, bound)
+    same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])
     sign = f"{_SIGNS[operator]} {same.text(bound)}" if bound is not None else ""
     if least is None:
         return Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.report.ladder_comparison import Comparison, arrival, comparisons
-from proveout.coordinator.report.tables import climbing, peak, titled
+from proveout.coordinator.report.tables import climbing, titled
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.published_values import reproductions
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, climbed
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation, percent, quantity, rung_name, search_answer
@@ -130,18 +130,22 @@ def _published(results: RunResults) -> Iterator[HeadlineNumber]:
 
 def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
     """The highest mean throughput of each ladder, the highest of all first; of query sets there is none."""
-    found = [(stage, rung) for stage in climbing(results) if (rung := peak(stage)) and "solve_s" not in rung.tree]
-    for stage, rung in sorted(found, key=lambda one: -float(_throughput(*one).get("mean", 0.0))):
-        at = (results, stage, rung)
-        yield _of_rung(at, "peak", "Peak throughput", _throughput(stage, rung), _metric(stage))
+    for stage, rung in _by_throughput(results):
+        metric = "iops" if stage.kind == "tool" else "tps"
+        yield _of_rung((results, stage, rung), "peak", "Peak throughput", rung.tree["tps"], metric)
+
+
+def _by_throughput(results: RunResults) -> list[tuple[StageResult, RungResult]]:
+    """Each ladder with its peak, the highest first; without sets of queries."""
+    found = [(stage, rung) for stage in climbing(results) if (rung := stage.peak) and "solve_s" not in rung.tree]
+    return sorted(found, key=lambda one: -float(one[1].tree["tps"]["mean"]))
 
 
 def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
     """The 99th percentile of the response at the peak of each ladder, the ladder with the highest peak first."""
-    found = [(stage, rung) for stage in climbing(results) if stage.kind == "ladder" and (rung := peak(stage))]
-    for stage, rung in sorted(found, key=lambda one: -float(_throughput(*one).get("mean", 0.0))):
+    for stage, rung in _by_throughput(results):
         estimate = at_path(rung.tree, "response", "p99_us")
-        if isinstance(estimate, Mapping) and "mean" in estimate and "solve_s" not in rung.tree:
+        if isinstance(estimate, Mapping) and "mean" in estimate and stage.kind == "ladder":
             yield _of_rung((results, stage, rung), "latency", "p99 at the peak", estimate, "p99_us")
 
 
@@ -236,17 +240,6 @@ _KINDS: tuple[tuple[Callable[[RunResults], Iterator[HeadlineNumber]], int], ...]
 
 
 # ---- parts -------------------------------------------------------------------------------------------------------
-
-
-def _metric(stage: StageResult) -> str:
-    return "iops" if stage.kind == "tool" else "tps"
-
-
-def _throughput(stage: StageResult, rung: RungResult) -> Mapping[str, Any]:
-    """The throughput of a rung that was chosen as the highest: of a tool its IOPS."""
-    tree = climbed(stage).get("peak", rung.tree)
-    found: Mapping[str, Any] = tree.get(_metric(stage), tree["tps"])
-    return found
 
 
 def _of_rung(

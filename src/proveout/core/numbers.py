@@ -5,9 +5,11 @@ Every surface uses these functions: terminal, TUI, HTML, Markdown, JUnit, log, e
 - A number with an interval is rounded to the second significant digit of the interval's half-width: 12,344 ± 123 is
   printed as 12,340 ± 120. It keeps at least 2 significant digits of its own, whatever the interval. The rule is that of
   the Guide to the Expression of Uncertainty in Measurement (JCGM 100:2008, 7.2.6).
-- A number without an interval has at most 4 significant digits (times and percentages: 3).
+- A number without an interval has at most 4 significant digits (times and percentages: 3). A whole number without unit
+  is a count and has all its digits, and so has a limit that a plan sets.
 - Numbers that are compared with each other are printed by one `Notation`: one unit, and digits enough to tell different
-  numbers apart and to keep their order. 999.7 beside a limit of 1,000 is never printed as 1,000.
+  numbers apart and to keep their order. 999.7 beside a limit of 1,000 is never printed as 1,000. Numbers that differ by
+  less than the rounding of sums of floats (1e-14) are the same number.
 - A number that is missing or not finite is printed as `-`.
 
 Rounding works on exact decimals: no digit of a printed number comes from binary arithmetic.
@@ -30,6 +32,8 @@ Estimate: TypeAlias = Mapping[str, Any]
 
 _EXACT = Context(prec=2000, rounding=ROUND_HALF_UP)
 _SIGNIFICANT = {digits: Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (2, 3, 4)}
+_SAME = 1e-14
+_EXACT_DIGITS = Context(prec=12, rounding=ROUND_HALF_UP)
 _INTERVAL_LEAST = 1e-9
 """An interval narrower than this fraction of its number is rounding error of floats, not a spread."""
 
@@ -78,7 +82,7 @@ _SIZES = tuple(
     _Unit(suffix, Decimal(2) ** power, 3)
     for power, suffix in ((40, " TiB"), (30, " GiB"), (20, " MiB"), (10, " KiB"), (0, " B"))
 )
-_ENDINGS = (("_bytes_per_s", " B/s"), ("_per_s", "/s"), ("_bytes", " B"), ("_ms", " ms"))
+_ENDINGS = (("_bytes_per_s", " B/s"), ("_per_s", "/s"), ("_bytes", " B"), ("_ms", " ms"), ("_slope", " s/s"))
 
 
 def _units(name: str) -> tuple[_Unit, ...]:
@@ -87,7 +91,7 @@ def _units(name: str) -> tuple[_Unit, ...]:
         return _MICROSECONDS
     if name in ("fraction", "change") or name.endswith("_fraction"):
         return _PERCENT
-    whole = f"_{name}"  # an exporter's counter has a bare `per_s`
+    whole = f"_{name}".removesuffix("_lower").removesuffix("_upper")  # an exporter's counter has a bare `per_s`
     for ending, suffix in _ENDINGS:
         if whole.endswith(ending):
             return (_Unit(suffix),)
@@ -157,7 +161,8 @@ class Notation:
             count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
         if lower is None and upper is None:
             return f"{centre} (no interval, {count})"
-        chosen = f", best of {round(float(estimate['chosen_from']))}" if "chosen_from" in estimate else ""
+        rivals = round(float(estimate.get("chosen_from", 1)))
+        chosen = f", wider as {rivals} rungs could be it" if rivals > 1 else ""
         shown = f"median {centre}" if of == "median" else centre
         return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, {count}{chosen})"
 
@@ -182,20 +187,21 @@ def each_repeat(name: str, found: Estimate) -> str:
     return ", ".join(map(Notation(unit, places, frozenset()).text, values))
 
 
-def notation(name: str, *items: _Item, signed: bool = False) -> Notation:
+def notation(name: str, *items: _Item, exact: Iterable[float] = (), signed: bool = False) -> Notation:
     """The notation of numbers of one metric that are compared: numbers, alone or with half the width of their interval,
     and estimates with their bounds.
 
     Any two different numbers are printed differently, and in their order. `name` is the metric, its ending gives the
-    unit.
+    unit. `exact`: further numbers, such as limits, of which all digits are printed.
     """
     halves: dict[float, float | None] = {}
-    for item in items:
+    for item in (*items, *exact):
         for value, half in _members(item):
             if math.isfinite(value) and halves.get(value) is None:
                 halves[value] = half
     unit = _common(halves, _units(name))
     places = {value: _place(value, half, unit) for value, half in halves.items()}
+    places |= {value: min(places[value], _last_place(value, unit)) for value in exact if value in places}
     _separate(places, unit)
     padded = frozenset(value for value, half in halves.items() if _counts(value, half))
     return Notation(unit, places, padded, signed)
@@ -222,6 +228,11 @@ def _separate(places: dict[float, int], unit: _Unit) -> None:
     while again:
         again = False
         for low, high in pairwise(ordered):
+            if high - low <= _SAME * max(abs(low), abs(high)):
+                finer = min(places[low], places[high])
+                again |= places[low] != places[high]
+                places[low] = places[high] = finer
+                continue
             while not unit.rounded(low, places[low]) < unit.rounded(high, places[high]):
                 finer = min(places[low], places[high]) - (places[low] == places[high])
                 places[low], places[high], again = finer, finer, True
@@ -234,8 +245,17 @@ def _place(value: float, half: float | None, unit: _Unit) -> int:
         return second if value == 0.0 else min(second, unit.exponent(value, 2) - 1)
     if value == 0.0:
         return -2 if unit.padded else 0
+    if not unit.suffix and not unit.padded and float(value).is_integer():
+        return 0
     digits = unit.digits if unit.scaled(abs(value)) >= Decimal("1e-4") else 3
     return max(unit.exponent(value, digits) - digits + 1, -unit.decimals)
+
+
+def _last_place(value: float, unit: _Unit) -> int:
+    """The decimal place of the last digit that a number was written with."""
+    if value == 0.0:
+        return 0
+    return int(_EXACT_DIGITS.divide(Decimal(repr(float(value))), unit.factor).normalize().as_tuple().exponent)
 
 
 def _counts(value: float, half: float | None) -> bool:
@@ -326,13 +346,6 @@ def uncertainty(half: float | None, mean: float | None = None) -> str:
     return Notation(_Unit(), {}, frozenset()).half(half)
 
 
-def relative_uncertainty(half: float | None, mean: float | None) -> str:
-    """Half the width of an interval in per cent of the mean, without unit: `2.3`, `>100`, `-` when there is none."""
-    if half is None or not mean:
-        return "-"
-    return ">100" if half > abs(mean) else uncertainty(half / abs(mean) * 100.0)
-
-
 def microseconds(value: float | None) -> str:
     """A latency, given in µs, in µs, ms or s, with 3 digits."""
     return quantity(value, "_us")
@@ -383,6 +396,13 @@ def size(value: float | None) -> str:
 def interval(estimate: Estimate, name: str = "") -> str:
     """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
     return notation(name, estimate).interval(estimate)
+
+
+def with_interval(estimate: Estimate, name: str = "") -> tuple[str, str]:
+    """An estimate as two cells of a table, its mean and the ends of its interval: `1,234`, `1,200 … 1,270`."""
+    same = notation(name, estimate)
+    ends = same.bounds(estimate.get("lower"), estimate.get("upper"))
+    return same.text(estimate.get("mean"), half_width(estimate)), ends
 
 
 def bounds(lower: float | None, upper: float | None, name: str = "", *, signed: bool = False) -> str:

@@ -73,6 +73,14 @@ def test_scattered_repeats_do_not_give_a_knee() -> None:
     assert "scatter" in found.reason
 
 
+def test_scattered_repeats_do_not_give_a_straight_line() -> None:
+    """Repeats within 40 % of the line are compatible with a ceiling at 8 threads."""
+    for means in ([100.0 * n for n in (1, 2, 4, 8)], [500.0] * 4):
+        found = curve(means, spread=0.4, threads=THREADS[:4])
+        assert isinstance(found, NoKnee)
+        assert "scatter too much to tell" in found.reason
+
+
 def test_noise_on_a_flat_line_does_not_give_a_knee() -> None:
     """Of 100 flat ladders with noise, at most 10 may have a knee by chance (5 % and 3 sigma)."""
     generator = np.random.default_rng(11)

@@ -461,6 +461,15 @@ def test_transactions_without_an_answer_are_warnings_with_their_share_and_age() 
     assert {"missed", "unfinished"}.isdisjoint(finding.check for finding in judged(rate=1000.0).findings)
 
 
+def test_a_small_share_that_never_began_leaves_less_than_all_percentiles() -> None:
+    first, *others = mix(199_999)
+    waiting = dataclasses.replace(first, counts=dataclasses.replace(first.counts, missed=1))
+    (text,) = (
+        f.evidence for f in judged(rate=20_000.0, transactions=(waiting, *others)).findings if f.check == "missed"
+    )
+    assert "(0.0005 % of those due) never began: percentiles above 99.999 % are not given" in text
+
+
 def test_errors_over_the_limit_count_as_a_breach_and_quote_the_first() -> None:
     transactions = mix(10_000, errors=40)
     found = judged(transactions=transactions, load={"first_errors": ("server closed the connection",)})

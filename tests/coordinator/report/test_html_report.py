@@ -414,7 +414,7 @@ def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() ->
     plain = replace(one, claims=())
     section = Section(title="Verdicts", blocks=(Outcomes((one, plain)),))
     drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split("card verdict")[1:]
-    assert "<b>3 ms</b> ≤ 5 ms" in drawn
+    assert "<b>3 ms</b>, limit ≤ 5 ms" in drawn
     assert drawn.index('<svg class="claim"') < drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>")
     assert "<img" not in drawn
     assert bare.index("read: 3 ms</p>") < bare.index('<details class="why">') < bare.index("<li>note: busy</li>")

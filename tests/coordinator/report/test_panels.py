@@ -115,6 +115,18 @@ def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
     assert rows == (("1", "mean", "1.50 ms", "1.40 ms … 1.60 ms", "3"), ("1", "count", "7", "-", "3"))
 
 
+def test_the_caption_of_a_chart_names_the_rates_that_its_ladders_were_offered() -> None:
+    """The label of a series may say "share of the rate"; the caption has the rate."""
+    found = results_of("hlr-cache-embedded")
+    assert "Offered" not in charts_of(found)[0].caption
+    stages = dict(found.stages)
+    for name in ("uncached", "cached"):
+        iterations = tuple(replace(item, rate=2_501.0) for item in stages[name].iterations)
+        stages[name] = replace(stages[name], iterations=iterations)
+    unlike, *_ = charts_of(replace(found, stages=stages))
+    assert " Offered: uncached 2,501/s, cached 2,501/s." in unlike.caption
+
+
 # ---- cases -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from proveout.coordinator.report import junit, markdown, result_json, terminal
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document, run_summary
-from proveout.coordinator.report.tables import host_rows, load_rows, peak, validity_notes
+from proveout.coordinator.report.tables import host_rows, load_rows, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.results.wait_rows import wait_rows
 from proveout.core.numbers import pieces
@@ -180,18 +180,20 @@ def loaded(*verdicts: VerdictReached, **changes: Any) -> results.RunResults:
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_of_a_ladder_are_relative_to_its_lowest_rung() -> None:
-    rows = load_rows(loaded().stages["base"])
+def test_rows_of_a_ladder_have_the_estimates_of_its_rungs_and_the_extremes_of_all_repeats() -> None:
+    stage = loaded().stages["base"]
+    rows = load_rows(stage)
     assert [(row.label, row.repeats) for row in rows] == [("1", 3), ("4", 3)]
-    assert rows[0].relative == 1.0
-    assert rows[1].relative == pytest.approx(4020.0 / 1020.0)
-    assert rows[0].half_tps == pytest.approx(24.84, abs=0.01)
+    assert [row.tps for row in rows] == [rung.tree["tps"] for rung in stage.rungs]
+    seen = [[item.metrics["response"][name] for item in stage.rungs[1].iterations] for name in ("min_us", "max_us")]
+    assert len(set(seen[1])) == 3
+    assert [rows[1].response_us[name] for name in ("min_us", "max_us")] == [min(seen[0]), max(seen[1])]
     assert rows[1].response_us["avg_us"] == pytest.approx(sum(4e6 / tps for tps in (4010, 4020, 4030)) / 3)
 
 
 def test_hosts_on_one_machine_share_a_row() -> None:
     found = loaded()
-    top = peak(found.stages["base"])
+    top = found.stages["base"].highest
     assert top is not None
     (row,) = host_rows(found, top)
     assert row.label == "db1, client1"
@@ -395,7 +397,7 @@ def printed(found: results.RunResults, *, width: int, colour: bool = False) -> s
     return stream.getvalue()
 
 
-RUNG_4 = ("0.1990", "0.9950", "0.7960", "1.990", "2.985", "4.975", "19.9")
+RUNG_4 = ("0.199", "0.9950", "0.7960", "1.990", "2.985", "4.975", "20.0")
 """Response times of the rung, ms: their intervals are ± 0.62 %."""
 
 
@@ -404,8 +406,8 @@ def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     text = printed(loaded(*ALL), width=width)
     assert max(map(len, text.splitlines())) <= width
     row = next(line for line in text.splitlines() if line.startswith("4 "))
-    assert row.split() == ["4", "4,020", "0.62", "3.94", *RUNG_4, "3"]
-    assert "…" not in row
+    assert row.split() == ["4", "4,020", "3,995", "…", "4,045", *RUNG_4, "3"]
+    assert row.count("…") == 1
 
 
 def test_terminal_begins_with_the_headline_and_the_verdicts_and_ends_with_the_directory() -> None:
@@ -510,5 +512,5 @@ def test_a_rung_without_a_valid_repeat_shows_the_marked_numbers_of_invalid_ones(
     found = results.load_results(history)
     good, bad = load_rows(found.stages["base"])
     assert (good.is_invalid, bad.is_invalid) == (False, True)
-    assert (bad.tps, bad.half_tps, bad.relative, bad.repeats, bad.excluded) == (321.0, None, None, 0, 1)
+    assert (bad.tps["mean"], "lower" in bad.tps, bad.repeats, bad.excluded) == (321.0, False, 0, 1)
     assert any("base/4/1/1 does not count (321 per second" in note for note in validity_notes(found))

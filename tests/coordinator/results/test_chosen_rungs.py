@@ -51,6 +51,17 @@ def test_a_peak_pays_only_for_rungs_that_could_have_been_the_best() -> None:
     assert rivals["peak"]["tps"]["lower"] < rivals["rungs"]["3"]["tps"]["lower"]
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_a_throughput_that_is_not_a_number_is_left_out() -> None:
+    nan = float("nan")
+    found = ladder_metrics(climbed([[nan, nan, nan], [99.0, 100.0, 98.0], [100.0, 101.0, 99.0], [nan, 1.0, 1.0]]))
+    assert found["peak"]["tps"] == found["rungs"]["3"]["tps"] | {
+        name: found["peak"]["tps"][name] for name in ("chosen_from", "lower", "upper")
+    }
+    assert found["peak"]["tps"]["chosen_from"] == 2
+    assert "peak" not in ladder_metrics(climbed([[nan, nan, nan]]))
+
+
 def test_a_metric_that_a_repeat_lacks_is_counted() -> None:
     items = climbed([[100.0, 101.0, 99.0]])
     items[0].metrics["sizes"] = {"total_bytes": 5.0}

@@ -247,7 +247,7 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     low, high = io_rows(stage)
     assert (low.depth, high.depth) == (2, 4)
     assert low.iops == pytest.approx((210 + 220) / 2)
-    assert low.half_iops is not None
+    assert low.lower is not None and low.upper is not None
     assert high.read_mb_per_s == pytest.approx(400 * 8192 / 1e6)
     assert [row[0] for row in node_rows(stage)] == ["client1", "client2"]
     (figure,) = iops_by_queue_depth(run)

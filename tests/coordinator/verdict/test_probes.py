@@ -59,7 +59,7 @@ def outcome(judged: Judgement) -> tuple[bool | None, bool]:
 def test_a_probe_within_its_bounds_is_accepted_on_the_numbers_of_accept() -> None:
     judged = judge_probe(search(), probe())
     assert outcome(judged) == (True, True)
-    assert judged.evidence == "errors.fraction = 0 % < 0.1 %: holds"
+    assert judged.evidence == "errors.fraction = 0 %, limit < 0.1 %: holds"
 
 
 @pytest.mark.parametrize(

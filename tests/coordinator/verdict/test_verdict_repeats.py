@@ -150,6 +150,10 @@ def test_an_inconclusive_verdict_has_advice() -> None:
     )
     missing = verdict("base.at(4).lag.avg_s.mean <= 1.0", BASE).evidence
     assert "what to do: see the run's notices and its `capture:…` findings" in missing
+    open_end = [replace(iteration("base", 4, n, 300.0), at_least={"response.p99_us": 5e3}) for n in (1, 2, 3)]
+    bounded = verdict("base.at(4).response.p99_us.mean <= ms(10)", finish("base", [BASE[0], *open_end]))
+    assert (bounded.outcome, "≥ 5.00 ms, limit <= 10.0 ms" in bounded.evidence) == ("INCONCLUSIVE", True)
+    assert "what to do" not in bounded.evidence, "the number is there, as far as it is known"
     assert "what to do" not in verdict("base.at(4).tps >= 270", BASE).evidence
     assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence
 

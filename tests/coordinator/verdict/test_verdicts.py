@@ -120,14 +120,18 @@ def test_the_evidence_of_points_names_them_as_points() -> None:
 @pytest.mark.parametrize(
     ("check", "evidence"),
     [
-        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 276/s >= 270/s: holds"),
-        ("base.at(4).response.avg_us.mean <= ms(50)", "base.at(4).response.avg_us.mean = 13.3 ms <= 50.0 ms: holds"),
-        ("base.at(4).errors.fraction.mean < 0.001", "base.at(4).errors.fraction.mean = 0 % < 0.1 %: holds"),
+        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 276/s, limit >= 270/s: holds"),
+        (
+            "base.at(4).response.avg_us.mean <= ms(50)",
+            "base.at(4).response.avg_us.mean = 13.3 ms, limit <= 50.0 ms: holds",
+        ),
+        ("base.at(4).errors.fraction.mean < 0.001", "base.at(4).errors.fraction.mean = 0 %, limit < 0.1 %: holds"),
         (
             "base.peak.tps.mean / base.at(1).tps.mean >= 4",
-            "base.peak.tps.mean / base.at(1).tps.mean = 3 >= 4: does not hold",
+            "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
         ),
-        ("base.at(4).tps.n > 2", "base.at(4).tps.n = 3 > 2: holds"),
+        ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
+        ("base.at(4).tps.n > 2", "base.at(4).tps.n = 3, limit > 2: holds"),
     ],
 )
 def test_evidence_has_units(check: str, evidence: str) -> None:
@@ -222,7 +226,9 @@ def test_a_slope_bound_is_the_worst_of_the_repeats_and_fails_only_with_its_other
         return finish("c", history)
 
     check = "c.at(4).lag.slope_upper <= 0.02"
-    assert verdict(check, lags((-0.1, 0.01), (-0.2, 0.02))).outcome == "PASS"
+    passed = verdict(check, lags((-0.1, 0.01), (-0.2, 0.02)))
+    assert passed.outcome == "PASS"
+    assert "slope_upper = 0.02 s/s, limit <= 0.02 s/s: holds" in passed.evidence
     assert verdict(check, lags((-0.1, 0.01), (-0.1, 0.03))).outcome == "INCONCLUSIVE"
     assert verdict(check, lags((0.03, 0.1), (0.05, 0.2))).outcome == "FAIL"
 

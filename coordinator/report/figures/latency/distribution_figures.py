@@ -29,7 +29,6 @@ from proveout.coordinator.report.figures.figure import (
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.figures.over_time.load_series import COLUMNS_MAX, PER_DECADE, LoadSeries
 from proveout.coordinator.report.figures.over_time.timeline import Timeline
-from proveout.coordinator.report.tables import peak
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.numbers import column, number, rung_name
 from proveout.core.numbers import quantity as amount
@@ -58,7 +57,7 @@ def name_of(results: RunResults, one: LoadSeries, *, alone: bool) -> str:
 
 def peaks_of(stages: Sequence[StageResult], found: Sequence[LoadSeries]) -> list[LoadSeries]:
     """The rung of each ladder with its highest throughput."""
-    tops = {(stage.id, top.threads) for stage in stages if (top := peak(stage)) is not None}
+    tops = {(stage.id, top.threads) for stage in stages if (top := stage.highest) is not None}
     return [one for one in found if (one.stage, one.rung) in tops]
 
 

@@ -22,7 +22,7 @@ from proveout.coordinator.report.figures.figure import (
     tips,
     whiskers,
 )
-from proveout.coordinator.report.tables import cell_of, climbing, peak
+from proveout.coordinator.report.tables import cell_of, climbing
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
@@ -118,7 +118,7 @@ def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[_Fa
 
 def _metrics(stage: StageResult) -> list[tuple[str, tuple[str, ...]]]:
     """Of a set of queries the time to solve it; else throughput and p99."""
-    top = peak(stage)
+    top = stage.highest
     known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
     return known[:1] if known and known[0][0] == _METRICS[0][0] else known
 
@@ -128,7 +128,7 @@ def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResu
     mine, theirs = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (first, other))
     if common := set(mine) & set(theirs):
         return mine[max(common)], theirs[max(common)]
-    tops = peak(first), peak(other)
+    tops = first.peak, other.peak
     return (tops[0], tops[1]) if tops[0] is not None and tops[1] is not None else None
 
 

@@ -23,11 +23,11 @@ from proveout.coordinator.report.figures.figure import (
     tips,
     whiskers,
 )
-from proveout.coordinator.report.figures.load_figures import groups, heading, label
+from proveout.coordinator.report.figures.load_figures import factor_cells, groups, heading, label, scaling_factor
 from proveout.coordinator.report.tables import half, titled
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import number, percent, safe, threads
+from proveout.core.numbers import half_width, number, percent, safe, threads, with_interval
 from proveout.core.numbers import quantity as amount
 
 LADDERS_MAX = 6
@@ -74,7 +74,8 @@ def _figure(results: RunResults, stages: Sequence[StageResult]) -> Figure:
         caption=f"Transactions a second by threads, with {intervals(estimates)}; dashed, ideal scaling from the first "
         f"rung.{beneath}{knees}",
         spec=_spec(values, [_ideal(name, stage, values) for name, stage in named], times),
-        heads=(*(("ladder",) if len(stages) > 1 else ()), "threads", "TPS", "factor", "ideal", "efficiency",
+        heads=(*(("ladder",) if len(stages) > 1 else ()), "threads", "TPS", "CI", "factor", "CI of the factor",
+        "ideal", "efficiency",
         *(name for name, _ in TIMES)),
         rows=tuple(row for name, stage in named for row in _rows(name, stage, alone=len(stages) == 1)),
         alt=joined(sentence for name, stage in named for sentence in _seen(name, stage, alone=len(stages) == 1)),
@@ -216,11 +217,9 @@ def _below(times: Sequence[Mapping[str, Any]], x: Spec, colour: Spec) -> list[Sp
 
 def _rows(name: str, stage: StageResult, *, alone: bool) -> Iterator[tuple[str, ...]]:
     rungs = _rungs(stage)
-    first = rungs[0].threads
-    unit = number_at(rungs[0].tree, "tps") or 1.0
     for rung in rungs:
-        tps, ideal = number_at(rung.tree, "tps") or 0.0, rung.threads / first
-        factors = f"{number(tps / unit)} ×", f"{number(ideal)} ×"
+        ideal, factor = rung.threads / rungs[0].threads, scaling_factor(rung, rungs[0])
+        spread = half_width(factor)
         response = (
             amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
             for _, metric in TIMES
@@ -228,8 +227,9 @@ def _rows(name: str, stage: StageResult, *, alone: bool) -> Iterator[tuple[str, 
         yield (
             *(() if alone else (name,)),
             str(rung.threads),
-            number(tps, half(rung.tree, "tps")),
-            *factors,
-            percent(tps / unit / ideal),
+            *with_interval(rung.tree["tps"]),
+            *factor_cells(rung, rungs[0]),
+            f"{number(ideal)} ×",
+            percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
             *response,
         )

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.samples import read_table
-from proveout.coordinator.report.tables import ladders, peak
+from proveout.coordinator.report.tables import ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
@@ -113,9 +113,9 @@ def read_load_series(results: RunResults, samples: Path) -> Iterator[LoadSeries]
 def chosen(results: RunResults) -> list[tuple[StageResult, RungResult]]:
     """The rungs that are shown, in the order of the plan."""
     found = [(stage, [rung for rung in stage.rungs if rung.iterations]) for stage in ladders(results)]
-    every = [(stage, rung) for stage, rungs in found for rung in _some(rungs, peak(stage))]
+    every = [(stage, rung) for stage, rungs in found for rung in _some(rungs, stage.highest)]
     if len(every) > SERIES_MAX:
-        every = [(stage, top) for stage, _ in found if (top := peak(stage)) is not None]
+        every = [(stage, top) for stage, _ in found if (top := stage.highest) is not None]
     return every[:SERIES_MAX]
 
 

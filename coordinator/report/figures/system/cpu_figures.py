@@ -57,7 +57,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         title="CPU over time",
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
         "measured. The table "
-        "has the measure windows alone, as means over the repeats; the peak is the busiest second.",
+        "has the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
         spec=_cpu_chart(points, spans),
         heads=(
             "ladder",

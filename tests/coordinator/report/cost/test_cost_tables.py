@@ -60,7 +60,7 @@ def test_a_cell_is_the_mean_with_its_interval_and_what_is_missing_is_said() -> N
     assert isinstance(table, Table) and isinstance(notes, Notes)
     assert table.heads == ("threads", "4")
     assert table.rows == (
-        ("server CPU", "101 µs ±13 %"),  # t(0.975, 1) s / sqrt(2) = 12.7
+        ("server CPU", ("101 µs", "89 µs … 115 µs")),  # t(0.975, 1) s / sqrt(2) = 12.7
         ("client CPU", "9.00 µs"),
         ("network", "not captured"),
         ("price per million, EUR", "2"),

@@ -9,9 +9,13 @@ import pytest
 import verdict_histories as made
 from synthetic_run import synthetic_results
 
-from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.document import Paragraph, Section, Table
+from proveout.coordinator.report.figures import load_figures
+from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.report.summary.claims import claims, method
 from proveout.coordinator.report.summary.headline import MOST, headline
 from proveout.coordinator.results.results import RunResults, load_results, search_metrics
+from proveout.core.numbers import with_interval
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import (
     CommitsMeasured,
@@ -80,6 +84,39 @@ def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
     assert (factor.label, factor.tone) == ("fast against base", "bad")
 
 
+def test_the_numbers_of_the_peak_are_those_of_results_and_of_no_other_source() -> None:
+    """Rungs 4 and 8 overlap: either may be the peak, so its intervals are wider than those of its rung."""
+    rungs = {1: (990, 1000, 1010), 4: (3800, 4000, 4100), 8: (3900, 4010, 4200)}
+    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=1.0)]
+    for rung, values in rungs.items():
+        for repeat, tps in enumerate(values, 1):
+            response = {"avg_us": 1e6 * rung / tps, "p99_us": 9e6 * rung / tps}
+            history.append(made.iteration("base", rung, repeat, tps, response=response))
+    found = run(*made.finish("base", history))
+    ended, stage = found.stages["base"].finished, found.stages["base"]
+    assert ended is not None
+    peak, row = ended.metrics["peak"], stage.rungs[-1].tree
+    tiles = {one.kind: one for one in headline(found)}
+    assert tiles["peak"].estimate == peak["tps"]
+    assert tiles["latency"].estimate == peak["response"]["p99_us"]
+    assert peak["response"]["p99_us"]["upper"] > row["response"]["p99_us"]["upper"]
+    assert tiles["latency"].interval.endswith("n = 3, wider as 2 rungs could be it")
+    page = run_document(found)
+    (ladder,) = next(section for section in page.sections if section.title == "Ladders").blocks
+    assert isinstance(ladder, Section)
+    texts = [block.text for block in ladder.blocks if isinstance(block, Paragraph)]
+    ends = with_interval(peak["tps"], "tps")[1]
+    assert tiles["peak"].interval == f"95 % CI {ends}, n = 3, wider as 2 rungs could be it"
+    why = "wider than in its row, because 2 rungs could be the peak and it holds for all of them."
+    assert f"Peak at 8 threads, 95 % CI {ends}: {why}" in texts
+    (figure,) = load_figures.relative_tps_latency(found)
+    table = next(block for block in ladder.blocks if isinstance(block, Table))
+    assert [row[2] for row in table.rows] == [row[3] for row in figure.rows], (
+        "one interval of a rung in table and figure"
+    )
+    assert table.rows[-1][1:3] == with_interval(row["tps"])
+
+
 @pytest.mark.parametrize(
     ("lost", "apart", "tone", "about"),
     [
@@ -94,6 +131,38 @@ def test_lost_commits(lost: int, apart: int, tone: str, about: str) -> None:
     found = headline(run(*made.finish("base", [BASE[0], replace(iteration, commits=counts)])))
     commits = next(one for one in found if one.kind == "commits")
     assert (commits.value, commits.tone, commits.about) == (str(lost), tone, about)
+
+
+@pytest.mark.parametrize(
+    ("checks", "level"),
+    [
+        (
+            ("base.at(4).tps.lower >= 1", "base.at(4).tps >= 1"),
+            "wrong in at most 2.5 % of runs, one or more of 2 in at most 5 %.",
+        ),
+        (("base.at(4).tps >= 1",), "Verdicts: one that reads a bound is wrong in at most 2.5 % of runs."),
+        (
+            ("base.at(4).tps.mean >= 1", "base.at(4).tps >= 1"),
+            "of runs; one that reads a point estimate such as .mean (1 here)",
+        ),
+        (
+            ("base.at(4).tps.mean >= 1",),
+            "Verdicts: one that reads a point estimate such as .mean (1 here) has no level",
+        ),
+        (("base.at(4).errors.fraction.mean == 0",), "Verdicts: one that reads a bound is wrong"),
+    ],
+)
+def test_the_report_states_the_method_and_the_level_of_all_verdicts_in_two_sentences(
+    checks: tuple[str, ...], level: str
+) -> None:
+    found = replace(run(*BASE), verdicts=tuple(made.verdict(check, BASE) for check in checks))
+    intervals, verdicts = method(found)
+    assert "logarithms of a rung's repeats" in intervals
+    assert "the repeats share one start of the servers and one population" in intervals
+    assert level in verdicts
+    (section,) = (one for one in run_document(found).sections if one.title == "Verdicts")
+    assert section.blocks[-2:] == (Paragraph(intervals, "dim"), Paragraph(verdicts, "dim"))
+    assert list(method(run())) == []
 
 
 def test_a_run_that_measured_nothing_has_no_headline() -> None:
@@ -137,7 +206,7 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
     assert (claim.lower is not None) == ("/ base" not in check)
     if claim.lower is not None:
         assert claim.lower < claim.mean < claim.upper  # type: ignore[operator]
-        assert claim.level == "95 %"
+        assert claim.interval.startswith("95 % CI ") and " … " in claim.interval
 
 
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
@@ -155,4 +224,4 @@ def test_a_claim_without_data_has_none() -> None:
 def test_the_answer_of_a_search_is_open_at_an_end_that_it_did_not_show() -> None:
     events = search(4000.0, None, 1)
     (claim,) = claims(made.verdict("cap.rate >= 200", events), run(*events))
-    assert (claim.value, claim.lower, claim.upper, claim.level) == ("4,000/s", None, None, "")
+    assert (claim.value, claim.lower, claim.upper, claim.interval) == ("4,000/s", None, None, "")
