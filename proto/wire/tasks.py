@@ -210,11 +210,21 @@ class OfferedRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCommand:
+    """A program of the plan, and its arguments with the form of each value that is not known yet, as
+    `--threads={count}`; `subject` is its path in the plan."""
+
+    subject: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckHost:
     """Check what a run needs of this host; answer `Checked`. Nothing is changed.
 
     The agent must be able to start `systems`, whose data would be below `data_root`, with `bytes_min` of free space
-    there, and find the `tools`. The ceilings measured on this host should be above the `rates`.
+    there, and find the `tools`; the policy must list the `commands`. The ceilings measured on this host should be
+    above the `rates`.
     """
 
     systems: tuple[System, ...] = ()
@@ -222,6 +232,7 @@ class CheckHost:
     bytes_min: int = 0
     tools: tuple[str, ...] = ()
     rates: tuple[OfferedRate, ...] = ()
+    commands: tuple[CheckedCommand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

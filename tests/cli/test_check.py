@@ -157,6 +157,26 @@ def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureF
     assert "the plan has no parameter `nothing`" in capsys.readouterr().err
 
 
+def test_check_names_the_policy_that_the_programs_of_a_plan_need(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("pgbench", "sysbench", "sysbench-mariadb", "compare-clients", "fio-program"):
+        plan = f"plans/{name}-embedded.yaml"
+        assert f"proveout run {plan} --policy" in (ROOT / plan).read_text(), "the header of the plan"
+        assert execute(["check", plan]) == 0
+        assert (
+            f"needs a policy (proveout run {plan} --policy FILE) that has under `commands`:" in capsys.readouterr().out
+        )
+    assert execute(["check", "plans/pgbench-embedded.yaml", "plans/hlr-client-lab.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "client1: needs" in out
+    assert (
+        "- {path: /path/of/pgbench, arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1,"
+        in out
+    )
+    assert "client1, client2: needs a policy (/etc/proveout/policy.yaml of the host)" in out
+    assert execute(["check", "plans/smoke.yaml"]) == 0
+    assert "policy" not in capsys.readouterr().out
+
+
 def test_check_with_an_inventory(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", "plans/smoke.yaml", "-i", "plans/inventories/one-server.yaml"]) == 0
     assert execute(["check", "plans/smoke.yaml", "-i", "plans/inventories/nowhere.yaml"]) == 2

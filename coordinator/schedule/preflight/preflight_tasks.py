@@ -18,13 +18,28 @@ from proveout.dsl.operations.database.sql import Sql as SqlTuning
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, connections_most, parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Arrival, Ladder, Open, Phased, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import (
+    Arrival,
+    CommandRun,
+    Ladder,
+    Open,
+    Phased,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.workloads.kinds import expected_rows
+from proveout.dsl.workloads.kinds import expected_rows, of_workload
+from proveout.dsl.workloads.program.parameters import Program, in_forms
 from proveout.proto.wire.tasks import (
     ApplyTuning,
+    CheckedCommand,
     CheckedLoad,
     CheckedText,
     CheckHost,
@@ -62,10 +77,38 @@ def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[
         started = tuple(one for one in plan.systems if one.host == host and one.provision is not None)
         tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
         rates = offered_rates(plan, host)
-        if started or tools or rates:
+        named = tuple(dict.fromkeys(one for where, one in commands(plan) if host in where))
+        if started or tools or rates or named:
             servers = sum(not engines.of(one.engine).in_files for one in started)
             bytes_min = SERVER_BYTES * servers + sum(ROW_BYTES * _rows(plan, one) for one in started)
-            yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools, rates=rates)
+            yield (
+                host,
+                CheckHost(
+                    systems=started,
+                    data_root=data_root,
+                    bytes_min=bytes_min,
+                    tools=tools,
+                    rates=rates,
+                    commands=named,
+                ),
+            )
+
+
+def commands(plan: Plan) -> Iterator[tuple[tuple[str, ...], CheckedCommand]]:
+    """The programs that policies must list: of loads, command stages and captures, with the hosts that run them."""
+    for stage in plan.stages:
+        if isinstance(stage, CommandRun):
+            yield (stage.host,), CheckedCommand(subject=f"stages.{stage.id}", argv=stage.command.argv)
+        for part in parts(stage) if isinstance(stage, Ladder | Search) else ():
+            workload = plan.workload(part.stage.workload)
+            if workload.kind == PROGRAM:
+                model = of_workload(workload)
+                assert isinstance(model, Program)  # noqa: S101 - the kind of the workload
+                argv = in_forms(model.argv, plan.system(part.stage.target).engine)
+                yield part.stage.clients, CheckedCommand(subject=f"workloads.{workload.name}", argv=argv)
+    for capture in plan.captures:
+        if capture.kind == "command":
+            yield capture.hosts, CheckedCommand(subject=f"captures.{capture.name}", argv=capture.command.argv)
 
 
 def _rows(plan: Plan, system: System) -> int:
