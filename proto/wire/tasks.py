@@ -186,7 +186,7 @@ class CheckSystem:
     """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
 
     Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks
-    do. `connections`: (path of a stage, the connections that its loads keep), of the stage with the most.
+    do. `connections`: (path of a stage, the connections that its loads keep at a rung), of the stage with the most.
     """
 
     endpoint: Endpoint

@@ -182,22 +182,25 @@ class _Checking:
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
     """The policy that the plan's programs need: where it is, and its lines."""
-    from proveout.agent.security.policy import command_line
-    from proveout.coordinator.schedule.preflight.preflight_tasks import commands
+    from proveout.dsl.rules.load_rules import programs
 
     needed: dict[str, dict[str, list[str]]] = {}
-    for hosts, command in commands(plan):
+    for hosts, _, (name, *arguments) in programs(plan):
         for host in hosts:
-            needed.setdefault(host, {}).setdefault(command.argv[0], []).extend(command.argv[1:])
+            needed.setdefault(host, {}).setdefault(name, []).extend(arguments)
+    if not needed:
+        return
+    from proveout.agent.security.policy import command_line
+
     alike: dict[tuple[str, ...], list[str]] = {}
-    for host, programs in needed.items():
-        paths = {name: name if name.startswith("/") else f"/path/of/{name}" for name in programs}
-        lines = (f"    - {command_line(paths[name], arguments)}" for name, arguments in programs.items())
+    for host, named in needed.items():
+        paths = {name: name if name.startswith("/") else f"/path/of/{name}" for name in named}
+        lines = (f"    - {command_line(paths[name], arguments)}" for name, arguments in named.items())
         local = plan.host(host).is_local
         where = f"proveout run {path} --policy FILE" if local else "/etc/proveout/policy.yaml of the host"
         alike.setdefault((where, *lines), []).append(host)
-    for (where, *entries), named in alike.items():
-        yield f"  {', '.join(named)}: needs a policy ({where}) that has under `commands`:"
+    for (where, *entries), hosts_of in alike.items():
+        yield f"  {', '.join(hosts_of)}: needs a policy ({where}) that has under `commands`:"
         yield from entries
 
 
