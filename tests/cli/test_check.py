@@ -146,9 +146,20 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
     assert "did you mean `name`?" in captured.err
 
 
+def test_check_of_a_file_that_is_not_a_plan_is_one_problem(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = tmp_path / "compose.yaml"
+    other.write_text("version: '3'\nservices:\n  db: {image: postgres}\nsecrets: {a: {file: a}}\n")
+    assert execute(["check", str(other)]) == 2
+    shown = capsys.readouterr().err
+    assert "this is not a plan of proveout: it has `version`, and no `proveout` and no `stages`" in shown
+    assert "`proveout new` writes one" in shown and "1 problem\n" in shown
+
+
 def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `scales` reads at(1)
-    assert "has no rung of 1 thread" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "-p threads: [4,8] leaves out rungs that the plan reads: 1 (line " in shown
+    assert "add them: -p threads=1,4,8" in shown and "1 problem" in shown
     assert execute(["check", "-p", "threads=1,4", "-p", "subscribers=1_000", PLAN]) == 0
     assert execute(["check", "-p", "measure=10", PLAN]) == 2
     assert "-p measure: expected a duration" in capsys.readouterr().err
