@@ -182,7 +182,7 @@ class _SystemCheck:
                         )
 
     def _of_connections(self) -> Iterator[CheckFinding]:
-        """Where the loads keep more connections than are free; a warning behind a pooler, which may need fewer."""
+        """A finding for each limit below what the loads keep; a warning behind a pooler, which may need fewer."""
         if not self._spec.connections or not self._rules.connections or len(self._end.instances) > 1:
             return
         session = queries(self._end)

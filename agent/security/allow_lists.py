@@ -136,7 +136,7 @@ def unknown_form(argument: str) -> str:
 
 
 def sample(argument: str) -> tuple[str, str]:
-    """What stands before the first form or wildcard of an argument, and the argument with a value in each place."""
+    """The text before the first form or wildcard of an argument, and the argument with a value in each place."""
     values = _FORM.sub(lambda match: _SAMPLES.get(match[1], match[0]), argument).replace("*", "a")
     return re.split(r"\{(?:" + "|".join(FORMS) + r")\}|\*", argument)[0], values
 

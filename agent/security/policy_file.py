@@ -417,7 +417,7 @@ def describe(found: Policy) -> str:
 
 
 def _consequence(what: str, found: Policy) -> str:
-    """What plans can do by an entry with a reason."""
+    """The permission that an entry with a reason gives to plans."""
     tool = next((one for one in (*found.tools, *found.commands) if one.path == what), None)
     if tool is not None:
         user = "the agent's own" if tool.privileged or tool in found.tools else "the unprivileged"

@@ -172,7 +172,7 @@ async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str
 
 
 def _last_message(log: Path) -> tuple[str, str]:
-    """What an agent's log ends with, and its way out: the lines of a ProveoutError, of a traceback the last."""
+    """The end of an agent's log, and its way out: the lines of a ProveoutError, of a traceback the last."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     records = [number for number, line in enumerate(lines) if _RECORD.match(line)]
     begins = [number for number, line in enumerate(lines) if not line.startswith("  ")]

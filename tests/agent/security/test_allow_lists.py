@@ -196,7 +196,7 @@ HARMLESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 def documented() -> str:
-    """The policy of the page about load generators, as it stands there."""
+    """The policy of the page about load generators."""
     return re.findall(r"```yaml\n(policy: 1\n.*?)```", (GUIDE / "programs.md").read_text(), re.DOTALL)[0]
 
 

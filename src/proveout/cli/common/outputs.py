@@ -121,8 +121,8 @@ def _arms_of(directory: RunDirectory) -> NoiseArms:
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
-    """Write result.json, report.html and the requested files, then print the summary unless `quiet`. What ended a run
-    before it began is told by its last lines, and not again."""
+    """Write result.json, report.html and the requested files, then print the summary unless `quiet`. The last
+    lines of a run that ended before it began have its problems, so it has no summary."""
     from proveout.coordinator.report.summary.run_end import began_nothing
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
