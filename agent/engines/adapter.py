@@ -241,13 +241,6 @@ class QuerySession(Protocol):
         ...
 
 
-@runtime_checkable
-class NumbersConnections(Protocol):
-    """A session that knows the number of its connection from the greeting: a pooler in front gives one of its own."""
-
-    number: int
-
-
 def row_text(value: Any) -> str:
     """A text of a row of `QuerySession.rows`, which some clients give as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -15,14 +15,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
     CapturesSizes,
     CapturesWaits,
     MakesReports,
-    NumbersConnections,
     OpensNamedFiles,
     OpensQueries,
     QuerySession,
@@ -63,6 +62,13 @@ async def check_system(context: TaskContext, spec: CheckSystem) -> Checked:
             await asyncio.to_thread(check.cancel)
             raise
     return Checked(findings=tuple(found), seconds=time.monotonic() - began)
+
+
+@runtime_checkable
+class _Numbered(Protocol):
+    """A session that knows the number of its connection from the greeting: a pooler in front gives one of its own."""
+
+    number: int
 
 
 class _SystemCheck:
@@ -191,11 +197,11 @@ class _SystemCheck:
         with closing(session), suppress(TaskFault):
             _, rows = session.rows(self._rules.connections, 10)
             needed = [count for _, count in self._spec.connections]
-            for who, most, others, number in ((row_text(row[0]), *map(int, row[1:])) for row in rows):
+            for who, (most, others, number) in ((row_text(row[0]), map(int, row[1:])) for row in rows):
                 free = max(most - others, 0)
                 if max(needed) <= free:
                     continue
-                pooled = isinstance(session, NumbersConnections) and session.number != number
+                pooled = isinstance(session, _Numbered) and session.number != number
                 fits = [f"{count:,}" for count in needed if count <= free]
                 rungs = f", or only the rungs that fit: {', '.join(fits)}" if fits else ""
                 yield CheckFinding(

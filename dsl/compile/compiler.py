@@ -135,8 +135,7 @@ def _compile(
 
 def _tell_left_out(problems: Problems, plan: Plan, parameters: Parameters, overrides: Mapping[str, str]) -> None:
     """One problem for all rungs that an override leaves out and expressions read, at the override."""
-    for name in (one for one in overrides if one in parameters.values):
-        value = parameters.values[name].value
+    for name, value in ((one, parameters.values[one].value) for one in overrides if one in parameters.values):
         ladders = [f"the ladder `{one.id}` {NO_RUNG} " for one in plan.stages if getattr(one, "threads", ()) == value]
         mine = [one for one in problems.found if one.message.startswith(tuple(ladders))]
         if not mine or not isinstance(value, tuple):
@@ -147,8 +146,8 @@ def _tell_left_out(problems: Problems, plan: Plan, parameters: Parameters, overr
             lines.setdefault(int(one.message.partition(f"{NO_RUNG} ")[2].split()[0]), []).append(str(one.where.line))
         read = ", ".join(f"{rung} (line {', '.join(lines[rung])})" for rung in sorted(lines))
         whole = ",".join(str(rung) for rung in sorted({*lines, *(one for one in value if isinstance(one, int))}))
-        what = f"{overrides[name]} leaves out rungs that the plan reads: {read}"
-        problems.add(Where(file=f"-p {name}"), what, hint=f"add them: -p {name}={whole}")
+        what = f"{overrides[name]} leaves out rungs that the plan reads: "
+        problems.add(Where(file=f"-p {name}"), f"{what}{read}", hint=f"add them: -p {name}={whole}")
 
 
 def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problems) -> Iterator[TextPosition]:
@@ -169,9 +168,8 @@ def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problem
 
 def _is_another_kind(document: Map, problems: Problems) -> bool:
     """Whether the file is not a plan at all; one problem then, not one for each of its keys."""
-    names = [key.text for key, _ in document.entries]
-    unknown = [name for name in names if name not in models.Document.model_fields]
-    if not unknown or {"proveout", "stages"} & {*names}:
+    unknown = [key.text for key, _ in document.entries if key.text not in models.Document.model_fields]
+    if not unknown or document.get("proveout") or document.get("stages"):
         return False
     what = f"this is not a plan of proveout: it has `{unknown[0]}`, and no `proveout` and no `stages`"
     problems.add(document.where, what, hint="a plan begins with `proveout: 1`; `proveout new` writes one")

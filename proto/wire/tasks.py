@@ -129,8 +129,7 @@ class LinkSystems:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSystems:
-    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every
-    table."""
+    """Await that all committed on `source` is applied on `sink`, for `drain_timeout_s`, then compare the tables."""
 
     source: Endpoint
     sink: Endpoint
@@ -200,8 +199,7 @@ class CheckSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRate:
-    """The highest rate, 1/s, that loads with a driver offer from one host at the same time. `subject`: the path of the
-    stage in the plan; `beside`: the server runs on the same machine."""
+    """The highest rate, 1/s, of loads with a driver from one host, by the path of a stage; `beside` their server."""
 
     subject: str
     engine: str
@@ -211,8 +209,7 @@ class OfferedRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCommand:
-    """A program of the plan, and its arguments with the form of each value that is not known yet, as
-    `--threads={count}`; `subject` is its path in the plan."""
+    """A program, its arguments with the form of each value that is not known yet, and its path in the plan."""
 
     subject: str
     argv: tuple[str, ...]
@@ -222,9 +219,8 @@ class CheckedCommand:
 class CheckHost:
     """Check what a run needs of this host; answer `Checked`. Nothing is changed.
 
-    The agent must be able to start `systems`, whose data would be below `data_root`, with `bytes_min` of free space
-    there, and find the `tools`; the policy must list the `commands`. The ceilings measured on this host should be
-    above the `rates`.
+    The agent can start `systems`, whose data would be below `data_root`, with `bytes_min` of free space there, and find
+    the `tools`; the policy lists the `commands`. The ceilings measured on this host are above the `rates`.
     """
 
     systems: tuple[System, ...] = ()

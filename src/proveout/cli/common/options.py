@@ -54,24 +54,12 @@ Pki: TypeAlias = Annotated[
         metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
     ),
 ]
-
-
-def _checked_policy(path: Path | None) -> Path | None:
-    """ProveoutError for a policy that local agents would refuse, before anything is started."""
-    if path is not None:
-        from proveout.agent.security import policy_file
-
-        policy_file.read(path)
-    return path
-
-
 PolicyFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--policy",
         metavar="FILE",
         help="The policy of agents on this machine (`address: local`); without one they change nothing.",
-        callback=_checked_policy,
     ),
 ]
 
