@@ -57,6 +57,7 @@ class StatementRules:
     columns: str = ""
     some_rows: str = "SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS some_rows"
     connections: str = ""
+    """(who limits, the limit, the connections of others, the server's number of this connection)."""
     rights: Mapping[str, RightsCheck] = field(default_factory=dict)
 
     def kind_of(self, code: str, text: str) -> Kind:
@@ -88,12 +89,13 @@ POSTGRES = StatementRules(
         "SELECT 'the server', current_setting('max_connections')::int - CASE WHEN rolsuper THEN 0 ELSE "
         "current_setting('superuser_reserved_connections')::int + "
         "coalesce(current_setting('reserved_connections', true), '0')::int END, "
-        "(SELECT sum(numbackends)::int - 1 FROM pg_stat_database) FROM pg_roles WHERE rolname = current_user "
+        "(SELECT count(*)::int - 1 FROM pg_stat_activity WHERE usesysid IS NOT NULL AND datid IS NOT NULL), "
+        "pg_backend_pid() FROM pg_roles WHERE rolname = current_user "
         "UNION ALL SELECT 'its user', rolconnlimit, "
-        "(SELECT count(*)::int - 1 FROM pg_stat_activity WHERE usesysid = pg_roles.oid) "
+        "(SELECT count(*)::int - 1 FROM pg_stat_activity WHERE usesysid = pg_roles.oid), pg_backend_pid() "
         "FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0 AND NOT rolsuper "
-        "UNION ALL SELECT 'its database', datconnlimit, numbackends - 1 FROM pg_database JOIN pg_stat_database "
-        "USING (datname) WHERE datname = current_database() AND datconnlimit >= 0"
+        "UNION ALL SELECT 'its database', datconnlimit, numbackends - 1, pg_backend_pid() FROM pg_database "
+        "JOIN pg_stat_database USING (datname) WHERE datname = current_database() AND datconnlimit >= 0"
     ),
     rights={
         "populate": RightsCheck(
@@ -137,8 +139,10 @@ MYSQL = StatementRules(
         "WHERE table_schema = database() AND table_name = '{table}'"
     ),
     connections=(
-        "SELECT 'the server', @@max_connections, (SELECT count(*) - 1 FROM information_schema.processlist) "
-        "UNION ALL SELECT 'its user', @@max_user_connections, 0 FROM dual WHERE @@max_user_connections > 0"
+        "SELECT 'the server', @@max_connections, (SELECT count(*) - 1 FROM information_schema.processlist "
+        "WHERE user NOT IN ('system user', 'event_scheduler')), connection_id() "
+        "UNION ALL SELECT 'its user', @@max_user_connections, 0, connection_id() FROM dual "
+        "WHERE @@max_user_connections > 0"
     ),
     rights={
         "populate": RightsCheck(

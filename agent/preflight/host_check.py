@@ -16,11 +16,12 @@ from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.agent.security import data_dirs
+from proveout.agent.tools.listed import listed_program
 from proveout.core import disk_space
 from proveout.core.numbers import number, percent
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.check_results import Checked, CheckFinding
-from proveout.proto.wire.tasks import CheckHost, OfferedRate
+from proveout.proto.wire.tasks import CheckedCommand, CheckHost, OfferedRate
 
 CEILING_FRACTION_MAX = 0.9
 """The part of a ceiling from which on a run has the finding `client-ceiling`."""
@@ -40,6 +41,8 @@ def _findings(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
         if shutil.which(tool) is None:
             way_out = f"apt install {tool}, or dnf install {tool}"
             yield CheckFinding(code="missing", subject="", message=f"{tool} is not installed", way_out=way_out)
+    for command in spec.commands:
+        yield from _of_command(context, command)
     if spec.systems or spec.bytes_min:
         yield from _of_space(context, spec)
     for rate in spec.rates:
@@ -76,6 +79,17 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
     except TaskFault as fault:
         code = "missing" if fault.code == "missing" else "rights"
         yield CheckFinding(code=code, subject=f"systems.{system.name}", message=fault.what, way_out=fault.way_out)
+
+
+def _of_command(context: TaskContext, command: CheckedCommand) -> Iterator[CheckFinding]:
+    """Whether the policy lists a program of the plan, and the program is there."""
+    try:
+        (path, *_), _ = listed_program(context.policy, command.argv, in_forms=True)
+        if not os.access(path, os.X_OK):
+            raise TaskFault("missing", f"{path} is not a program of this host", way_out="install it")
+    except TaskFault as fault:
+        code = "missing" if fault.code == "missing" else "rights"
+        yield CheckFinding(code=code, subject=command.subject, message=fault.what, way_out=fault.way_out)
 
 
 def _of_space(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:

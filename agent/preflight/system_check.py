@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
@@ -62,6 +62,13 @@ async def check_system(context: TaskContext, spec: CheckSystem) -> Checked:
             await asyncio.to_thread(check.cancel)
             raise
     return Checked(findings=tuple(found), seconds=time.monotonic() - began)
+
+
+@runtime_checkable
+class _Numbered(Protocol):
+    """A session that knows the number of its connection from the greeting: a pooler in front gives one of its own."""
+
+    number: int
 
 
 class _SystemCheck:
@@ -181,7 +188,7 @@ class _SystemCheck:
                         )
 
     def _of_connections(self) -> Iterator[CheckFinding]:
-        """A warning where the loads keep more connections than are free: a server behind a pooler may need fewer."""
+        """A finding for each limit below what the loads keep; a warning behind a pooler, which may need fewer."""
         if not self._spec.connections or not self._rules.connections or len(self._end.instances) > 1:
             return
         session = queries(self._end)
@@ -189,19 +196,24 @@ class _SystemCheck:
             return
         with closing(session), suppress(TaskFault):
             _, rows = session.rows(self._rules.connections, 10)
-            for subject, needed in self._spec.connections:
-                for name, most, others in ((row_text(row[0]), int(row[1]), int(row[2])) for row in rows):
-                    if needed + others > most:
-                        yield CheckFinding(
-                            code="connections",
-                            subject=subject,
-                            message=(
-                                f"the loads keep {needed} connections to system {self._end.system!r}; {name} accepts "
-                                f"{most}, and others have {others}"
-                            ),
-                            way_out=f"fewer threads, a `pool`, or a limit of {needed + others} and more",
-                            warns=True,
-                        )
+            needed = [count for _, count in self._spec.connections]
+            for who, (most, others, number) in ((row_text(row[0]), map(int, row[1:])) for row in rows):
+                free = max(most - others, 0)
+                if max(needed) <= free:
+                    continue
+                pooled = isinstance(session, _Numbered) and session.number != number
+                fits = [f"{count:,}" for count in needed if count <= free]
+                rungs = f", or only the rungs that fit: {', '.join(fits)}" if fits else ""
+                yield CheckFinding(
+                    code="connections",
+                    subject=self._spec.connections[0][0],
+                    message=(
+                        f"the largest rung needs {max(needed):,} connections; system {self._end.system!r} has {free:,} "
+                        f"free ({who} accepts {most:,}, others have {others:,})"
+                    ),
+                    way_out=f"raise the limit, use a `pool`{rungs}",
+                    warns=pooled,
+                )
 
 
 def queries(end: Endpoint) -> QuerySession | None:

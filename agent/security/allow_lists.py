@@ -8,6 +8,8 @@ entries that tuning needs:
 - folders below `DATA_FOLDERS`, for the files of fio and of databases;
 - programs that the tuning operations start, or that udev rules call to identify a disk.
 
+An argument of an entry is a text, a glob, or a text with forms of values (`FORMS`), as `--threads={count}`.
+
 The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not in the list: it can make the server run
 programs. Use `postgres_settings` or `oracle_parameters`. Everything here is pure.
 """
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import translate
+from functools import cache
 
 KNOWN_FOLDERS = (
     "/etc/multipath/conf.d",
@@ -80,6 +84,20 @@ KNOWN_VALIDATORS: Mapping[str, tuple[str, ...]] = {
 }
 """Program of `PROGRAM_FOLDERS` -> the arguments of a known validator: it reads the file and runs nothing in it."""
 
+_NAME = r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*"
+FORMS: Mapping[str, str] = {
+    "count": r"[0-9]{1,18}",
+    "number": r"[0-9]{1,18}(\.[0-9]{1,9})?",
+    "word": r"[A-Za-z0-9][A-Za-z0-9_.+-]*",
+    "path": rf"(/{_NAME})+",
+    "host": rf"[A-Za-z0-9][A-Za-z0-9.-]*|\[?[0-9A-Fa-f]*(:[0-9A-Fa-f]*){{2,7}}\]?|(/{_NAME})+",
+}
+"""Form of a value in an argument of an entry, as `--threads={count}` -> its pattern. None matches an option, a list, a
+`name:value` of a program's own, or a `..`. A host may be the folder of a socket.
+"""
+_SAMPLES: Mapping[str, str] = {"count": "1", "number": "1", "word": "a", "path": "/a", "host": "a"}
+_FORM = re.compile(r"\{([a-z_]+)\}")
+
 _I_KNOW = 'i_know: "…"'
 _INSTEAD: Mapping[str, str] = {
     "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
@@ -102,9 +120,34 @@ def known_arguments(program: str) -> str | None:
     return _BY_PATH.get(program) or (_ARGUMENTS.get(name) if folder in PROGRAM_FOLDERS else None)
 
 
-def is_literal(glob: str) -> bool:
-    """Whether a glob has no wildcard."""
-    return not any(character in glob for character in "*?[")
+def has_wildcard(argument: str) -> bool:
+    """Whether an entry's argument is a glob."""
+    return any(character in argument for character in "*?[")
+
+
+def is_literal(argument: str) -> bool:
+    """Whether an entry's argument is a text, without wildcards and forms."""
+    return not has_wildcard(argument) and _FORM.search(argument) is None
+
+
+def unknown_form(argument: str) -> str:
+    """The first `{name}` of an entry's argument that is not one of `FORMS`; "" if there is none."""
+    return next((name for name in _FORM.findall(argument) if name not in FORMS), "")
+
+
+def sample(argument: str) -> tuple[str, str]:
+    """The text before the first form or wildcard of an argument, and the argument with a value in each place."""
+    values = _FORM.sub(lambda match: _SAMPLES.get(match[1], match[0]), argument).replace("*", "a")
+    return re.split(r"\{(?:" + "|".join(FORMS) + r")\}|\*", argument)[0], values
+
+
+@cache
+def compiled(listed: str) -> re.Pattern[str]:
+    """The pattern of an entry's argument: its forms, and its text as a glob."""
+    parts = _FORM.split(listed)
+    around = [translate(text)[len("(?s:") : -len(r")\Z")] for text in parts[::2]]
+    forms = [f"(?:{FORMS[name]})" for name in parts[1::2]]
+    return re.compile("".join(map(str.__add__, around, [*forms, ""])), re.DOTALL)
 
 
 def is_known_validator(argv: tuple[str, ...]) -> bool:
@@ -125,6 +168,15 @@ def program_way_out(program: str) -> str:
     known = ", ".join(sorted((*_ARGUMENTS, *_BY_PATH)))
     return (
         f"known: {known}; to let plans start it anyway, give a reason: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    )
+
+
+def argument_way_out(program: str) -> str:
+    """Way out: how the policy can list an argument without a glob."""
+    forms = ", ".join(f"{{{name}}}" for name in FORMS)
+    return (
+        f"list each option that plans need, with the form of its value, as `--threads={{count}}`; forms: {forms}; "
+        f"to permit whatever the glob matches, give a reason: {{path: {program}, arguments: […], {_I_KNOW}}}"
     )
 
 

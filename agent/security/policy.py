@@ -60,7 +60,8 @@ ALLOWED = Decision(allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A program that may be started: its absolute path, and globs; each argument must match one of them.
+    """A program that may be started: its absolute path, and the arguments of its entry, of which each argument must
+    match one (`allow_lists.compiled`).
 
     `known`: a pattern (`allow_lists.known_arguments`) that each argument must match too; None if the entry has a
     reason.
@@ -77,9 +78,22 @@ class Tool:
         return self.lists(argument) and (self.known is None or allow_lists.matches(self.known, argument))
 
     def lists(self, argument: str) -> bool:
-        """Whether one of the globs matches the whole argument. A `*` does not match `..`."""
+        """Whether one of the entry's arguments matches the whole argument. A `*` does not match `..`."""
         leaves = _CLIMBS.search(argument) is not None
-        return any(fnmatchcase(argument, glob) and (not leaves or glob == argument) for glob in self.arguments)
+        return any(
+            one == argument or (not leaves and allow_lists.compiled(one).fullmatch(argument)) for one in self.arguments
+        )
+
+    def may_take(self, argument: str) -> bool:
+        """Whether some value of an argument with forms (`--threads={count}`) is listed; of a text, whether it is."""
+        before, sample = allow_lists.sample(argument)
+        if sample == argument:
+            return self.takes(argument)
+        return argument in self.arguments or any(
+            allow_lists.compiled(one).fullmatch(sample)
+            or (one.startswith(before) if before else allow_lists.is_literal(one) and not one.startswith("-"))
+            for one in self.arguments
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,22 +291,23 @@ class Policy:
         return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
 
     def command(
-        self, argv: Sequence[str], found: str = "", patterns: Sequence[str] = ()
+        self, argv: Sequence[str], found: str = "", patterns: Sequence[str] = (), *, in_forms: bool = False
     ) -> tuple[tuple[str, ...], bool]:
         """The argv of a command with the path of its program, and whether it runs as the agent's own user.
 
         A first word without `/` is the name of a listed program; `found` is where this host has it. TaskFault `refused`
-        if no entry lists the program with these arguments; its line has `patterns` in their place.
+        if no entry lists the program with these arguments; its line has `patterns` in their place. `in_forms`: the argv
+        is that of a plan, before the values of its fields are known (`Tool.may_take`).
         """
         word, *arguments = argv
         known = [tool for tool in self.commands if word in (tool.path, posixpath.basename(tool.path))]
-        chosen = next((tool for tool in known if all(tool.takes(argument) for argument in arguments)), None)
+        takes = Tool.may_take if in_forms else Tool.takes
+        chosen = next((tool for tool in known if all(takes(tool, argument) for argument in arguments)), None)
         if chosen is not None:
             return (chosen.path, *arguments), chosen.privileged
         path = known[0].path if known else (word if word.startswith("/") else found)
-        listed = ", ".join(yaml_text(argument) for argument in dict.fromkeys(patterns or arguments))
-        line = f"{{path: {path or f'/path/of/{word}'}, arguments: [{listed}]}}"
-        wrong = next((word for word in arguments if not any(tool.takes(word) for tool in known)), "")
+        line = command_line(path or f"/path/of/{word}", patterns or arguments)
+        wrong = next((word for word in arguments if not any(takes(tool, word) for tool in known)), "")
         what = f"the argument {wrong!r} of the command {word}" if known and wrong else f"the command {' '.join(argv)}"
         self._denied("commands", what, line).require()
         raise AssertionError  # `require` has raised
@@ -362,6 +377,13 @@ def yaml_text(text: str) -> str:
     """A text as a scalar of YAML in a list on one line."""
     plain = re.fullmatch(r"[A-Za-z_/.=-][A-Za-z0-9_/.=+-]*", text) and text not in {"true", "false", "null", "-", "."}
     return text if plain else "'" + text.replace("'", "''") + "'"
+
+
+def command_line(path: str, arguments: Iterable[str]) -> str:
+    """The entry of `commands` for a program with these arguments."""
+    listed = tuple(dict.fromkeys(arguments))
+    why = ', i_know: "why plans may give it these"' if any(map(allow_lists.has_wildcard, listed)) else ""
+    return f"{{path: {path}, arguments: [{', '.join(map(yaml_text, listed))}]{why}}}"
 
 
 def is_plain_path(path: str) -> bool:

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from proveout.agent.security import allow_lists, device_rules, policy
 from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.security.protected_names import PATHS_OF_THE_HOST
+from proveout.agent.security.protected_names import PATHS_OF_THE_HOST, is_runner
 from proveout.core import units
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.engines import EMBEDDED
@@ -41,21 +41,12 @@ from proveout.dsl.source.nodes import Problems
 BYTES_MAX = 1 << 20
 DOCUMENT = loader.Document(name="policy", opening="policy: 1")
 
-_NAMES = """
-Rscript ash at awk bash batch bun busybox bwrap capsh cargo chroot chrt cpio crontab crun csh dash deno doas docker ed
-emacs env expect fakeroot faketime find firejail fish flock gawk gdb gem git go groovy ionice ip irb java jshell ksh
-ld.so less ltrace lua lxc lxc-attach lxc-execute machinectl make man mariadb mawk more mysql nano nc ncat newgrp nice
-node nodejs nohup npm npx nsenter nvim parallel perl php pip pkexec podman prlimit psql pwsh pypy python rbash rlwrap
-rsh rsync ruby runc runuser scp screen script sed setarch setpriv setsid sg sh socat sqlite sqlplus ssh
-start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run tar taskset tclsh tcsh time timeout tmux toybox
-unshare vi view vim watch xargs zsh
-"""
-INTERPRETERS = frozenset(_NAMES.split())
-"""Programs that run any program or script they are given: an entry for one would allow everything."""
-_VARIANT = re.compile(r"^original-|[.-](basic|gtk3?|nox|static|tiny)$|[0-9.]+$")
+_RUNS_ANY = (
+    "runs any program that it is given, so no entry may list it, with or without a reason: list the program that plans "
+    "need, or a script of the host's owner that starts it"
+)
 REASON_LETTERS_MIN = 4
 _FOLDER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-_LOADER = re.compile(r"ld(-.*)?\.so(\.[0-9]+)?|ld-(linux|musl).*")
 
 
 class PolicyError(PlanError):
@@ -135,10 +126,16 @@ def _link_folder(name: str) -> str:
 def _program(path: str) -> str:
     if not policy.is_plain_path(path):
         raise custom(f"`{path}` is not the absolute path of a program")
-    name = posixpath.basename(path)
-    if _VARIANT.sub("", name) in INTERPRETERS or _LOADER.fullmatch(name):
-        raise custom(f"`{path}` runs any program that it is given: list the program that plans need")
+    if is_runner(posixpath.basename(path)):
+        raise custom(f"`{path}` {_RUNS_ANY}")
     return path
+
+
+def _argument(text: str) -> str:
+    if name := allow_lists.unknown_form(text):
+        forms = ", ".join(f"{{{one}}}" for one in allow_lists.FORMS)
+        raise custom(f"`{text}`: `{{{name}}}` is not a form of a value; the forms are {forms}")
+    return text
 
 
 def _reason(text: str) -> str:
@@ -148,6 +145,7 @@ def _reason(text: str) -> str:
 
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=400)]
+Arguments = list[Annotated[Word, AfterValidator(_argument)]]
 Program = Annotated[Word, AfterValidator(_program)]
 Reason = Annotated[Word, AfterValidator(_reason)]
 
@@ -184,7 +182,7 @@ class ToolEntry(_Widened):
     """A program that may be started."""
 
     path: Program
-    arguments: list[Word] = Field(default_factory=list, max_length=200)
+    arguments: Arguments = Field(default_factory=list, max_length=200)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -203,11 +201,14 @@ class CommandEntry(_Widened):
     """A program whose output plans may read, and which they may run as load, as the unprivileged user."""
 
     path: Program
-    arguments: list[Word] = Field(default_factory=list, max_length=200)
+    arguments: Arguments = Field(default_factory=list, max_length=200)
     privileged: bool = False
 
     @model_validator(mode="after")
     def _reasoned(self) -> Self:
+        if self.i_know is None and (glob := next(filter(allow_lists.has_wildcard, self.arguments), None)):
+            what = f"`{glob}` of {self.path} is a glob, which may match options that run programs or write files"
+            raise custom(f"{what} ({allow_lists.argument_way_out(self.path)})")
         if self.privileged and self.i_know is None:
             line = f'{{path: {self.path}, arguments: […], privileged: true, i_know: "why it needs that"}}'
             raise custom(f"`{self.path}` would run as the agent's own user, which may be root; give a reason: {line}")
@@ -363,8 +364,12 @@ def _check_folders(path: Path) -> None:
 def _check_program(source: Path, program: Path) -> None:
     """ProveoutError if other users can change or replace a listed program.
 
-    A missing program is reported when it is needed.
+    A missing program is reported when it is needed. A link to a program that runs others is refused; BusyBox and
+    Toybox run the program of the link's name.
     """
+    target = os.path.realpath(program)
+    if is_runner(name := posixpath.basename(target)) and name not in ("busybox", "toybox"):
+        raise _unusable(source, f"{program}, which it lists, is a link to {target}, which {_RUNS_ANY}", "Take it out.")
     exposure = exposure_above(program)
     if exposure is not None:
         raise _unusable(source, f"other users can replace {program}, which it lists: {exposure.what}", exposure.way_out)
@@ -381,7 +386,8 @@ def _unusable(path: Path, what: str, way_out: str) -> ProveoutError:
 
 
 def describe(found: Policy) -> str:
-    """A policy as text: one line for each kind of entry, `nothing` for a kind without entries."""
+    """A policy as text: a line for each kind of entry, `nothing` for a kind without entries, and what follows from each
+    entry with a reason."""
     rows = [
         ("kernel settings", found.sysctl),
         ("units", found.units),
@@ -398,10 +404,30 @@ def describe(found: Policy) -> str:
         ("database files", found.database_files),
         ("faults", _faults(found)),
     ]
-    rows += [("by its owner", [f"{what} ({why})" for what, why in found.widened])] if found.widened else []
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []
-    return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)
+    lines = [f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows]
+    if found.widened:
+        lines += [
+            "",
+            "At the risk of the host's owner (i_know): proveout does not know what these start, load or write.",
+        ]
+        lines += [f"  {what} ({why}): {_consequence(what, found)}" for what, why in found.widened]
+    return "\n".join(lines)
+
+
+def _consequence(what: str, found: Policy) -> str:
+    """The permission that an entry with a reason gives to plans."""
+    tool = next((one for one in (*found.tools, *found.commands) if one.path == what), None)
+    if tool is not None:
+        user = "the agent's own" if tool.privileged or tool in found.tools else "the unprivileged"
+        given = f"any arguments that match {', '.join(tool.arguments)}" if tool.arguments else "no arguments"
+        return f"plans start it as {user} user, with {given}"
+    if what in found.paths:
+        return "plans write files of any name and content below it, for every program that reads them"
+    if what in found.udev_devices:
+        return "udev rules of plans give these devices owners, modes and links"
+    return "it reads files of plans as the agent's own user"
 
 
 def _faults(found: Policy) -> list[str]:

@@ -1,6 +1,8 @@
-"""Units and paths of a host that no policy can allow a plan to change."""
+"""Units and paths of a host that no policy can allow a plan to change, and programs that it cannot list."""
 
 from __future__ import annotations
+
+import re
 
 UNITS_OF_THE_HOST = (
     "NetworkManager*",
@@ -188,3 +190,41 @@ Always denied.
 
 PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_EQUIVALENT_PATHS, "/dev", "/home", "/proc", "/sys")
 """Paths that no listed folder may contain: `/etc` is refused, `/etc/udev/rules.d` is not."""
+
+_NAMES = """
+adrci alacritty ant ash asmcmd at atd autossh awk bash batch bazel bpftrace bun bundle busybox bwrap capsh cargo
+catatonit catchsegv cgexec chpst chronic chroot chrt clojure cmake composer cpan cpio cpulimit cron crond crontab
+crun csh ctest ctr daemon daemonize dash dbus-launch dbus-run-session deb-systemd-invoke deno dgmgrl direnv
+distrobox doas docker dotnet dtach dtrace duckdb dumb-init eatmydata ed elixir elvish emacs emacsclient entr env
+envdir envuidgid erl es escript ex expect fakechroot fakeroot faketime find firejail fish flatpak flock foot
+fstab-decode ftp gapplication gawk gdb gdbserver gdbus gem ghci git gmake gnome-terminal gnuplot go gosu gprofng
+gradle groovy gtk-launch guile gvim heaptrack helm hg hyperfine i386 iex ifne incrond ionice ip irb ischroot isql
+java jdb jed joe jruby jrunscript jshell julia kitty konsole kotlin ksh kubectl latrace lckdo less lftp linux32
+linux64 lksh lldb lli logsave ltrace lua luajit lxc lxterminal m4 machinectl make man mariadb mawk mcedit memusage
+micro minijail0 mispipe mksh mlterm mongo mongosh mono more most mpiexec mpirun mtrace mvn mysql mysqlsh nano nawk
+nc ncat nerdctl netcat newgrp nice ninja node nodejs nohup npm npx nsenter nu numactl nvim ocaml ocount octave
+octave-cli oksh operf original-awk orterun pager parallel pdksh pdsh pee perf perl pgcli pgrphack php php-cgi phpdbg
+pico pilot pip pipx pkexec pnpm podman poetry posh prlimit proot prove proxychains psql pwsh pypy python R racket
+rake rbash rc reptyr rksh rlogin rlwrap rman rr Rscript rsh rsync ruby run-mailcap run-one run-parts run0 runc
+runcon runghc runhaskell runit runsv runsvdir runuser rview rvim rxvt rzsh samply sbcl scala schedtool schroot scons
+scp scponly screen script scriptlive scsh sed sensible-browser sensible-editor sensible-pager setarch setlock
+setpriv setsid setuidgid sftp sg sh snap socat softlimit sotruss sqlcl sqlite sqlplus srun ssh ssh-agent ssh-argv0
+ssh-keygen sshpass st stap start-stop-daemon startx stdbuf strace su su-exec sudo sudoedit supervise supervisorctl
+supervisord svn svscan swipl switch_root sysdig systemd-cat systemd-inhibit systemd-nspawn systemd-run
+systemd-socket-activate tar taskset tclsh tcpserver tcpsvd tcsh telnet terminator tilix time timelimit timeout tini
+tmate tmux toolbox torify torsocks tox toybox trace-cmd tsocks ttIsql uclampset uftrace uname26 unbuffer unshare
+urxvt usql uv uvx uxterm valgrind vgdb vi view vigr vim vimdiff vipw virsh visudo vtune watch watchexec wezterm wine
+wish x-terminal-emulator x86_64 xargs xdg-open xfce4-terminal xinit xonsh xterm xvfb-run yarn yash zsh
+"""
+RUNNERS = frozenset(_NAMES.split())
+"""Shells, interpreters, terminals, editors, debuggers; what starts a program that an argument names, also as another
+user or elsewhere; clients of databases with a command for a shell. An entry for one would allow everything. The list
+is not complete, and cannot be.
+"""
+_FAMILIES = re.compile(r"ld(-.*)?\.so(\.[0-9]+)?|ld-(linux|musl).*|(lxc|mpirun|s6|qemu(?!-(img|io|nbd)))[.-].*")
+_VARIANT = re.compile(r"^original-|[.-](basic|bin|dbg|gtk3?|nox|static|tiny)$|[-_]?[0-9][0-9.]*$")
+
+
+def is_runner(name: str) -> bool:
+    """Whether a program of that name runs any program that it is given; `perl5.36` and `vim.tiny` are variants."""
+    return name in RUNNERS or _VARIANT.sub("", name) in RUNNERS or _FAMILIES.fullmatch(name) is not None

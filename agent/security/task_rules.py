@@ -144,6 +144,11 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
         yield Objection(
             message=f"a check of {len(spec.rates)} rates, or of one that is not above 0 and at most {RATE_MAX:g}/s"
         )
+    if len(spec.commands) > CHECKS_MAX:
+        yield Objection(message=f"more than {CHECKS_MAX} commands to check")
+    for command in spec.commands[:CHECKS_MAX]:
+        yield from host_rules.text_problems("the subject of a check", command.subject)
+        yield from command_rules.argv_problems(command.argv)
     for rate in spec.rates[:CHECKS_MAX]:
         yield from host_rules.text_problems("the path of a stage", rate.subject)
         yield from host_rules.text_problems("the engine of a load", rate.engine)

@@ -115,7 +115,7 @@ class _Generator:
         argv, privileged = listed_program(
             self._context.policy,
             parameters.words(self._model.argv, values),
-            parameters.words(self._model.argv[1:], dict.fromkeys(values, "*")),
+            parameters.in_forms(self._model.argv[1:], self._spec.endpoint.engine),
         )
         privileges = INHERITED if privileged else _unprivileged()
         own = variables(values, self._target, self._folder.path)

@@ -11,10 +11,12 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools.program_launcher import ENVIRONMENT
 
 
-def listed_program(policy: Policy, argv: Sequence[str], patterns: Sequence[str] = ()) -> tuple[tuple[str, ...], bool]:
+def listed_program(
+    policy: Policy, argv: Sequence[str], patterns: Sequence[str] = (), *, in_forms: bool = False
+) -> tuple[tuple[str, ...], bool]:
     """The argv with the path of its program, and whether it runs as the agent's own user. TaskFault `refused`, with the
-    line for the policy, which has `patterns` as arguments where they are given."""
-    return policy.command(argv, "" if argv[0].startswith("/") else _place(argv[0]), patterns)
+    line for the policy, as `Policy.command`."""
+    return policy.command(argv, "" if argv[0].startswith("/") else _place(argv[0]), patterns, in_forms=in_forms)
 
 
 def _place(name: str) -> str:

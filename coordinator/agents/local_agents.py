@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -34,6 +35,7 @@ STOP_S = 20.0
 GROUP_S = 5.0
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
+_RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:")
 COMMAND = child_process.python("proveout.agent")
 
 
@@ -163,16 +165,22 @@ async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str
     word, _, address = line.decode(errors="replace").strip().partition(" ")
     if word == "listening" and address:
         return address
+    what, way_out = _last_message(log)
     raise LocalAgentError(
-        f"the local agent did not start: {_last_line(log)}",
-        where=f"host {host}",
-        way_out=f"Its log is {log}.",
+        f"the local agent did not start: {what}", where=f"host {host}", way_out=f"{way_out}Its log is {log}."
     )
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "its log is empty"
+def _last_message(log: Path) -> tuple[str, str]:
+    """The end of an agent's log, and its way out: the lines of a ProveoutError, of a traceback the last."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    records = [number for number, line in enumerate(lines) if _RECORD.match(line)]
+    begins = [number for number, line in enumerate(lines) if not line.startswith("  ")]
+    last = lines[records[-1] + 1 :] if records else lines[begins[-1] :] if begins else []
+    if not last or "Traceback" in last[0]:
+        return (lines[-1] if lines else "its log is empty"), ""
+    way_out = " ".join(line.strip().removesuffix(".") for line in last if line.startswith("  "))
+    return "; ".join(line for line in last if not line.startswith("  ")), f"{way_out}. " if way_out else ""
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

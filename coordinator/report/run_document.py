@@ -44,7 +44,7 @@ from proveout.coordinator.report.statements.statement_tables import statement_se
 from proveout.coordinator.report.summary.brief_evidence import brief_evidence, without_notes
 from proveout.coordinator.report.summary.claims import claims, method
 from proveout.coordinator.report.summary.headline import headline
-from proveout.coordinator.report.summary.run_end import answers, end_sentence, resume_command
+from proveout.coordinator.report.summary.run_end import answers, began_nothing, end_sentence, resume_command
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
@@ -78,6 +78,8 @@ def run_document(results: RunResults, *, run_dir: str = "") -> Document:
 
 def run_summary(results: RunResults, run_dir: str) -> Document:
     """The short form of the summary, which a run prints at its end: its last lines are the answers and the page."""
+    if began_nothing(results):
+        return run_document(results, run_dir=run_dir).brief()
     closing = (*(Paragraph(*line) for line in answers(results)), Paragraph(f"Report: {run_dir}/report.html"))
     brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
     return replace(brief, closing=closing)
@@ -93,7 +95,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     name = directory.name if directory else "proveout"
     sections = (
         *(() if directory else _headline(results)),
-        *_verdicts(results),
+        *(() if began_nothing(results) else _verdicts(results)),
         *_published(results),
         *(_figures(results, directory) if directory else ()),
         *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),

@@ -30,7 +30,7 @@ from proveout.dsl.compile.stages import compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
-from proveout.dsl.expr.checking import Expected, check_expression
+from proveout.dsl.expr.checking import NO_RUNG, Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
@@ -77,7 +77,7 @@ def _compile(
     path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems
 ) -> tuple[Plan, tuple[PlanProblem, ...]] | None:
     document = read(path, inventory, problems)
-    if document is None:
+    if document is None or _is_another_kind(document, problems):
         return None
     _check_head(document, problems)
     document = as_meant(document, problems)
@@ -129,7 +129,25 @@ def _compile(
     whole = dataclasses.replace(
         whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
+    _tell_left_out(problems, draft, parameters, overrides)
     return one_agent_per_machine(whole), unused(original, root, problems)
+
+
+def _tell_left_out(problems: Problems, plan: Plan, parameters: Parameters, overrides: Mapping[str, str]) -> None:
+    """One problem for all rungs that an override leaves out and expressions read, at the override."""
+    for name, value in ((one, parameters.values[one].value) for one in overrides if one in parameters.values):
+        ladders = [f"the ladder `{one.id}` {NO_RUNG} " for one in plan.stages if getattr(one, "threads", ()) == value]
+        mine = [one for one in problems.found if one.message.startswith(tuple(ladders))]
+        if not mine or not isinstance(value, tuple):
+            continue
+        lines: dict[int, list[str]] = {}
+        for one in mine:
+            del problems.found[one]
+            lines.setdefault(int(one.message.partition(f"{NO_RUNG} ")[2].split()[0]), []).append(str(one.where.line))
+        read = ", ".join(f"{rung} (line {', '.join(lines[rung])})" for rung in sorted(lines))
+        whole = ",".join(str(rung) for rung in sorted({*lines, *(one for one in value if isinstance(one, int))}))
+        what = f"{overrides[name]} leaves out rungs that the plan reads: "
+        problems.add(Where(file=f"-p {name}"), f"{what}{read}", hint=f"add them: -p {name}={whole}")
 
 
 def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problems) -> Iterator[TextPosition]:
@@ -146,6 +164,16 @@ def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problem
         for node in maps_below(section):
             if node.where in names:
                 yield from text_positions(f"tuning.{names[node.where]}", node, problems)
+
+
+def _is_another_kind(document: Map, problems: Problems) -> bool:
+    """Whether the file is not a plan at all; one problem then, not one for each of its keys."""
+    unknown = [key.text for key, _ in document.entries if key.text not in models.Document.model_fields]
+    if not unknown or document.get("proveout") or document.get("stages"):
+        return False
+    what = f"this is not a plan of proveout: it has `{unknown[0]}`, and no `proveout` and no `stages`"
+    problems.add(document.where, what, hint="a plan begins with `proveout: 1`; `proveout new` writes one")
+    return True
 
 
 def _check_head(document: Map, problems: Problems) -> None:

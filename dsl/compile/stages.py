@@ -218,8 +218,7 @@ class _Stages(StageNames):
         clients = self.clients(entry.from_)
         captures = self.captures(entry.capture)
         job = tool_job(entry, self.problem)
-        if entry.iodepth != sorted(set(entry.iodepth)):
-            self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
+        self.rise(entry.iodepth, "iodepth")
         if clients is None or job is None:
             return None
         return Tool(
@@ -372,9 +371,15 @@ class _Stages(StageNames):
             self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
         if entry.processes is not None and entry.workers is not None:
             self.problem("`processes` is the number of load processes", "workers", hint="leave `workers` out")
-        if given != sorted(set(given)):
-            self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
+        self.rise(given, key)
         return tuple(given)
+
+    def rise(self, rungs: list[int], key: str) -> None:
+        """A problem where the rungs of a ladder do not rise."""
+        twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
+        if rungs != sorted(set(rungs)):
+            what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
+            self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
     def seed(self, entry: stage_models.LadderEntry) -> int | None:
         """The seed of a shuffled order."""

@@ -104,7 +104,9 @@ def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key
     """A problem for each secret that is sent where it may not go."""
     reasons = list(destinations.objections(uses, scope.secrets.values(), scope.hosts.values(), exporter=exporter))
     for reason, place in reasons:
-        hint = f"if it may, declare it there: to: [{place}]"
+        secret = next(one for one in scope.secrets.values() if f"`{one.name}`" in reason)
+        to = ", ".join((*secret.to, str(place)))
+        hint = f"permit it: secrets: {{{secret.name}: {{{secret.kind}: {secret.reference}, to: [{to}]}}}}"
         scope.problems.add(where, reason, key=key, hint=hint)
     if scope.inventory is None or reasons:
         return

@@ -55,6 +55,7 @@ KEYED = {
 example."""
 FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *KEYED, "ratio")
 PARAMS = "params"
+NO_RUNG = "has no rung of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +304,7 @@ class _Checker:
         elif rung.value not in tree.rungs:
             self.fault(
                 threads,
-                f"{tree.what} has no rung of {rung.value:g} thread{'s' * (rung.value != 1.0)}",
+                f"{tree.what} {NO_RUNG} {rung.value:g} thread{'s' * (rung.value != 1.0)}",
                 f"its rungs are {', '.join(map(str, tree.rungs))}",
             )
         return tree.rung

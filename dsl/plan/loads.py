@@ -131,12 +131,12 @@ def threads_most(stage: Ladder | Search) -> Counter[str]:
     return found
 
 
-def connections_most(stage: Ladder | Search, system: str) -> int:
-    """The most connections to a system that the loads of a stage keep at the same time: one for each thread, or those
-    of their pools."""
-    highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
-    mine = (one for one in parts(stage) if one.stage.target == system)
-    return sum(one.stage.sessions.pool or one.threads(highest) for one in mine)
+def connections(stage: Ladder | Search, system: str) -> tuple[int, ...]:
+    """The connections to a system that the loads of a stage keep at the same time, for each rung: one for each thread,
+    or those of their pools."""
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    mine = [one for one in parts(stage) if one.stage.target == system]
+    return tuple(sum(one.stage.sessions.pool or one.threads(rung) for one in mine) for rung in rungs)
 
 
 def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Notes on the loads of a stage that run at the same time."""
+"""Notes on the loads of a stage that run at the same time; the programs of a plan that policies of hosts must list."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from itertools import combinations
 from proveout.core.errors import PlanProblem
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Search
-from proveout.dsl.workloads.kinds import has_tables, key_range, same_rows, writes
+from proveout.dsl.plan.stages import CommandRun, Ladder, Search
+from proveout.dsl.workloads.kinds import has_tables, key_range, of_workload, same_rows, writes
+from proveout.dsl.workloads.program.parameters import Program, in_forms
 
 NAMED = 4
 """Loads that a note names one by one."""
@@ -55,3 +56,21 @@ def _common(plan: Plan, one: Part, other: Part) -> str:
         return "the same rows"
     low, high = max(first[0], second[0]), min(first[1], second[1])
     return f"the same keys {low} to {high}" if low <= high else ""
+
+
+def programs(plan: Plan) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """The programs of loads, command stages and captures: (hosts, path in the plan, argv with the forms of values that
+    are not known before the load)."""
+    for stage in plan.stages:
+        if isinstance(stage, CommandRun):
+            yield (stage.host,), f"stages.{stage.id}", stage.command.argv
+        for part in parts(stage) if isinstance(stage, Ladder | Search) else ():
+            workload = plan.workload(part.stage.workload)
+            if workload.kind == "program":
+                model = of_workload(workload)
+                assert isinstance(model, Program)  # noqa: S101 - the kind of the workload
+                argv = in_forms(model.argv, plan.system(part.stage.target).engine)
+                yield part.stage.clients, f"workloads.{workload.name}", argv
+    for capture in plan.captures:
+        if capture.kind == "command":
+            yield capture.hosts, f"captures.{capture.name}", capture.command.argv

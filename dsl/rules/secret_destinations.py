@@ -250,10 +250,7 @@ def _objection(secret: Secret, where: Place, agents: frozenset[str], *, exporter
         return f"the secret `{secret.name}` does not name the exporter at {where} as a place where it may go"
     if where.host == HERE or where.host in agents:
         return ""
-    return (
-        f"the secret `{secret.name}` does not name {where}, which is not a host of the topology, as a place where it "
-        "may go"
-    )
+    return f"the secret `{secret.name}` may go only to hosts of the topology, and {where} is not one of them"
 
 
 def _covers(entry: Place, where: Place) -> bool:

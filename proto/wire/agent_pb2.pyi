@@ -1384,6 +1384,29 @@ class OfferedRate(_message.Message):
 Global___OfferedRate: _TypeAlias = OfferedRate  # noqa: Y015
 
 @_typing.final
+class CheckedCommand(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    ARGV_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        argv: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckedCommand: _TypeAlias = CheckedCommand  # noqa: Y015
+
+@_typing.final
 class CheckHost(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1392,6 +1415,7 @@ class CheckHost(_message.Message):
     BYTES_MIN_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
+    COMMANDS_FIELD_NUMBER: _builtins.int
     data_root: _builtins.str
     bytes_min: _builtins.int
     @_builtins.property
@@ -1400,6 +1424,8 @@ class CheckHost(_message.Message):
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferedRate]: ...
+    @_builtins.property
+    def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckedCommand]: ...
     def __init__(
         self,
         *,
@@ -1408,10 +1434,11 @@ class CheckHost(_message.Message):
         bytes_min: _builtins.int = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
         rates: _abc.Iterable[Global___OfferedRate] | None = ...,
+        commands: _abc.Iterable[Global___CheckedCommand] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "data_root", b"data_root", "rates", b"rates", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "commands", b"commands", "data_root", b"data_root", "rates", b"rates", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,7 +20,7 @@ class CheckFinding:
     warns: bool = False
 
 
-PLAN_FINDINGS = frozenset({"statement", "setting"})
+PLAN_FINDINGS = frozenset({"statement", "setting", "connections"})
 """Findings of which the plan is the cause: a database refuses a part of it."""
 FINDINGS = PLAN_FINDINGS | {
     "unreachable",
@@ -29,7 +29,6 @@ FINDINGS = PLAN_FINDINGS | {
     "table",
     "rows",
     "rate",
-    "connections",
     "space",
     "capture",
     "missing",

@@ -129,8 +129,7 @@ class LinkSystems:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSystems:
-    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every
-    table."""
+    """Await that all committed on `source` is applied on `sink`, for `drain_timeout_s`, then compare the tables."""
 
     source: Endpoint
     sink: Endpoint
@@ -186,7 +185,7 @@ class CheckSystem:
     """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
 
     Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks
-    do. `connections`: (path of a stage, the connections that its loads keep), of the stage with the most.
+    do. `connections`: (path of a stage, the connections that its loads keep at a rung), of the stage with the most.
     """
 
     endpoint: Endpoint
@@ -200,8 +199,7 @@ class CheckSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRate:
-    """The highest rate, 1/s, that loads with a driver offer from one host at the same time. `subject`: the path of the
-    stage in the plan; `beside`: the server runs on the same machine."""
+    """The highest rate, 1/s, of loads with a driver from one host, by the path of a stage; `beside` their server."""
 
     subject: str
     engine: str
@@ -210,11 +208,19 @@ class OfferedRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCommand:
+    """A program, its arguments with the form of each value that is not known yet, and its path in the plan."""
+
+    subject: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckHost:
     """Check what a run needs of this host; answer `Checked`. Nothing is changed.
 
-    The agent must be able to start `systems`, whose data would be below `data_root`, with `bytes_min` of free space
-    there, and find the `tools`. The ceilings measured on this host should be above the `rates`.
+    The agent can start `systems`, whose data would be below `data_root`, with `bytes_min` of free space there, and find
+    the `tools`; the policy lists the `commands`. The ceilings measured on this host are above the `rates`.
     """
 
     systems: tuple[System, ...] = ()
@@ -222,6 +228,7 @@ class CheckHost:
     bytes_min: int = 0
     tools: tuple[str, ...] = ()
     rates: tuple[OfferedRate, ...] = ()
+    commands: tuple[CheckedCommand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

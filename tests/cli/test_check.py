@@ -146,15 +146,46 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
     assert "did you mean `name`?" in captured.err
 
 
+def test_check_of_a_file_that_is_not_a_plan_is_one_problem(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = tmp_path / "compose.yaml"
+    other.write_text("version: '3'\nservices:\n  db: {image: postgres}\nsecrets: {a: {file: a}}\n")
+    assert execute(["check", str(other)]) == 2
+    shown = capsys.readouterr().err
+    assert "this is not a plan of proveout: it has `version`, and no `proveout` and no `stages`" in shown
+    assert "`proveout new` writes one" in shown and "1 problem\n" in shown
+
+
 def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `scales` reads at(1)
-    assert "has no rung of 1 thread" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "-p threads: [4, 8] leaves out rungs that the plan reads: 1 (line " in shown
+    assert "add them: -p threads=1,4,8" in shown and "1 problem" in shown
     assert execute(["check", "-p", "threads=1,4", "-p", "subscribers=1_000", PLAN]) == 0
     assert execute(["check", "-p", "measure=10", PLAN]) == 2
     assert "-p measure: expected a duration" in capsys.readouterr().err
     assert execute(["check", "-p", "subscribers=no", PLAN]) == 2
     assert execute(["check", "-p", "nothing=1", PLAN]) == 2
     assert "the plan has no parameter `nothing`" in capsys.readouterr().err
+
+
+def test_check_names_the_policy_that_the_programs_of_a_plan_need(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("pgbench", "sysbench", "sysbench-mariadb", "compare-clients", "fio-program"):
+        plan = f"plans/{name}-embedded.yaml"
+        assert f"proveout run {plan} --policy" in (ROOT / plan).read_text(), "the header of the plan"
+        assert execute(["check", plan]) == 0
+        assert (
+            f"needs a policy (proveout run {plan} --policy FILE) that has under `commands`:" in capsys.readouterr().out
+        )
+    assert execute(["check", "plans/pgbench-embedded.yaml", "plans/hlr-client-lab.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "client1: needs" in out
+    assert (
+        "- {path: /path/of/pgbench, arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1,"
+        in out
+    )
+    assert "client1, client2: needs a policy (/etc/proveout/policy.yaml of the host)" in out
+    assert execute(["check", "plans/smoke.yaml"]) == 0
+    assert "policy" not in capsys.readouterr().out
 
 
 def test_check_with_an_inventory(capsys: pytest.CaptureFixture[str]) -> None:

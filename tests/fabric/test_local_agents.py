@@ -300,6 +300,20 @@ async def test_the_error_of_an_agent_that_does_not_start_quotes_its_stderr(tmp_p
         await fabric.close()
 
 
+async def test_the_error_of_an_agent_has_what_where_and_the_way_out(tmp_path: Path) -> None:
+    """Not the last line alone, which is the way out."""
+    fault = "/p/policy.yaml: other users can write the policy\\n  chown root /p/policy.yaml\\n"
+    record = "2026-11-24 20:37:38,079 INFO proveout: the policy of this host is /p/policy.yaml\\n"
+    fabric = LocalFabric([sys.executable, "-c", f"import sys; sys.stderr.write('{record}{fault}'); sys.exit(2)"])
+    try:
+        with pytest.raises(LocalAgentError) as caught:
+            await fabric.start(["db1"], tmp_path)
+        assert caught.value.what.endswith("did not start: /p/policy.yaml: other users can write the policy")
+        assert caught.value.way_out.startswith("chown root /p/policy.yaml. Its log is ")
+    finally:
+        await fabric.close()
+
+
 async def test_close_accepts_an_agent_that_has_exited_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ def test_a_secret_is_in_no_output_file_or_process(role: str, tmp_path: Path, way
     code, said, watch = run(tmp_path, uri if way == "works" else words)
     assert code == (0 if way == "works" else 4), said.decode()
     if way == "fails":
-        assert b"password authentication failed" in said
+        assert b"wrong password, or no user nobody_of_that_name" in said
     assert not found(said)
     assert len(watch.seen) > 1  # the search has found processes; their number depends on the times of the search
     assert [each[:200] for each in watch.seen if found(each)] == []

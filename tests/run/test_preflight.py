@@ -21,6 +21,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.agent.engines.postgres.sql import PostgresQueries
 from proveout.agent.preflight.system_check import check_system
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.wire.tasks import CheckedLoad, CheckedText, CheckSystem, Endpoint
@@ -48,6 +49,9 @@ workloads:
             FORM account WHERE id = :id
 """
 STAGE = "{workload: own, threads: [1], ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2, "
+
+
+MANY = '"${params.many}"'
 
 
 def plan(systems: str, stages: str, rest: str = "", workload: str = WORKLOAD) -> str:
@@ -170,7 +174,9 @@ def test_rights_on_tables_and_missing_rows_are_reported(
     ], problems
 
 
-def test_too_many_connections_are_warned_of(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_connections_stop_a_run_before_it_starts(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The limits of the server and of the user; the stage with the most connections has the line."""
     name = f"few_{conninfo_to_dict(database)['dbname']}"
     with psycopg.connect(database, autocommit=True) as connection:
@@ -183,24 +189,111 @@ def test_too_many_connections_are_warned_of(database: str, tmp_path: Path, monke
     text = plan(
         f"    db: {{engine: postgres, host: here, dsn: {user!r}}}\n",
         f"  - ladder: {{id: few, target: db, {STAGE[1:].replace('[1]', '[2, 7]')}}}\n"
-        f"  - ladder: {{id: many, target: db, {STAGE[1:].replace('[1]', '[8, 900]')}}}\n",
+        f"  - ladder: {{id: many, target: db, {STAGE[1:].replace('[1]', MANY)}}}\n",
+        'params: {many: {type: "list[int]", default: [8, 900]}}',
         workload=WORKLOAD.partition("          wrong:")[0],
     )
-    _, problems = checked(tmp_path, text)
+    code, problems = checked(tmp_path, text)
+    assert code == 2
     found = [one for one in problems if one["code"] == "connections"]
-    words = "the loads keep 900 connections to system 'db'; "
-    assert [(one["severity"], one["line"], re.sub(r", and .*", "", one["message"])) for one in found] == [
-        ("warning", line_of(text, "id: many"), f"{words}the server accepts {most - kept}"),
-        ("warning", line_of(text, "id: many"), f"{words}its user accepts 7"),
+    words = "the largest rung needs 900 connections; system 'db' has"
+    assert [(one["severity"], one["line"], re.sub(r" \d+ free|, others .*", "", one["message"])) for one in found] == [
+        ("error", line_of(text, "id: many"), f"{words} (the server accepts {most - kept}"),
+        ("error", line_of(text, "id: many"), f"{words} (its user accepts 7"),
     ], problems
+    assert [one["way_out"] for one in found] == [
+        "raise the limit, use a `pool`, or only the rungs that fit: 8; the rungs are -p many=…",
+        "raise the limit, use a `pool`; the rungs are -p many=…",
+    ]
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == 2 and "stage many" not in output, output
+    assert output.count("the largest rung needs 900 connections") == 2, "a line for each limit, and no more"
 
 
-async def test_too_many_connections_of_a_mysql_are_warned_of(mysql_database: str, task_context: Any) -> None:
+async def test_behind_a_pooler_too_many_connections_are_a_warning(
+    task_context: Any, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    """A pooler gives the connection another number than the server: here a session that has been given one."""
+    end = Endpoint(system="db", engine="postgres", dsn=database)
+    spec = CheckSystem(endpoint=end, connections=(("stages.many", 900),))
+    assert [one.warns for one in (await check_system(task_context, spec)).findings] == [False]
+    opened = PostgresQueries.__init__
+
+    def through(session: PostgresQueries, endpoint: Endpoint) -> None:
+        opened(session, endpoint)
+        session.number = 1
+
+    monkeypatch.setattr(PostgresQueries, "__init__", through)
+    assert [one.warns for one in (await check_system(task_context, spec)).findings] == [True]
+
+
+async def test_too_many_connections_of_a_mysql(mysql_database: str, task_context: Any) -> None:
     end = Endpoint(system="my", engine="mysql", dsn=mysql_database)
-    for count, findings in ((5, 0), (5000, 1)):
+    for count, findings in ((5, []), (5000, [("connections", False)])):
         spec = CheckSystem(endpoint=end, connections=(("stages.many", count),))
         found = (await check_system(task_context, spec)).findings
-        assert [one.code for one in found] == ["connections"] * findings
+        assert [(one.code, one.warns) for one in found] == findings
+
+
+def test_a_failed_preflight_is_shown_once(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong password: one line with its place and where the password is from; nothing to resume, no empty tables."""
+    dsn = with_secret(database, monkeypatch)
+    monkeypatch.setenv("PROVEOUT_TEST_PASSWORD", "wrong")
+    systems = f"    db: {{engine: postgres, host: here, dsn: {dsn!r}}}\n"
+    (tmp_path / "plan.yaml").write_text(plan(systems, f"  - ladder: {{target: db, {STAGE[1:]}}}\n"))
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == 4
+    assert output.count("cannot log in to system 'db' (") == 1, output
+    assert output.count("wrong password, or no user ") == 1
+    assert output.count("its secret is from PROVEOUT_TEST_PASSWORD") == 1
+    assert "the preflight found 1 problem, and no host or system was changed (exit code 4)" in output
+    assert "Check it again: proveout check --connect plan.yaml" in output
+    for words in ("resume", "Validity", "No verdict", "Evidence", "the first:"):
+        assert words not in output
+    run = next((tmp_path / "runs").iterdir())
+    result = json.loads((run / "result.json").read_text())
+    assert "; the first: plan.yaml:" in result["run"]["reason"], "for surfaces that show the reason alone"
+    code, report = proveout(tmp_path, "report", str(run), "--text", "-")
+    assert " ".join(report.split()).count("cannot log in to system 'db' (") == 1
+    assert "resume" not in report and "No verdict" not in report
+
+
+def test_programs_that_the_policy_does_not_list_are_found_before_servers_start(tmp_path: Path) -> None:
+    text = """proveout: 1
+name: programs
+topology:
+  hosts: {h: {roles: [client, server], address: local}}
+  systems: {db: {engine: postgres, host: h, provision: embedded}}
+workloads:
+  bench: {kind: program, argv: [pgbench, "--client={threads}", "--time={seconds}", --log], output: pgbench}
+captures:
+  disk: {kind: command, on: h, argv: [df, -k, /], output: pairs, metrics: {free: {}}}
+stages:
+  - command: {id: size, on: h, argv: [cat, /proc/meminfo], output: pairs, metrics: {free: {}}}
+  - ladder: {workload: bench, target: db, threads: [1, 2], ramp_up: 0s, measure: 2s, ramp_down: 0s, capture: disk}
+"""
+    code, problems = checked(tmp_path, text)
+    assert code == 4
+    assert {(one["code"], one["line"], one["message"].partition(" is not")[0]) for one in problems} == {
+        ("rights", line_of(text, "  bench:"), "the command pgbench --client={count} --time={count} --log"),
+        ("rights", line_of(text, "  disk:"), "the command df -k /"),
+        ("rights", line_of(text, "  - command:"), "the command cat /proc/meminfo"),
+    }
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == 4 and "system db is up" not in output, output
+    lines = [re.search(r"`- (\{.*\})` under", one["way_out"]) for one in problems]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: 1\ncommands:\n" + "".join(f"  - {line[1]}\n" for line in lines if line))
+    policy.chmod(0o644)
+    assert checked(tmp_path, text, "--policy", str(policy)) == (0, []), "the lines of the refusals are enough"
+    policy.write_text(policy.read_text().replace("--client={count}", "--client=2").replace("--time", "--seconds"))
+    code, problems = checked(tmp_path, text, "--policy", str(policy))
+    assert code == 4 and [one["line"] for one in problems] == [line_of(text, "  bench:")]
+    assert "the argument '--time={count}' of the command pgbench" in problems[0]["message"]
+    policy.write_text("policy: 1\ncommands: [{path: /usr/bin/gone-away}, {path: /bin/sh, i_know: why not}]\n")
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "more", "--policy", "policy.yaml", "plan.yaml")
+    assert code == 2 and not (tmp_path / "more").exists()
+    assert "policy.yaml:2:47: `/bin/sh` runs any program that it is given" in output, "what, where and why"
 
 
 def test_a_run_stops_before_it_changes_anything(

@@ -34,8 +34,8 @@ def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 def test_other_load_generators_run_as_ladders(tmp_path: Path) -> None:
     pgbench = find_installation().programs / "pgbench"
     policy = tmp_path / "policy.yaml"
-    commands = [f"  - {{path: {program}, arguments: ['*']}}" for program in (pgbench, shutil.which("sysbench"))]
-    policy.write_text("\n".join(["policy: 1", "commands:", *commands, ""]))
+    guide = (ROOT / "docs" / "guide" / "programs.md").read_text()
+    policy.write_text(guide[guide.index("policy: 1\n") :].partition("```")[0].replace("/usr/bin/pgbench", str(pgbench)))
     policy.chmod(0o644)
     done = run(tmp_path, "--policy", str(policy))
     assert done.returncode in (0, 3), done.stdout + done.stderr
@@ -56,7 +56,9 @@ def test_without_a_policy_the_message_has_the_line_to_add(tmp_path: Path) -> Non
     assert done.returncode == 4, done.stdout + done.stderr
     text = " ".join(done.stdout.split())
     assert "the command pgbench --select-only" in text
-    assert "arguments: [--select-only, --protocol=prepared, '--client=*', --jobs=1, '--time=*'" in text
+    assert "arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1, '--time={count}'" in text
+    assert "the command sysbench oltp_point_select" in text
+    assert "system db is up" not in text, "before a server is started"
 
 
 CLIENT = """#!{python}
@@ -117,7 +119,7 @@ def test_a_client_of_ones_own_on_two_hosts_without_a_database(tmp_path: Path) ->
         client.chmod(0o755)
         (tmp_path / "plan.yaml").write_text(CLIENT_PLAN.format(client=client))
         policy = tmp_path / "policy.yaml"
-        policy.write_text(f"policy: 1\ncommands:\n  - {{path: {client}, arguments: ['*']}}\n")
+        policy.write_text(f"policy: 1\ncommands:\n  - {{path: {client}, arguments: ['*'], i_know: a test}}\n")
         policy.chmod(0o644)
         argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
         done = subprocess.run(
@@ -138,7 +140,8 @@ def test_a_client_of_ones_own_on_two_hosts_without_a_database(tmp_path: Path) ->
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not on this host")
 def test_fio_as_the_load_of_a_ladder(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text(f"policy: 1\ncommands:\n  - {{path: {shutil.which('fio')}, arguments: ['*']}}\n")
+    guide = (ROOT / "docs" / "guide" / "programs.md").read_text()
+    policy.write_text(guide[guide.index("policy: 1\n") :].partition("```")[0])
     policy.chmod(0o644)
     plan = str(ROOT / "plans" / "fio-program-embedded.yaml")
     argv = [COMMAND, "run", plan, "--headless", "--runs-dir", "runs", "--json", "result.json", "--policy", str(policy)]

@@ -199,6 +199,7 @@ class MysqlQueries:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._connection = open_for(endpoint)
+        self.number = self._connection.thread_id()
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""

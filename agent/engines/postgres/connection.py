@@ -100,6 +100,11 @@ def cursor(endpoint: Endpoint, purpose: str) -> Iterator[psycopg.Cursor[tuple[An
 def connection_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     """A failed connection attempt as a TaskFault."""
     text = words(endpoint, error)
+    if "password authentication failed" in text:  # also for a user that is not there
+        parts = conninfo_to_dict(endpoint.dsn)
+        user, place = parts.get("user", ""), f"{parts.get('host', '')}:{parts.get('port', 5432)}"
+        what = f"cannot log in to system {endpoint.system!r} ({user}@{place}/{parts.get('dbname', '')})"
+        return TaskFault("refused", f"{what}: wrong password, or no user {user}", way_out="set the password again")
     if any(answer in text for answer in ANSWERS) and not any(words in text for words in PASSING):
         return TaskFault(
             "refused",

@@ -158,6 +158,7 @@ class PostgresQueries:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._connection = connect_blocking(endpoint, "query")
+        self.number = self._connection.info.backend_pid
 
     def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Return names of columns and rows; none for a statement that returns no rows."""

@@ -3,7 +3,7 @@ screen use the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,8 @@ from proveout.proto.events import VerdictReached
 
 PLAN_WRONG = 2
 _TO_DO = "what to do: "
+FIRST = "; the first: "
+"""Before the first problem in the reason of a failed preflight."""
 
 
 def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Literal["good", "bad", "warn"]]:
@@ -21,15 +23,26 @@ def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Lite
     ended = results.ended
     if ended is None:
         return "not finished: no end of the run is recorded", "warn"
-    why = f": {ended.reason}" if reason and ended.reason else ""
+    why = f": {untold(ended.reason, [one.text for one in results.notices])}" if reason and ended.reason else ""
     text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
     return text, "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
+
+
+def untold(reason: str, told: Iterable[str]) -> str:
+    """The reason of a run's end without the problem that a notice has told already (`preflight.step`)."""
+    return next((reason.removesuffix(end) for text in told if reason.endswith(end := f"{FIRST}{text}")), reason)
+
+
+def began_nothing(results: RunResults) -> bool:
+    """Whether the run failed before its first stage and its first system: there is nothing to show and to continue."""
+    is_failed = results.ended is not None and results.ended.status == "failed"
+    return is_failed and not (results.stages or results.systems or results.tunings)
 
 
 def resume_command(results: RunResults, run_dir: str | Path) -> str:
     """The command that continues a run that was broken off; "" where it has finished, or its plan is wrong."""
     ended = results.ended
-    if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG):
+    if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
         return ""
     return f"proveout resume {run_dir}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
@@ -72,7 +73,8 @@ def system_of(spec: TaskSpec) -> str:
 def problems(plan: Plan, found: Iterable[tuple[str, str, CheckFinding]]) -> tuple[Problem, ...]:
     """The findings of (host, system) in the order of the plan, each once for all hosts that have it."""
     together: dict[tuple[str, CheckFinding], list[str]] = {}
-    for host, system, finding in found:
+    for host, system, answer in found:
+        finding = _in_words_of(plan, system, answer)
         hosts = together.setdefault((system, finding), [])
         if host not in hosts:
             hosts.append(host)
@@ -81,6 +83,21 @@ def problems(plan: Plan, found: Iterable[tuple[str, str, CheckFinding]]) -> tupl
         for (system, finding), hosts in together.items()
     ]
     return tuple(sorted(_not_doubled(places), key=lambda one: (one.where.file, one.where.line, one.where.column)))
+
+
+def _in_words_of(plan: Plan, system: str, finding: CheckFinding) -> CheckFinding:
+    """A finding with what its agent does not know: the places of the secrets of a failed login, and the parameter that
+    gives a ladder its rungs."""
+    names: list[str] = []
+    if finding.code == "login" and system:
+        dsn = plan.system(system).dsn or ""
+        names = [f"its secret is from {one.reference}" for one in plan.secrets if f"${{secrets.{one.name}}}" in dsn]
+    if finding.code == "connections":
+        rungs = next((getattr(one, "threads", ()) for one in plan.stages if finding.subject == f"stages.{one.id}"), ())
+        names = [f"the rungs are -p {one.name}=…" for one in plan.parameters if rungs and one.value == rungs]
+    if not names or not finding.way_out or finding.way_out.endswith("."):
+        return finding
+    return replace(finding, way_out="; ".join((finding.way_out, *names)))
 
 
 def _where(plan: Plan, system: str, finding: CheckFinding, host: str) -> Where:

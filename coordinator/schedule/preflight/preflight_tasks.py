@@ -16,15 +16,29 @@ from proveout.dsl import engines
 from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.operations.database.sql import Sql as SqlTuning
 from proveout.dsl.operations.table import operation_of
-from proveout.dsl.plan.loads import Part, connections_most, parts
+from proveout.dsl.plan.loads import Part, connections, parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Arrival, Ladder, Open, Phased, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import (
+    Arrival,
+    Ladder,
+    Open,
+    Phased,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.load_rules import programs
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.wire.tasks import (
     ApplyTuning,
+    CheckedCommand,
     CheckedLoad,
     CheckedText,
     CheckHost,
@@ -62,10 +76,21 @@ def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[
         started = tuple(one for one in plan.systems if one.host == host and one.provision is not None)
         tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
         rates = offered_rates(plan, host)
-        if started or tools or rates:
+        named = dict.fromkeys((subject, argv) for hosts_of, subject, argv in programs(plan) if host in hosts_of)
+        if started or tools or rates or named:
             servers = sum(not engines.of(one.engine).in_files for one in started)
             bytes_min = SERVER_BYTES * servers + sum(ROW_BYTES * _rows(plan, one) for one in started)
-            yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools, rates=rates)
+            yield (
+                host,
+                CheckHost(
+                    systems=started,
+                    data_root=data_root,
+                    bytes_min=bytes_min,
+                    tools=tools,
+                    rates=rates,
+                    commands=tuple(CheckedCommand(subject=subject, argv=argv) for subject, argv in named),
+                ),
+            )
 
 
 def _rows(plan: Plan, system: System) -> int:
@@ -98,12 +123,12 @@ def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
 
 
 def _connections(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, int]]:
-    """The stage that keeps the most connections to a system that the run has not started, with their number. `check`
-    knows how many a server of the run's own accepts."""
+    """The stage that keeps the most connections to a system that the run has not started, with their number at each
+    rung. `check` knows how many a server of the run's own accepts."""
     stages = [one for one in plan.stages if isinstance(one, Ladder | Search) and one.id not in moment.finished]
-    most = max(stages, key=lambda one: connections_most(one, system.name), default=None)
-    if system.provision is None and most is not None and (count := connections_most(most, system.name)):
-        yield f"stages.{most.id}", count
+    most = max(stages, key=lambda one: max(connections(one, system.name)), default=None)
+    if system.provision is None and most is not None:
+        yield from ((f"stages.{most.id}", count) for count in connections(most, system.name) if count)
 
 
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:

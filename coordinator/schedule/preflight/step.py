@@ -80,7 +80,7 @@ def _judge(turn: Turn, *, measuring: bool) -> bool:
         turn.notice("info", f"preflight: {checked} are checked, {outcome}")
         return False
     count = sum(one.is_error for one in found)
-    many = "1 problem" if count == 1 else f"{count} problems"
+    many = "1 problem" if count == 1 else f"{count} problems"  # and the first, for surfaces that show the reason alone
     after = "nothing was measured" if measuring else "no host or system was changed"
     first = next(one for one in found if one.is_error)
     turn.end("failed", code, f"the preflight found {many}, and {after}; the first: {first.line()}")

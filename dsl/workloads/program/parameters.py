@@ -40,6 +40,15 @@ WINDOWS = ("seconds", "ramp_up_s", "measure_s", "ramp_down_s", "ramp_up_min", "m
 ITERATION = ("stage", "rung", "repeat", "attempt", "seed")
 TARGET = ("host", "port", "user", "database", "socket", "connect_string", "password_file")
 FIELDS = (*SHARE, *WINDOWS, *ITERATION, *TARGET)
+FIELD_FORMS: Mapping[str, str] = {
+    **dict.fromkeys((*SHARE, *WINDOWS, *ITERATION, "port"), "{count}"),
+    **dict.fromkeys(("rate", "total_rate"), "{number}"),
+    **dict.fromkeys(("stage", "user", "database"), "{word}"),
+    **dict.fromkeys(("socket", "password_file"), "{path}"),
+    "host": "{host}",
+    "connect_string": "*",
+}
+"""Field -> the form of its value in a policy (`agent.security.allow_lists.FORMS`); a glob where no form fits."""
 TARGET_FIELDS: Mapping[str, tuple[str, ...]] = {
     "postgres": ("host", "port", "user", "database", "password_file"),
     "mysql": ("host", "port", "user", "database", "socket", "password_file"),
@@ -294,6 +303,12 @@ class Program(_Strict):
 def words(argv: list[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """The arguments with the fields filled in."""
     return tuple(_FIELD.sub(lambda match: values[match[1]], word) for word in argv)
+
+
+def in_forms(argv: list[str], engine: str) -> tuple[str, ...]:
+    """The arguments with the form of each field's value, as a policy lists them."""
+    in_file = {"database": "{path}"} if engine in ("sqlite", "duckdb") else {}
+    return words(argv, {**FIELD_FORMS, **in_file})
 
 
 def minutes_problem(model: Program, ramp_up_s: float, measure_s: float) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,6 +144,8 @@ class _Checking:
         self.show(notes)
         counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
         self.say(f"{path}: fine ({counts}, {plan.digest[:19]})")
+        for line in _policy_lines(path, plan):
+            self.say(line)
         if self.access is not None:
             return result | self.connected(path, plan, self.access, notes)
         self.checked.append(Checked(file=str(path), notes=notes))
@@ -176,6 +178,30 @@ class _Checking:
         """Print a line that is no problem."""
         if not (self.as_json or self.quiet):
             typer.echo(text)
+
+
+def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
+    """The policy that the plan's programs need: where it is, and its lines."""
+    from proveout.dsl.rules.load_rules import programs
+
+    needed: dict[str, dict[str, list[str]]] = {}
+    for hosts, _, (name, *arguments) in programs(plan):
+        for host in hosts:
+            needed.setdefault(host, {}).setdefault(name, []).extend(arguments)
+    if not needed:
+        return
+    from proveout.agent.security.policy import command_line
+
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host, named in needed.items():
+        paths = {name: name if name.startswith("/") else f"/path/of/{name}" for name in named}
+        lines = (f"    - {command_line(paths[name], arguments)}" for name, arguments in named.items())
+        local = plan.host(host).is_local
+        where = f"proveout run {path} --policy FILE" if local else "/etc/proveout/policy.yaml of the host"
+        alike.setdefault((where, *lines), []).append(host)
+    for (where, *entries), hosts_of in alike.items():
+        yield f"  {', '.join(hosts_of)}: needs a policy ({where}) that has under `commands`:"
+        yield from entries
 
 
 def _data(problem: PlanProblem) -> dict[str, Any]:

@@ -91,18 +91,18 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     import asyncio
     import os
 
-    from proveout.cli.common.run_session import PKI_VARIABLE, remote_credentials
+    from proveout.cli.common.run_session import PKI_VARIABLE, checked_policy, remote_credentials
     from proveout.coordinator.agents.dry_run import Reach, ask
     from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.core import private_directory
     from proveout.dsl.plan.stages import Ladder
 
+    where = checked_policy(policy)
     credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
     faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
     tunings = (*plan.tunings, *(tuning for fault in faults for tuning in fault.tunings))
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
     with private_directory.make("explain") as logs:
-        where = policy.absolute() if policy is not None else None
         return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
 
 

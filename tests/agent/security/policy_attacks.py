@@ -85,6 +85,44 @@ TOOLS = (
 )
 """Programs, of /usr/bin and /usr/sbin, that a policy lists only with a reason."""
 
+_RUNNERS = """
+ash at atd autossh awk bash batch bpftrace bun busybox bwrap capsh cargo catchsegv cgexec chpst chronic chroot chrt
+cpulimit crontab crun csh ctr daemon daemonize dash dbus-launch dbus-run-session deb-systemd-invoke deno dgmgrl doas
+docker dtach dtrace dumb-init eatmydata ed emacs entr env envdir ex expect fakechroot fakeroot faketime find
+firejail fish flatpak flock ftp gapplication gawk gdb gdbserver gdbus gem gmake gnome-terminal go gosu heaptrack
+hyperfine i386 ifne ionice ip irb java jdb jshell julia konsole ksh93 kubectl latrace ld-linux-x86-64.so.2 ld.so
+less lftp linux32 linux64 lldb logsave ltrace lua5.4 luajit lxc lxc-execute m4 machinectl make man mariadb mawk mksh
+mongosh more mpirun mtrace mysql mysqlsh nano nawk nc ncat nerdctl newgrp nice ninja node nohup npm npx nsenter
+numactl nvim octave-cli original-awk orterun parallel pdsh pee perf perf_5.10 perl5.36.0 php8.2 pico pip3 pkexec
+podman posh prlimit proot prove proxychains4 psql pwsh pypy3 python3.11 qemu-x86_64-static rake rbash reptyr rksh
+rlogin rlwrap rman rsh rsync ruby3.1 run-one run-parts runc runcon runit runsv runsvdir runuser rxvt scp screen
+script scriptlive sed setarch setlock setpriv setsid setuidgid sftp sg sh snap socat softlimit sotruss sqlite3
+sqlplus srun ssh ssh-agent sshpass st stap start-stop-daemon startx stdbuf strace su sudo sudoedit supervise
+supervisord switch_root systemd-cat systemd-inhibit systemd-nspawn systemd-run systemd-socket-activate tar taskset
+tclsh8.6 tcpserver tcsh telnet time timelimit timeout tini tmux torsocks toybox trace-cmd tsocks uclampset uftrace
+uname26 unbuffer unshare uxterm valgrind valgrind.bin vgdb vi view vim.tiny visudo watch watchexec wine wish
+x-terminal-emulator x86_64 xargs xdg-open xinit xonsh xterm xvfb-run yash yarn zsh5
+"""
+RUNNERS = tuple(_RUNNERS.split())
+"""Programs that run a program, a script or a shell that an argument or their input names: no policy lists them."""
+
+LOADERS: Mapping[str, tuple[str, ...]] = {
+    "fio": (
+        "exec_prerun", "exec_postrun", "trigger", "trigger-remote", "trigger-file", "output", "daemonize", "server",
+        "client", "remote-config", "aux-path", "ioengine", "write_bw_log", "write_lat_log", "write_iops_log",
+        "write_hist_log", "write_iolog", "read_iolog", "per_job_logs", "filename", "directory", "opendir",
+        "filename_format", "verify_state_load", "log_store_compressed", "mem", "cgroup", "profile", "section",
+    ),
+    "pgbench": (
+        "file", "log-prefix", "define", "builtin", "initialize", "init-steps", "dbname", "partitions", "tablespace",
+        "index-tablespace",
+    ),
+    "sysbench": (
+        "config-file", "mysql-password", "pgsql-password", "mysql-ssl", "mysql-ignore-errors", "db-driver",
+    ),
+}  # fmt: skip
+"""Options of load generators that run, load, read or write something; each is in the help of the program."""
+
 ARGUMENTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("/usr/bin/fio", ("*",), ("--exec_prerun=/bin/sh",)),
     ("/usr/bin/fio", ("--*",), ("--name=x", "--filename=/etc/shadow")),

@@ -5,16 +5,32 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from policy_attacks import ARGUMENTS, DEVICES, FOLDERS, NEVER_DEVICES, NEVER_FOLDERS, TOOLS, VALIDATORS
+from policy_attacks import (
+    ARGUMENTS,
+    DEVICES,
+    FOLDERS,
+    LOADERS,
+    NEVER_DEVICES,
+    NEVER_FOLDERS,
+    RUNNERS,
+    TOOLS,
+    VALIDATORS,
+)
 from pydantic import BaseModel, ValidationError
 
 from proveout.agent.daemon.servicer import Options, _audit_log, read_policy
+from proveout.agent.engines.postgres.installation import find_installation
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, policy_file
 from proveout.agent.security.policy import Policy, Tool
 from proveout.cli import execute
+from proveout.core.errors import ProveoutError
 from proveout.proto.trust.audit_log import FILE
 
 DEBIAN = Path(__file__).parent / "debian"
@@ -84,6 +100,25 @@ def test_folders_that_no_reason_permits(path: str) -> None:
     assert path == "/home" or not Policy(paths=(path, "/")).allows_path(f"{path}/x")
 
 
+@pytest.mark.escape
+def test_programs_that_no_reason_permits() -> None:
+    """Neither by their names nor by a link."""
+    paths = [f"{folder}/{name}" for folder in ("/usr/bin", "/opt/lab") for name in RUNNERS]
+    assert [path for path in paths if taken(policy_file.ToolEntry, path=path, i_know=WHY)] == []
+    assert [path for path in paths if taken(policy_file.CommandEntry, path=path, i_know=WHY)] == []
+    assert [path for path in paths if taken(policy_file.ValidatorEntry, run=[path, "{file}"], i_know=WHY)] == []
+    assert taken(policy_file.ToolEntry, path="/usr/sbin/tuned-adm", i_know=WHY)
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize("kind", ["commands", "tools"])
+def test_a_link_to_a_program_that_runs_others_is_refused(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path, f"policy: 1\n{kind}: [{{path: {tmp_path}/policy/client, i_know: {WHY}}}]\n")
+    (path.parent / "client").symlink_to("/bin/sh")
+    with pytest.raises(ProveoutError, match=r"is a link to .*sh, which runs any program"):
+        policy_file.read(path)
+
+
 @pytest.mark.parametrize("argv", VALIDATORS, ids=" ".join)
 def test_a_validator_that_would_execute_the_file_needs_a_reason(argv: tuple[str, ...]) -> None:
     assert not taken(policy_file.ValidatorEntry, run=list(argv))
@@ -147,6 +182,129 @@ def test_programs_of_tuning_operations_are_known(argv: tuple[str, ...]) -> None:
     assert tool.known is not None
     assert Policy(tools=(tool,)).allows_tool(argv)
     assert taken(policy_file.ToolEntry, path=argv[0], arguments=list(argv[1:]))
+
+
+# ---- arguments of load generators ------------------------------------------------------------------------------------
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide"
+OF_A_SOCKET = {"--pgsql-host", "--mysql-host", "--mysql-socket"}
+VALUES = (
+    "", "=", "=/bin/sh", "=/bin/sh -c id", "=sh -c id", "=external:/tmp/x.so", "=/tmp/x.so", "=exec", "=../x", "=a:b", "=x;id",
+    "=$(id)", "=|id", "=@x", "=~/x", "=a,b", "=a b", "=-x", "=--help", "=a/b", "=a\nb", "=${x}", "={word}",
+)  # fmt: skip
+HARMLESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
+def documented() -> str:
+    """The policy of the page about load generators."""
+    return re.findall(r"```yaml\n(policy: 1\n.*?)```", (GUIDE / "programs.md").read_text(), re.DOTALL)[0]
+
+
+def help_of(name: str) -> tuple[str, str]:
+    """(program, its help with all options). Skips where it is not installed."""
+    program = str(find_installation().programs / name) if name == "pgbench" else shutil.which(name)
+    if program is None:
+        pytest.skip(f"{name} is not on this host")
+    asked = {
+        "fio": [("--help",), ("--cmdhelp=all",), ("--enghelp=exec",), ("--enghelp=libaio",), ("--enghelp=net",)],
+        "pgbench": [("--help",)],
+        "sysbench": [("--help",), ("oltp_point_select", "help"), ("fileio", "help")],
+    }[name]
+    runs = [subprocess.run([program, *words], capture_output=True, text=True, check=False) for words in asked]
+    return f"/usr/bin/{name}", "\n".join(run.stdout + run.stderr for run in runs)
+
+
+def permits(policy: Policy, argv: tuple[str, ...]) -> bool:
+    try:
+        policy.command(argv)
+    except TaskFault:
+        return False
+    return True
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize("name", ["fio", "pgbench", "sysbench"])
+def test_the_documented_entries_let_no_option_run_load_or_write_something(name: str, tmp_path: Path) -> None:
+    """Each option of the program's help with hostile values: only listed options, with values that are plain words."""
+    policy = policy_file.read(write(tmp_path, documented()))
+    program, text = help_of(name)
+    options = {found.strip("-") for found in re.findall(r"^\s*(?:-\w, )?-{0,2}([a-zA-Z_][\w-]*)", text, re.MULTILINE)}
+    options |= {*re.findall(r"--([a-zA-Z][\w-]*)", text)}
+    assert {*LOADERS[name]} <= options and len(options) > 40
+    listed = {one for tool in policy.commands if tool.path == program for one in tool.arguments}
+    names = {one.partition("=")[0] for one in listed}
+    found = [
+        argument
+        for option in sorted(options)
+        for dashes in ("--", "-", "")
+        for value in VALUES
+        if permits(policy, (program, argument := f"{dashes}{option}{value}")) and argument not in listed
+    ]
+    for argument in found:
+        option, _, value = argument.partition("=")
+        assert option in names, argument
+        assert HARMLESS.fullmatch(value) or (option in OF_A_SOCKET and re.fullmatch(r"(/[\w.+-]+)+", value)), argument
+    for argument in ("/tmp/job.fio", "job.fio", "x.lua", "/usr/share/sysbench/x.lua", "host=evil dbname=x", "-f/tmp/x"):
+        assert not permits(policy, (program, argument)), argument
+
+
+@pytest.mark.escape
+@pytest.mark.parametrize(
+    "glob", ["*", "--*", "--[!f]*", "-*", "?-exec_prerun=sh", "--size=*", "[-]-exec_prerun=sh", "{word}*"]
+)
+def test_a_glob_of_arguments_of_a_command_needs_a_reason(glob: str, tmp_path: Path) -> None:
+    entry = f"path: /usr/bin/fio, arguments: ['{glob}']"
+    with pytest.raises(policy_file.PolicyError, match=r":2:12: .*list each option .*--threads=\{count\}.*i_know"):
+        policy_file.read(write(tmp_path, f"policy: 1\ncommands: [{{{entry}}}]\n"))
+    assert policy_file.read(write(tmp_path, f"policy: 1\ncommands: [{{{entry}, i_know: {WHY}}}]\n")).widened
+
+
+@pytest.mark.parametrize(
+    ("listed", "given", "refused"),
+    [
+        ("--n={count}", ["--n=1", "--n=000"], ["--n=", "--n=1 ", "--n=1e3", "--n=-1", "--n=1\n", "--m=1", "x--n=1"]),
+        ("--n={number}", ["--n=1.5", "--n=2"], ["--n=1.", "--n=nan", "--n=1,5"]),
+        ("--n={word}", ["--n=a", "--n=json+", "--n=64m"], ["--n=/a", "--n=a:b", "--n=.", "--n=..", "--n=-a", "--n=a b", "--n=a=b"]),
+        ("--n={path}", ["--n=/a/b.so", "--n=/a"], ["--n=a", "--n=/a/../b", "--n=/", "--n=/a:b", "--n=/.a", "--n=//a", "--n=/a/"]),
+        ("--n={host}", ["--n=db1.lab", "--n=10.0.0.1", "--n=[fe80::1]", "--n=/run/pg"], ["--n=a/b", "--n=a b", "--n=a,b", "--n=-a"]),
+        ("/data/{word}", ["/data/a.bin"], ["/data/a/b", "/data/..", "/data/"]),
+        ("{count}m*", ["5m", "5mx"], ["m", "5"]),
+        ("{word}", ["a", "x.lua"], ["-a", "--a", "/a"]),
+    ],
+)  # fmt: skip
+def test_forms_of_values(listed: str, given: list[str], refused: list[str]) -> None:
+    tool = Tool(path="/x", arguments=(listed,))
+    assert [one for one in given if not tool.takes(one)] == []
+    assert [one for one in refused if tool.takes(one)] == []
+
+
+def test_a_form_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    text = "policy: 1\ncommands: [{path: /usr/bin/df, arguments: ['--n={int}']}]\n"
+    with pytest.raises(policy_file.PolicyError, match=r"`\{int\}` is not a form of a value; the forms are \{count\}"):
+        policy_file.read(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("listed", "argument", "found"),
+    [
+        ("--client={count}", "--client={count}", True),
+        ("--client=8", "--client={count}", True),  # one rung may fit
+        ("--client={word}", "--client={count}", True),
+        ("--host=/run/{word}", "--host={host}", True),
+        ("--jobs={count}", "--client={count}", False),
+        ("--client={path}", "--size={count}", False),
+        ("{word}", "--client={count}", False),
+        ("8", "{count}", True),
+        ("-8", "{count}", False),
+        ("--url=*", "--url=*", True),
+        ("--log", "--log", True),
+        ("--log", "--log-prefix", False),
+    ],
+)
+def test_before_the_values_are_known_an_argument_passes_when_one_value_would(
+    listed: str, argument: str, found: bool
+) -> None:
+    assert Tool(path="/x", arguments=(listed,)).may_take(argument) is found
 
 
 # ---- the entry with a reason -----------------------------------------------------------------------------------------
@@ -229,7 +387,11 @@ def test_an_agent_logs_entries_with_a_reason(tmp_path: Path, caplog: pytest.LogC
 def test_check_policy_shows_the_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["agent", "--check-policy", str(write(tmp_path, WIDENED))]) == 0
     output = capsys.readouterr().out
-    assert f"/opt/lab ({WHY})" in output
+    assert f"/opt/lab ({WHY}): plans write files" in output
+    assert (
+        "/usr/sbin/tuned-adm (it reads): plans start it as the agent's own user, with any arguments that match active"
+        in output
+    )
     assert "links in /dev/lab" in output
 
 

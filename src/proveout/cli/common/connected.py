@@ -30,6 +30,7 @@ def probe(plan: Plan, access: Access) -> Probed:
     """Check all hosts and running systems; hosts whose certificates are missing are problems too."""
     from dataclasses import replace
 
+    from proveout.cli.common.run_session import checked_policy
     from proveout.coordinator.agents import preflight
     from proveout.coordinator.agents.dry_run import Reach
     from proveout.coordinator.schedule.preflight.findings import problems
@@ -38,6 +39,7 @@ def probe(plan: Plan, access: Access) -> Probed:
     from proveout.proto.wire.check_results import CheckFinding
 
     credentials: Credentials | None = None
+    policy = checked_policy(access.policy)
     found: list[tuple[str, str, CheckFinding]] = []
     try:
         credentials = _credentials(plan, access.pki)
@@ -47,7 +49,6 @@ def probe(plan: Plan, access: Access) -> Probed:
         found += [(name, "", finding) for name in remote]
     root = run_directory.runs_directory(access.runs_dir, os.environ)
     with private_directory.make("check") as logs:
-        policy = access.policy.absolute() if access.policy is not None else None
         reach = Reach(log_dir=logs, verb="check", credentials=credentials, policy=policy)
         probed = asyncio.run(preflight.probe(plan, reach, root))
     return replace(probed, problems=(*problems(plan, found), *probed.problems))

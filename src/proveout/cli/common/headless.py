@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
+from proveout.coordinator.report.summary.run_end import untold
 from proveout.core.numbers import (
     clock,
     microseconds,
@@ -237,7 +238,8 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
             warn = " (warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
             return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe(verdict.evidence)}"
         case RunFinished() as ended:
-            return f"{ended.status} in {seconds(ended.seconds)}: {safe(ended.reason)} (exit code {ended.exit_code})"
+            reason = untold(ended.reason, [one.text for one in view.notices])
+            return f"{ended.status} in {seconds(ended.seconds)}: {safe(reason)} (exit code {ended.exit_code})"
         case _:
             return _stage_line(stamped) or _iteration_line(view, stamped)
 

@@ -121,15 +121,26 @@ def _arms_of(directory: RunDirectory) -> NoiseArms:
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
-    """Write result.json, report.html and the requested files, then print the summary unless `quiet`."""
+    """Write result.json, report.html and the requested files, then print the summary unless `quiet`. The last
+    lines of a run that ended before it began have its problems, so it has no summary."""
+    from proveout.coordinator.report.summary.run_end import began_nothing
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
     results = load_results(read(directory.path))
     fault = write(results, directory, {**kept(directory), **outputs})
-    show_results(results, directory, notes, quiet=quiet)
+    told = began_nothing(results)
+    if told and not quiet:
+        sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
+    show_results(results, directory, notes, quiet=quiet or told)
     if fault is not None:
         raise fault
+
+
+def _shown(path: str) -> str:
+    """A path as it is typed here: relative to the working directory where it lies below."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def show_results(results: RunResults, directory: RunDirectory, notes: Annotations, *, quiet: bool = False) -> None:

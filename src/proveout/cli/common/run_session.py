@@ -141,13 +141,13 @@ def begin(
     from proveout.coordinator.storage import run_directory
 
     pki = str(named.pki) if named.pki is not None else os.environ.get(PKI_VARIABLE)
-    found = _access(plan, pki)
+    found, policy = _access(plan, pki), checked_policy(named.policy)
     command = run_directory.Command(
         plan=str(named.plan.absolute()),
         overrides=overrides,
         inventory=str(named.inventory.absolute()) if named.inventory else None,
         pki=str(Path(pki).absolute()) if pki else None,
-        policy=str(named.policy.absolute()) if named.policy else None,
+        policy=str(policy) if policy else None,
         outputs=outputs,
         labels=labels or {},
         noise=noise,
@@ -155,6 +155,16 @@ def begin(
     runs = run_directory.runs_directory(named.runs_dir, os.environ)
     directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
     return _options(plan, directory, command, found, preflight=preflight)
+
+
+def checked_policy(path: Path | None) -> Path | None:
+    """The absolute path of a policy that local agents accept. ProveoutError, before anything is started."""
+    if path is None:
+        return None
+    from proveout.agent.security import policy_file
+
+    policy_file.read(path)
+    return path.absolute()
 
 
 def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: bool) -> RunOptions:
