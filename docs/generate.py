@@ -62,6 +62,7 @@ TREES = {
     "Sql stage, each repeat: `ID.…`": metrics.STAGE_VALUES,
     "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a level": metrics.EXPORTED_GAUGE,
     "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a rate": metrics.EXPORTED_COUNTER,
+    "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), an age": metrics.AGE,
     "Command: `command.CAPTURE.METRIC.…` (capture `command`), a level": metrics.EXPORTED_GAUGE,
     "Command: `command.CAPTURE.METRIC.…` (capture `command`), a rate": metrics.EXPORTED_COUNTER,
     "Reset, pause and command stages: `ID.…`": metrics.TIMED,

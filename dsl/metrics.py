@@ -356,10 +356,18 @@ LIVE_LAG: Tree = {"seconds": "the newest replication lag, s; with a capture of k
 LIVE_CPU: Tree = {"busy_fraction": "CPU of the host between its two newest samples; with a capture of kind os"}
 
 EXPORTED_GAUGE: Tree = {
-    "avg": "mean of the samples in the measure window, in the metric's own unit",
+    "avg": "mean over the time of the measure window, in the metric's own unit",
     "min": "smallest",
     "max": "largest",
     "end": "the last one",
+}
+
+AGE: Tree = {
+    "avg": "mean over the time of the measure window, s; while a query has no answer, the age of the data of the last "
+    "answer grows",
+    "min": "smallest",
+    "max": "largest, with the longest wait for an answer",
+    "end": "at the end of the window",
 }
 
 EXPORTED_COUNTER: Tree = {"per_s": "growth per second of the measure window", "delta": "growth in the measure window"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from proveout.agent.capture.schedule import observe
@@ -22,7 +22,7 @@ from proveout.agent.values.value_table import ROWS_MAX, NoValue, ValueTable, rea
 from proveout.core.units import format_duration
 from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
 from proveout.proto.wire.results import CaptureResult, Reading
-from proveout.proto.wire.tasks import Endpoint, RunCapture, measured_name
+from proveout.proto.wire.tasks import Endpoint, RunCapture, measured_name, wait_names
 
 LIMIT_S = 5.0
 """The longest time of a query of a capture."""
@@ -124,12 +124,13 @@ def _bounded(session: QuerySession, ask: Callable[[], T], limit_s: float) -> T:
 
 class QueryObserver:
     """Reads the values of one query; see `adapter.Observer`. A query that fails costs its sample; the next one
-    reconnects."""
+    reconnects. An age comes with the time for which there was no answer (`wait_names`)."""
 
     def __init__(self, name: str, endpoint: Endpoint, query: str, values: Sequence[MeasuredValue]) -> None:
         self._endpoint, self._query, self._values = endpoint, query, values
         self._session: QuerySession | None = open_session(endpoint)
         self._ended = False
+        self._unanswered_s: float | None = None
         try:
             with text_of_plan(endpoint.engine, "query"):
                 self._read(self._session)
@@ -145,19 +146,33 @@ class QueryObserver:
         found = dict(_bounded(session, lambda: _values(session, self._query, self._values), LIMIT_S))
         return [Reading(metric=measured_name("sql", value), value=found[value.name]) for value in self._values]
 
+    def _waits(self, asked_s: float) -> Iterator[Reading]:
+        first_s = asked_s if self._unanswered_s is None else self._unanswered_s
+        answered_s = time.monotonic()
+        for value in self._values:
+            if value.kind == "age":
+                before, after = wait_names(measured_name("sql", value))
+                yield Reading(metric=before, value=asked_s - first_s)
+                yield Reading(metric=after, value=answered_s - asked_s)
+
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """One reading for each value; None when one cannot be read."""
         if not tick.report:
             return []
+        asked_s = time.monotonic()
         try:
             if self._session is None and not self._ended:
                 self._session = open_session(self._endpoint)
-            return None if self._session is None else self._read(self._session)
+            if self._session is not None:
+                found = [*self._read(self._session), *self._waits(asked_s)]
+                self._unanswered_s = None
+                return found
         except NoValue:
-            return None
+            pass
         except TaskFault:
             self._drop()
-            return None
+        self._unanswered_s = asked_s if self._unanswered_s is None else self._unanswered_s
+        return None
 
     def _drop(self) -> None:
         session, self._session = self._session, None

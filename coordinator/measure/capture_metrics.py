@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from proveout.coordinator.measure.host_peaks import CPU_STATES, host_peaks
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.timeseries import COVERAGE_MIN, Recording, Values, Window
 from proveout.core.numbers import quantity
 from proveout.core.slopes import block_slope
 from proveout.dsl.metrics import PEAK
 from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.events import Metrics, SizeLine, ValidityFinding
 from proveout.proto.wire.results import CaptureResult
-from proveout.proto.wire.tasks import exported_name, measured_name
+from proveout.proto.wire.tasks import exported_name, measured_name, wait_names
 
 """The names of CPU time: in the sampling captures, and in Oracle's time model."""
 
@@ -108,9 +108,53 @@ def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scr
 
 
 def measured_metrics(recording: Recording, window: Window, capture: Capture) -> Metrics:
-    """The `sql.<capture>` tree: see `metrics.EXPORTED_GAUGE` and `EXPORTED_COUNTER`."""
-    names = {value.name: measured_name(capture.kind, value) for value in capture.values}
-    return prune({name: _level_or_rate(recording, window, metric) for name, metric in names.items()})
+    """The `sql.<capture>` tree: see `metrics.EXPORTED_GAUGE`, `EXPORTED_COUNTER` and `AGE`."""
+    tree: dict[str, dict[str, float | None]] = {}
+    for value in capture.values:
+        metric = measured_name(capture.kind, value)
+        read = _age if value.kind == "age" else _level_or_rate
+        tree[value.name] = read(recording, window, metric)
+    return prune(tree)
+
+
+def _age(recording: Recording, window: Window, metric: str) -> dict[str, float | None]:
+    """The age over the window of the data of the newest answer. From a query on that has no answer it grows with the
+    time, up to the answer or to the end of the window; between an answer and the next query it is that of the answer.
+
+    The wait is part of the age: a reader has nothing newer. Answers alone, each once, would leave out the time in which
+    there was none.
+    """
+    times, ages = _age_over_time(recording, metric)
+    start, end = recording.bounds(window)
+    if not len(times) or end <= start:
+        return {}
+    if times[-1] < end:  # no answer since: the next query would have been due
+        asked = min(float(times[-1]) + recording.period_s, end)
+        times, ages = np.append(times, [asked, end]), np.append(ages, [ages[-1], ages[-1] + end - asked])
+    first = max(start, float(times[0]))
+    if end - first < COVERAGE_MIN * (end - start):
+        return {}
+    inside = (times > first) & (times < end)
+    edges = np.interp([first, end], times, ages)
+    at = np.concatenate([[first], times[inside], [end]])
+    age = np.concatenate([edges[:1], ages[inside], edges[1:]])
+    area = float(np.sum((age[1:] + age[:-1]) / 2.0 * np.diff(at)))
+    return {"avg": area / (end - first), "min": float(age.min()), "max": float(age.max()), "end": float(age[-1])}
+
+
+def _age_over_time(recording: Recording, metric: str) -> tuple[Values, Values]:
+    """The corners of the age over time, on the recording's axis: at each query and at each answer, before and after."""
+    before, after = (recording.row(name) for name in wait_names(metric))
+    row = recording.row(metric)
+    if row is None or before is None or after is None:
+        return np.empty(0), np.empty(0)
+    known = ~np.isnan(row)
+    values, queries = row[known], recording.times[known]
+    asked, answered = queries - before[known], queries + after[known]
+    held = np.concatenate([values[:1], values[:-1]])
+    times = np.column_stack([asked, answered, answered]).ravel()
+    ages = np.column_stack([held, held + answered - asked, values]).ravel()
+    return times, ages
 
 
 def _level_or_rate(recording: Recording, window: Window, metric: str) -> dict[str, float | None]:
@@ -176,8 +220,8 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
     tree: dict[str, object] = {}
     if seconds:
         tree |= {
-            "avg_s": float(np.mean(seconds)),
-            "p99_s": float(np.quantile(seconds, 0.99, method="inverted_cdf")),
+            "avg_s": recording.mean("lag.seconds", window),
+            "p99_s": recording.quantile("lag.seconds", window, 0.99),
             "max_s": max(seconds),
             "end_s": seconds[-1],
         }
@@ -185,5 +229,5 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
     if slope is not None:
         tree |= {"slope": slope.slope, "slope_lower": slope.lower, "slope_upper": slope.upper}
     if volumes:
-        tree |= {"avg_bytes": float(np.mean(volumes)), "max_bytes": max(volumes)}
+        tree |= {"avg_bytes": recording.mean("lag.bytes", window), "max_bytes": max(volumes)}
     return prune(tree)

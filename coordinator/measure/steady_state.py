@@ -1,7 +1,9 @@
 """Decide whether a throughput is steady: two one-sided tests (TOST) of its drift against a bound. Pure.
 
 Data flow: the whole seconds of a measure window -> `of_window` -> the finding `steady-state` of the iteration; the
-windows of all repeats of a rung -> `of_repeats` -> the remark of verdicts and reports on the rung.
+windows of all repeats of a rung -> `of_repeats` -> the remark of verdicts and reports on the rung; the numbers of all
+iterations of a stage in the order of time -> `following`, the remark on iterations that follow each other, which
+windows that are steady by themselves do not show.
 
 The drift of a window is its least-squares slope times its length, over its mean: +10 % means that the fitted line rises
 by a tenth of the mean from the start of the window to its end. "Steady" is stated only where the data show it: the 90 %
@@ -27,8 +29,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from proveout.core.data_classes import dataclass
+from proveout.core.json_data import number_at
 from proveout.core.numbers import quantity
-from proveout.core.statistics import Floats, t_quantile
+from proveout.core.statistics import Floats, follow_each_other, t_quantile
 from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS
 from proveout.proto.events import IterationFinished, ValidityFinding
 
@@ -176,6 +179,29 @@ def _remark(
 
 def _shows_nothing(finding: ValidityFinding) -> bool:
     return (not finding.ok and not finding.voids) or (finding.ok and finding.evidence.startswith(ALONE))
+
+
+def following(iterations: Sequence[IterationFinished], unit: str) -> str:
+    """`TPS follow each other: …` where iterations that are neighbours in time are more alike than independent ones;
+    "" where that is not shown. `iterations`: the counted ones of a stage, or of the ladders that took turns. Of loads
+    at a fixed rate, whose throughput is given, the response time counts."""
+    of, path = (unit, ("tps",)) if not any(item.rate for item in iterations) else ("response times", RESPONSE)
+    known = [item for item in iterations if (number_at(item.metrics, *path) or 0.0) > 0.0]
+    ordered = sorted(known, key=lambda item: item.started_unix_s)
+    values = [number_at(item.metrics, *path) or 0.0 for item in ordered]
+    found = follow_each_other([f"{item.id.stage}/{item.id.rung}" for item in ordered], values)
+    if found is None:
+        return ""
+    share = "< 0.2 %" if found.share < FEWEST else quantity(found.share, "fraction")
+    return (
+        f"{of} of iterations follow each other in time (von Neumann ratio {found.ratio:.2g}, {found.expected:.2g} of "
+        f"independent ones, p {share}): intervals over repeats are too narrow, except those of pairs"
+    )
+
+
+RESPONSE = ("response", "avg_us")
+FEWEST = 0.002
+"""The smallest share of random orders that is printed."""
 
 
 def variation(per_second: Sequence[float]) -> float | None:

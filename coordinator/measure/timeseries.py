@@ -68,11 +68,26 @@ class Recording:
         """The number of samples."""
         return len(self._times)
 
-    def _bounds(self, window: Window) -> tuple[float, float]:
+    @property
+    def times(self) -> Values:
+        """The times of the samples, s from the first one."""
+        return self._times
+
+    @property
+    def period_s(self) -> float:
+        """The usual time between two samples, s; 0 with fewer than two."""
+        return float(np.median(np.diff(self._times))) if len(self._times) > 1 else 0.0
+
+    def row(self, metric: str) -> Values | None:
+        """The values of a metric without label, NaN in samples that it is not in; None when it is in none."""
+        return self._rows.get((metric, ""))
+
+    def bounds(self, window: Window) -> tuple[float, float]:
+        """Start and end of the window, s from the first sample."""
         return (window.start_ns - self._origin_ns) / 1e9, (window.end_ns - self._origin_ns) / 1e9
 
     def _covered(self, window: Window) -> tuple[float, float]:
-        start, end = self._bounds(window)
+        start, end = self.bounds(window)
         return max(start, float(self._times[0])), min(end, float(self._times[-1]))
 
     def coverage(self, window: Window) -> float:
@@ -84,7 +99,7 @@ class Recording:
 
     def longest_gap_s(self, window: Window) -> float:
         """The longest time between two samples next to each other that touches the window, s."""
-        start, end = self._bounds(window)
+        start, end = self.bounds(window)
         touching = (self._times[1:] > start) & (self._times[:-1] < end)
         return float(np.diff(self._times)[touching].max()) if bool(touching.any()) else window.seconds
 
@@ -92,7 +107,7 @@ class Recording:
         """The time from an edge of the window to the sample that is nearest to it, s; the larger of the two."""
         if len(self._times) == 0:
             return window.seconds
-        return max(float(np.abs(self._times - edge).min()) for edge in self._bounds(window))
+        return max(float(np.abs(self._times - edge).min()) for edge in self.bounds(window))
 
     def labels(self, metric: str) -> Iterator[str]:
         """The labels that the metric came with, in order of first appearance."""
@@ -168,7 +183,7 @@ class Recording:
         row = self._rows.get((metric, label))
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return [], []
-        start, end = self._bounds(window)
+        start, end = self.bounds(window)
         chosen = (self._times >= start) & (self._times <= end) & ~np.isnan(row)
         return (self._times[chosen] - start).tolist(), row[chosen].tolist()
 
@@ -183,17 +198,36 @@ class Recording:
         return float(first), float(last)
 
     def mean(self, metric: str, window: Window, label: str = "") -> float | None:
-        """Mean of a gauge inside the window; interpolated at its middle when no sample fell inside but some surround
+        """Mean of a gauge over the time of the window: each sample inside stands for the time up to the middle between
+        it and its neighbours. Interpolated at the middle of the window when no sample fell inside but some surround
         it."""
-        values = self.inside(metric, window, label)[1]
+        times, values = self.inside(metric, window, label)
         if values:
-            return float(np.mean(values))
+            return float(np.average(values, weights=self._weights(times, window)))
         row = self._rows.get((metric, label))
         if row is None or self.coverage(window) < 1.0:
             return None
         known = ~np.isnan(row)
-        middle = sum(self._bounds(window)) / 2.0
+        middle = sum(self.bounds(window)) / 2.0
         return float(np.interp(middle, self._times[known], row[known]))
+
+    def quantile(self, metric: str, window: Window, probability: float) -> float | None:
+        """The value that a gauge does not exceed for this share of the time of the window; None without samples."""
+        times, values = self.inside(metric, window)
+        if not values:
+            return None
+        order = np.argsort(values)
+        held = np.cumsum(np.asarray(self._weights(times, window))[order])
+        at = int(np.searchsorted(held, probability * held[-1] * (1.0 - 1e-12)))
+        return float(np.asarray(values)[order][at])
+
+    def _weights(self, times: Sequence[float], window: Window) -> Values:
+        """The time that each sample inside the covered part of the window stands for."""
+        start, end = self._covered(window)
+        origin = self.bounds(window)[0]
+        middles = (np.asarray(times[1:]) + np.asarray(times[:-1])) / 2.0
+        weights = np.diff(np.concatenate([[start - origin], middles, [end - origin]]))
+        return weights if weights.sum() > 0.0 else np.ones(len(times))
 
 
 def _rows(samples: Sequence[Readings]) -> dict[tuple[str, str], Values]:

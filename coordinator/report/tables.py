@@ -13,7 +13,7 @@ from typing import Any, Literal
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.blocks import alone_ladders
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, following, rung_tree
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
@@ -332,7 +332,7 @@ def validity_notes(results: RunResults) -> list[str]:
             notes += [_excluded(item) for item in rung.excluded]
         notes += [*_unsteady(results, stage), *_flagged(stage)]
         notes += [f"{item.id} was void: {item.reason}" for item in stage.voided]
-    return notes
+    return [*notes, *dict.fromkeys(text for stage in results.stages if (text := following(results, stage)))]
 
 
 def _excluded(item: IterationFinished) -> str:

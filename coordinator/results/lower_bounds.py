@@ -14,12 +14,16 @@ from proveout.dsl import metrics
 from proveout.proto.events import IterationFinished, Metrics
 
 
-def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], confidence: float) -> Metrics:
+def with_lower_bounds(
+    tree: Metrics, iterations: Sequence[IterationFinished], confidence: float, block: str = ""
+) -> Metrics:
     """The tree without the numbers of which some repeat has only a lower bound, and with `at_least` for them.
 
     `at_least` has the same paths, each with `value`, the mean of min(time, age) over the repeats; `lower`, the lower
-    end of its interval where it has one: the true mean is not below that of min(time, age); `given`: it is shown. The
-    largest number of all occurrences of a fault is not below the largest of their lower bounds.
+    end of its interval where it has one: the true mean is not below that of min(time, age); `estimate`, the whole of
+    it, for pairs with numbers of the same `block`; `given`: it is shown. The largest number of all occurrences of a
+    fault is not below the largest of their lower bounds. There is no upper bound: nothing is known of the time that a
+    transaction without an answer would have taken.
     """
     for path in dict.fromkeys(path for item in iterations for path in item.at_least):
         names = path.split(".")
@@ -30,7 +34,9 @@ def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], co
             bound |= {"value": max(values), "lower": max(values)}
         elif len(values) == len(found):
             estimate = statistics.estimate(values, kind=metrics.kind(tuple(names)), confidence=confidence)
-            bound |= {"value": estimate["mean"]} | ({"lower": estimate["lower"]} if "lower" in estimate else {})
+            estimate |= {"repeats": [item.id.repeat for item in iterations]} | ({"block": block} if block else {})
+            bound |= {"value": estimate["mean"], "estimate": estimate}
+            bound |= {"lower": estimate["lower"]} if "lower" in estimate else {}
         _remove(tree, names)
         _put(tree, ["at_least", *names], bound)
     return tree

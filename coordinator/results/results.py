@@ -8,8 +8,9 @@ A rung's tree has the names of an iteration's tree. Each number is an estimate o
 except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
 repeat. A repeat without one is in `excluded`, and reports mark it.
 
-Ladders that ran interleaved share a block: their estimates have `block` (its id) and `repeats` (the repeat number of
-each of the `values`), by which `core.statistics` compares them in pairs.
+Numbers of the same iterations are compared in pairs by `core.statistics`, and so are those of ladders that ran
+interleaved: each estimate has `block`, the id of what was measured together (a rung of a ladder, or the ladders that
+took turns), and `repeats`, the repeat number of each of the `values`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
 from proveout.coordinator.results.blocks import alone_ladders, block_of
 from proveout.coordinator.results.event_metrics import populate_metrics, propagation_metrics, value_estimates
@@ -28,6 +30,7 @@ from proveout.coordinator.results.interference import with_interference
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import rate_unit
 from proveout.core.power import CONFIDENCE
 from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics
@@ -87,9 +90,9 @@ class RungResult:
 class StageResult:
     """All that was recorded of a stage; `finished` is None when it has not ended. Its rungs are computed once.
 
-    `confidence` is the level of its intervals, higher than usual where repeats are bought; `block` identifies the
-    ladders that it ran interleaved with, in this run; "" when it ran by itself. `alone`: the ladders that ran each of
-    its loads alone, by load.
+    `confidence` is the level of its intervals, higher than usual where repeats are bought; `run` is the run's id, and
+    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself. `alone`: the
+    ladders that ran each of its loads alone, by load.
     """
 
     id: str
@@ -103,6 +106,7 @@ class StageResult:
     cut: LadderCut | None = None
     values: tuple[ValuesTaken, ...] = ()
     confidence: float = CONFIDENCE
+    run: str = ""
     block: str = ""
     alone: Mapping[str, StageResult] = field(default_factory=dict)
 
@@ -119,7 +123,7 @@ class StageResult:
     @cached_property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        found = rungs(self.iterations, self.confidence, self.block)
+        found = rungs(self.iterations, self.confidence, self.block, self.run)
         for rung in found:
             with_interference(rung.tree, self.alone_at(rung.threads))
         return found
@@ -223,9 +227,9 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
         confidence = _confidence(results.plan_stage(event.stage))
-        begun = StageResult(
-            id=event.stage, started=event, confidence=confidence, block=block_of(results.run, event.stage)
-        )
+        run = results.run.run_id if results.run else ""
+        block = block_of(results.run, event.stage)
+        begun = StageResult(id=event.stage, started=event, confidence=confidence, run=run, block=block)
         stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
@@ -280,6 +284,18 @@ def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
     return f"{' and '.join(ladders)} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
 
 
+def following(results: RunResults, stage: str) -> str:
+    """`a, b: TPS of iterations follow each other …`: the remark on a ladder, or on the ladders that took turns with it;
+    "" where that is not shown."""
+    one = results.stages[stage]
+    if not one.climbs:
+        return ""
+    together = [other for other in results.stages.values() if other is one or (one.block and other.block == one.block)]
+    counted = [item for other in together for rung in other.rungs for item in rung.iterations]
+    text = steady_state.following(counted, rate_unit(one.kind))
+    return text and f"{', '.join(other.id for other in together)}: {text}"
+
+
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut | ValuesTaken
 
 
@@ -293,16 +309,16 @@ def _stage_of(event: Event) -> str:
 
 
 def rungs(
-    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = ""
+    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "", run: str = ""
 ) -> tuple[RungResult, ...]:
     """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
     by_rung: dict[int, list[IterationFinished]] = {}
     for iteration in iterations:
         by_rung.setdefault(iteration.id.rung, []).append(iteration)
-    return tuple(_rung(threads, by_rung[threads], confidence, block) for threads in sorted(by_rung))
+    return tuple(_rung(threads, by_rung[threads], confidence, block, run) for threads in sorted(by_rung))
 
 
-def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float, block: str) -> RungResult:
+def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float, block: str, run: str) -> RungResult:
     valid: dict[int, IterationFinished] = {}
     last: dict[int, IterationFinished] = {}
     for iteration in iterations:
@@ -311,7 +327,7 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
             valid[iteration.id.repeat] = iteration
     counted = tuple(valid[repeat] for repeat in sorted(valid))
     excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-    tree = rung_tree(counted, confidence, block)
+    tree = rung_tree(counted, confidence, block, run=run)
     return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
 
 
@@ -320,16 +336,19 @@ def rung_tree(
     confidence: float = CONFIDENCE,
     block: str = "",
     chosen_from: int = 1,
+    run: str = "",
 ) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
     Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric; a bound that a
-    repeat lacks is left out. `block`: its id, where the repeats took turns with those of other ladders. `chosen_from`:
-    the rungs that it was chosen from.
+    repeat lacks is left out. `block`: its id, where the repeats took turns with those of other ladders; else the block
+    is this rung of the `run`, so that two numbers of it are pairs. `chosen_from`: the rungs that it was chosen from.
     """
+    if run and iterations and not block:
+        block = f"{run}/{iterations[0].id.stage}@{iterations[0].id.rung}"
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
     tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
-    return with_lower_bounds(with_faults(tree, iterations, confidence, block), iterations, confidence)
+    return with_lower_bounds(with_faults(tree, iterations, confidence, block), iterations, confidence, block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +439,8 @@ def _measured(found: Iterable[RungResult]) -> list[RungResult]:
 
 def climbed(stage: StageResult) -> Metrics:
     """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), stage.highest, stage.knee
+    tree = ladder_metrics(stage.iterations, stage.confidence, stage.block, stage.run)
+    top, bend = stage.highest, stage.knee
     chosen = {"peak": top.threads if top else 0, "knee": bend.threads if isinstance(bend, Knee) else 0}
     parts = {**tree[evaluation.RUNGS], **{name: tree[name] for name in chosen if name in tree}}
     for name, part in parts.items():
@@ -428,22 +448,24 @@ def climbed(stage: StageResult) -> Metrics:
     return tree
 
 
-def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "") -> Metrics:
+def ladder_metrics(
+    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "", run: str = ""
+) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     No knee, no `knee`. Peak and knee are chosen by what was measured: their bounds hold for all rungs together that
     could have been chosen (`chosen_from`).
     """
-    found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
+    found = [rung for rung in rungs(iterations, confidence, block, run) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = _highest(found), _knee(found)
     if isinstance(bend, Knee):
         bent = next(rung for rung in found if rung.threads == bend.threads)
         low, high = (bend.threads if bound is None else bound for bound in (bend.lower, bend.upper))
         rivals = sum(low <= rung.threads <= high for rung in found)
-        tree["knee"] = rung_tree(bent.iterations, confidence, block, rivals) | {"threads": bend.estimate}
+        tree["knee"] = rung_tree(bent.iterations, confidence, block, rivals, run) | {"threads": bend.estimate}
     if top:
-        tree["peak"] = rung_tree(top.iterations, confidence, block, _contenders(found, top, confidence))
+        tree["peak"] = rung_tree(top.iterations, confidence, block, _contenders(found, top, confidence), run)
     return tree
 
 

@@ -4,7 +4,8 @@ Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
 1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS. Where
-   transactions without an answer leave a lower bound of it, that may decide the comparison with a constant.
+   transactions without an answer leave a lower bound of it, that may decide the comparison: where it has the same
+   outcome with the bound and with any longer time.
 2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. Counted events (`errors.count`) are exempt:
    they happened; the check holds when it holds in every repeat.
 3. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
@@ -16,11 +17,13 @@ three-valued logic -> `Judged`. Rules of a leaf, in this order:
    the whole interval is on the wrong side: FAIL.
 
 A check that reads point estimates (`.mean`, `.median`) of two repeats or more is decided without an interval; its
-evidence contains the interval. The evidence of an undecided leaf has the number of repeats that would decide it.
+evidence contains the interval. The evidence of an undecided leaf has the range of the number of repeats that would
+decide it, or that perhaps none does.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +32,9 @@ from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import Notation, interval, notation
+from proveout.core.numbers import Notation, interval, notation, one_digit
 from proveout.core.search_interval import SEARCH, ends
-from proveout.core.statistics import Estimate, difference, ratio, repeats_to_decide
+from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
     AllOf,
@@ -47,13 +50,29 @@ from proveout.dsl.expr.evaluation import (
     evaluate,
     metric_of,
 )
-from proveout.dsl.expr.syntax import Call, Index, Member, Name, Syntax, children, parse, renamed, render, ungroup, walk
+from proveout.dsl.expr.syntax import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Choice,
+    Index,
+    Member,
+    Name,
+    Syntax,
+    children,
+    parse,
+    renamed,
+    render,
+    ungroup,
+    walk,
+)
 from proveout.proto.events import Outcome
 
 POINTS = ("mean", "median")
 STATISTICS = (*POINTS, "lower", "upper", "cv", "n")
 _OPPOSITE = {"lower": "upper", "upper": "lower"}
 NEEDED = "repeats would decide it"
+PERHAPS_NEVER = "perhaps never: the value is near the limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +161,7 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         outcome = _outcome(leaf, tree, left, right, lenient)
         missing = list(dict.fromkeys(_missing_in(leaf.text, tree)))
     except MissingData as fault:
-        if bounded := _by_lower_bound(leaf, tree):
+        if bounded := _by_lower_bound(leaf, tree) or _by_both_ends(leaf, tree, lenient):
             return bounded
         lacking = _lacking(leaf.text, tree)
         evidence = lacking or fault.what
@@ -187,6 +206,78 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
 
 
+def _by_both_ends(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Judged | None:
+    """A comparison of times with other numbers, where some transactions had no answer: decided where it has the same
+    outcome with each of the times at its lower bound and without bound above. None where it has not, or where the
+    comparison is not monotone in each time."""
+    if isinstance(leaf, Bare) or leaf.operator not in _TURNED or not _is_monotone(parse(leaf.text)):
+        return None
+    bounded = list(_bounded_in(leaf.text, tree))
+    if not 0 < len(bounded) <= TIMES_MAX:
+        return None
+    names = [f"bounded{number}.{metric_of(time.text)}" for number, time in enumerate(bounded)]
+    written = leaf.text
+    for time, name in sorted(zip(bounded, names, strict=True), key=lambda pair: -pair[0].at):
+        written = written[: time.at] + name + written[time.at + len(time.text) :]
+    ends: list[Judged] = []
+    for factors in itertools.product((1.0, BEYOND), repeat=len(bounded)):
+        filled = {
+            f"bounded{number}": {metric_of(time.text): _scaled(time.estimate, factor)}
+            for number, (time, factor) in enumerate(zip(bounded, factors, strict=True))
+        }
+        ends.append(_judge(comparisons(written), {**tree, **filled}, lenient))
+    if len({end.outcome for end in ends}) > 1 or ends[0].outcome == "INCONCLUSIVE":
+        return None
+    evidence = ends[0].evidence
+    for time, name in zip(bounded, names, strict=True):
+        evidence = evidence.replace(name, time.text)
+    times = " and ".join(time.text for time in bounded)
+    return Judged(
+        outcome=ends[0].outcome,
+        evidence=f"{evidence}; {times} at the least, {UNANSWERED}; longer times do not change it",
+    )
+
+
+TIMES_MAX = 3
+BEYOND = 1e12
+"""A factor on a lower bound that is beyond any time."""
+UNANSWERED = "as transactions had no answer within 1 s after the load"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounded:
+    """A number that a text reads at the position `at`, and the estimate of its least values."""
+
+    text: str
+    at: int
+    estimate: Estimate
+
+
+def _bounded_in(text: str, tree: Mapping[str, Any]) -> Iterator[_Bounded]:
+    """The numbers that the text reads and of which some repeat has only a lower bound, wherever they stand."""
+    for node in walk(parse(text)):
+        if isinstance(node, Member) and node.name not in STATISTICS:
+            path = text[node.start : node.end]
+            found = _at_least(path, tree)
+            if isinstance(found, dict) and "estimate" in found:
+                yield _Bounded(text=path, at=node.start, estimate=found["estimate"])
+
+
+def _scaled(found: Estimate, factor: float) -> Estimate:
+    scaled = {name: found[name] * factor for name in ("mean", "median", "lower", "upper") if name in found}
+    return found | scaled | {"values": [value * factor for value in found["values"]]}
+
+
+def _is_monotone(node: Syntax) -> bool:
+    """Whether a comparison depends on each number that it reads in one direction: numbers are combined with constants
+    and by `ratio` only."""
+    if isinstance(node, Choice) or (isinstance(node, Call) and node.function not in ("ratio", "at", "us", "ms", "s")):
+        return False
+    if isinstance(node, Binary) and node.operator not in COMPARISONS and _reads(node.left) and _reads(node.right):
+        return False
+    return all(map(_is_monotone, children(node)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """A lower bound of a time: as measured, and (None where the repeats are too few) with its confidence."""
@@ -197,17 +288,21 @@ class Bound:
 
 def lower_bound(text: str, tree: Mapping[str, Any]) -> Bound | None:
     """The lower bound of the number that a text reads: of a rung, or of the iteration itself."""
+    node = _at_least(text, tree)
+    if isinstance(node, int | float):
+        return Bound(value=node, lower=node)
+    return Bound(value=node["value"], lower=node.get("lower")) if node and "value" in node else None
+
+
+def _at_least(text: str, tree: Mapping[str, Any]) -> Any:
     found = _BOUNDED.fullmatch(text.strip())
     if found is None:
         return None
     base, path = found.groups()
     try:
-        node = _value(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
+        return _value(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
     except ExpressionFault:
         return None
-    if isinstance(node, int | float):
-        return Bound(value=node, lower=node)
-    return Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
 
 
 def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, lenient: bool) -> Outcome:
@@ -228,7 +323,7 @@ def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, l
 def compared_sides(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
     """Return (ratio, 1) of two estimates, or (difference, 0) when the ratio has no interval."""
     quotient = ratio(left, right)
-    return (quotient, 1.0) if ends(quotient) else (difference(left, right), 0.0)
+    return (quotient, 1.0) if ends(quotient) or quotient["method"] == NO_INFORMATION else (difference(left, right), 0.0)
 
 
 def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
@@ -272,8 +367,9 @@ def _lacking(text: str, tree: Mapping[str, Any]) -> str:
 
 def _no_interval(found: Estimate) -> str:
     reason = found.get("reason", f"{'one repeat decides' if found['n'] == 1 else 'these repeats decide'} nothing")
-    more = found["n"] == 1 and found.get("method") != SEARCH
-    return f"undecided, {reason}" + ("; take 3 repeats or more" if more else "")
+    few = found["n"] == 1 or found.get("method") == NO_INFORMATION
+    more = few and found.get("method") != SEARCH
+    return f"undecided, {reason}" + (f"; take {max(3, int(found['n']) + 1)} repeats or more" if more else "")
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:
@@ -410,7 +506,12 @@ def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequ
 
 def _repeats(found: Estimate | None, limit: float) -> str:
     needed = None if found is None else repeats_to_decide(found, limit)
-    return f"; about {needed:,} {NEEDED}" if needed else ""
+    if found is None or needed is None:
+        return ""
+    fewest = max(one_digit(needed[0], up=False), int(found["n"]))
+    if needed[1] is None:
+        return f"; more than {fewest:,} {NEEDED} ({PERHAPS_NEVER})"
+    return f"; about {fewest:,} to {one_digit(needed[1], up=True):,} {NEEDED}"
 
 
 def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:
@@ -466,7 +567,11 @@ def _is_number(value: Any) -> bool:
 
 def is_constant(text: str) -> bool:
     """Whether an expression reads no result."""
-    return not any(isinstance(node, Name | Member) for node in walk(parse(text)))
+    return not _reads(parse(text))
+
+
+def _reads(node: Syntax) -> bool:
+    return any(isinstance(part, Name | Member) for part in walk(node))
 
 
 def reads_points(text: str) -> bool:

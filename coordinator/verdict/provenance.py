@@ -9,7 +9,7 @@ evidence, with a key of the plan or a thing to inspect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -21,9 +21,10 @@ from proveout.coordinator.results.results import (
     RunResults,
     StageResult,
     confirmation,
+    following,
     not_interleaved,
 )
-from proveout.coordinator.verdict.checks import NEEDED, STATISTICS, Judged
+from proveout.coordinator.verdict.checks import NEEDED, PERHAPS_NEVER, STATISTICS, Judged
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
 from proveout.core.numbers import rung_name, together
@@ -110,7 +111,17 @@ def provenance(text: str, results: RunResults) -> Provenance:
         valid_fewest=min((part.valid_fewest for part in behind if part.excluded), default=0),
         voids=tuple(dict.fromkeys(_voids(results, part) for part in behind)),
         breaches=tuple(_counted_findings(broken)),
-        remarks=tuple(dict.fromkeys([*_lacking(tree, results), *remarks, *_unsteady(results, used), *_warnings(used)])),
+        remarks=tuple(
+            dict.fromkeys(
+                [
+                    *_lacking(tree, results),
+                    *remarks,
+                    *_unsteady(results, used),
+                    *_following(results, read),
+                    *_warnings(used),
+                ]
+            )
+        ),
         stages=tuple(dict.fromkeys(stage for stage, _ in read)),
         failed_checks=tuple(
             dict.fromkeys(
@@ -307,6 +318,13 @@ def _unsteady(results: RunResults, iterations: Sequence[IterationFinished]) -> I
             yield f"note: {stage} at {rung_name(kind, rung)}: {text}"
 
 
+def _following(results: RunResults, read: Iterable[tuple[str, Rung]]) -> Iterator[str]:
+    """The stages that are read whose iterations follow each other in time."""
+    for stage in dict.fromkeys(stage for stage, _ in read):
+        if text := following(results, stage):
+            yield f"note: {text}"
+
+
 def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:
     """Findings that do not hold, do not void and are not breaches, once per check with how often and the first
     evidence."""
@@ -363,7 +381,7 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
     for check in dict.fromkeys([*provenance.failed_checks, *voiding]):
         yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
     if judged.open:
-        yield from _repeats(provenance.stages, results, stated=NEEDED in judged.evidence)
+        yield from _repeats(provenance.stages, results, evidence=judged.evidence)
     for stage in provenance.stages:
         search = results.stages[stage].search
         if search is not None and search.rate is None:
@@ -378,13 +396,16 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
             yield f"add rungs to {stage} above and between, or repeats"
 
 
-def _repeats(stages: Sequence[str], results: RunResults, *, stated: bool) -> Iterator[str]:
-    """A narrower interval of each stage that is read, by the keys that its kind has. `stated`: the evidence has the
-    number of repeats that would decide the verdict."""
+def _repeats(stages: Sequence[str], results: RunResults, *, evidence: str) -> Iterator[str]:
+    """A narrower interval of each stage that is read, by the keys that its kind has; where repeats are not likely to
+    decide the verdict, by other means."""
     for stage in stages:
         kind, data = results.stages[stage].kind, results.plan_stage(stage)
         most, least = int(data.get("repeat", 1)), data.get("repeat_min")
-        if kind in ("ladder", "tool") and data and stated:
+        if kind in ("ladder", "tool") and data and PERHAPS_NEVER in evidence:
+            turns = "" if results.stages[stage].block or len(stages) == 1 else " turns (`order: interleaved`),"
+            yield f"a longer `measure` of {stage},{turns} or a limit that is further from the value"
+        elif kind in ("ladder", "tool") and data and NEEDED in evidence:
             yield f"that many repeats of {stage} (`repeat`), or a longer `measure`"
         elif kind == "ladder" and data:
             more = f"auto({least}..{2 * most})" if least is not None else f"auto(3..{max(10, 2 * most)})"

@@ -382,7 +382,7 @@ def _waits(captures: list[Capture], leaf: Number | Estimate) -> Group:
 
 
 def _values(capture: Capture, leaf: Number | Estimate) -> Group:
-    trees = {"level": metrics.EXPORTED_GAUGE, "rate": metrics.EXPORTED_COUNTER}
+    trees = {"level": metrics.EXPORTED_GAUGE, "rate": metrics.EXPORTED_COUNTER, "age": metrics.AGE}
     numbers = {value.name: _group(trees[value.kind], leaf, value.name) for value in capture.values}
     return Group(what=f"the capture `{capture.name}`", members=numbers)
 

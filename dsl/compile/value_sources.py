@@ -186,6 +186,9 @@ def command_capture(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, p
     within_s = SAMPLE_S if entry.within is None else entry.within
     command = checked_command(entry.argv or (), entry.output, within_s, entry.exit_codes or (0,), problem)
     values = measured_values(entry.metrics, problem, sampled=True)
+    for value in values or ():
+        if value.kind == "age":
+            problem("`as: age` is of sql captures", "metrics", value.name, "as", hint="as: level")
     if host is None or command is None or values is None:
         return None
     return Capture(

@@ -22,13 +22,14 @@ class MeasuredValue:
     """A number by the name `name`: that of `column`, in the rows whose columns have the texts of `where`.
 
     `column` is the name of a column or its number from 1. In a capture a `level` is read as it is; a `rate` is the
-    change of a counter per second.
+    change of a counter per second; an `age` is how old the data is that a query reads, s, and grows while the query has
+    no answer.
     """
 
     name: str
     column: str
     where: tuple[tuple[str, str], ...] = ()
-    kind: Literal["level", "rate"] = "level"
+    kind: Literal["level", "rate", "age"] = "level"
     take: Take = "only"
 
 

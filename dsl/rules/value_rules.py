@@ -25,6 +25,8 @@ def value_problems(value: MeasuredValue, taken: Sequence[str] = ()) -> Iterator[
     if value.name.endswith(_RESERVED):
         message = f"`{value.name}` ends like the bound of an interval, or like a counter"
         yield Objection(message=message, way_out=f"a name that does not end in {', '.join(_RESERVED)}")
+    if value.kind == "age" and not value.name.endswith("_s"):
+        yield Objection(message=f"`{value.name}` is an age, in seconds", at=("as",), way_out="a name such as age_s")
     if value.column.isdecimal() and not 1 <= int(value.column[:9]) <= COLUMNS_MAX:
         yield Objection(message=f"columns are numbered from 1 to {COLUMNS_MAX}", at=("column",))
     texts = [value.column, *(text for pair in value.where for text in pair)]

@@ -184,10 +184,12 @@ class ValueEntry(Strict):
     where: dict[Text, TextOrNumber] = Field(
         default_factory=dict, max_length=10, description="Only rows whose columns have these values: {name: LINEITEM}."
     )
-    as_: Literal["level", "rate"] = Field(
+    as_: Literal["level", "rate", "age"] = Field(
         "level",
         alias="as",
-        description="Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta).",
+        description="Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta). "
+        "Of an sql capture also an age: how old the data is that the query reads, in s, which grows while it has no "
+        "answer.",
     )
     take: Take = Field("only", description="The number of several rows; `only` refuses more than one.")
 

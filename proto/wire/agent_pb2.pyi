@@ -122,12 +122,14 @@ class _ValueKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueKind.V
     VALUE_KIND_UNSPECIFIED: _ValueKind.ValueType  # 0
     VALUE_KIND_LEVEL: _ValueKind.ValueType  # 1
     VALUE_KIND_RATE: _ValueKind.ValueType  # 2
+    VALUE_KIND_AGE: _ValueKind.ValueType  # 3
 
 class ValueKind(_ValueKind, metaclass=_ValueKindEnumTypeWrapper): ...
 
 VALUE_KIND_UNSPECIFIED: ValueKind.ValueType  # 0
 VALUE_KIND_LEVEL: ValueKind.ValueType  # 1
 VALUE_KIND_RATE: ValueKind.ValueType  # 2
+VALUE_KIND_AGE: ValueKind.ValueType  # 3
 Global___ValueKind: _TypeAlias = ValueKind  # noqa: Y015
 
 class _ValueTake:

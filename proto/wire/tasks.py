@@ -457,6 +457,12 @@ def measured_name(kind: str, value: MeasuredValue) -> str:
     return f"{kind}.{value.name}{'_total' if value.kind == 'rate' else ''}"
 
 
+def wait_names(metric: str) -> tuple[str, str]:
+    """The metrics of the waits that come with the age `metric`, s: from the first query without an answer to the
+    sample's own query, and from there to its answer."""
+    return f"{metric}.unanswered_s", f"{metric}.answer_s"
+
+
 TaskSpec: TypeAlias = (
     StartSystem
     | StopSystem

@@ -8,6 +8,7 @@ error) -> the table of `benchmarks/statistics.py`, and the bounds of `test_state
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +22,7 @@ from simulated_rigs import (
     Rig,
     bimodal,
     drifting,
+    iteration,
     ladder_run,
     lognormal,
     normal,
@@ -32,11 +34,18 @@ from simulated_rigs import (
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.history.change_points import HORIZON, detect, effect, point
+from proveout.coordinator.measure.capture_metrics import measured_metrics
+from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.report.summary.headline import headline
-from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.results.results import following, ladder_metrics
 from proveout.coordinator.verdict.checks import judge
+from proveout.core.power import repeats_needed
 from proveout.core.search_interval import CONFIDENCE, confirmed, ends
 from proveout.core.slopes import block_slope
+from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.dsl.plan.topology import Capture
+from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.wire.tasks import wait_names
 
 SEED = 20261122
 
@@ -134,6 +143,132 @@ def peak_p99_below(repeats: int, rungs: int, trials: int) -> Measured:
         return None if "upper" not in shown else bool(shown["upper"] < true)
 
     return _count(trials, ("peak p99", repeats, rungs), one)
+
+
+# ---- numbers of the same iterations ------------------------------------------------------------------------------
+
+
+def two_transactions(repeats: int, trials: int, *, gain: float, want: str) -> Measured:
+    """Count the verdicts on two transactions of one rung, of which `b` takes longer by `gain`, with the outcome `want`.
+
+    The repeats differ by 20 %, which both share, and by 2.8 % of their own.
+    """
+    text = "ratio(l.at(4).transactions.b.response.avg_us, l.at(4).transactions.a.response.avg_us).lower > 1"
+    if want == "different":
+        text = f"{text} || {text.replace('lower > 1', 'upper < 1')}"
+
+    def one(generator: np.random.Generator) -> bool | None:
+        both = 0.2 * generator.standard_normal(repeats)
+        own = 0.028 * generator.standard_normal((2, repeats))
+        times = 1000.0 * np.exp(both + own) * np.array([[1.0], [1.0 + gain]])
+        made = [
+            iteration("l", 4, repeat, np.full(10, TRUE_TPS), transactions=_transactions(a, b))
+            for repeat, (a, b) in enumerate(times.T.tolist(), 1)
+        ]
+        return judge(text, {"l": ladder_metrics(made, run="one")}).outcome == "PASS"
+
+    return _count(trials, ("transactions", repeats, gain, want), one)
+
+
+def _transactions(a: float, b: float) -> dict[str, Any]:
+    return {name: {"response": {"avg_us": time}} for name, time in (("a", a), ("b", b))}
+
+
+# ---- repeats that would decide -----------------------------------------------------------------------------------
+
+
+def _distance(needed: int) -> float:
+    """The distance from a limit, in deviations of a repeat, that `needed` repeats decide with 80 %."""
+    low, high = 0.0, 10.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if (repeats_needed(middle, 1.0) or math.inf) <= needed else (middle, high)
+    return high
+
+
+def repeats_stated(repeats: int, needed: int, trials: int, of: str) -> Measured:
+    """Of undecided verdicts on a value that `needed` repeats decide (0: the value is the limit), count those whose range
+    of repeats holds that number (`of` "holds") or has an upper end ("named")."""
+    cv = 0.03
+    rig = Rig(tps=TRUE_TPS * (1.0 + cv * _distance(needed)) if needed else TRUE_TPS, cv=cv)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
+        judged = judge(f"l.at(4).tps >= {TRUE_TPS}", {"l": tree})
+        if judged.outcome != "INCONCLUSIVE":
+            return None
+        found = re.search(r"(?:about ([\d,]+) to ([\d,]+)|more than ([\d,]+)) repeats would decide it", judged.evidence)
+        assert found, judged.evidence
+        fewest, most = (int((part or "0").replace(",", "")) for part in (found[1] or found[3], found[2]))
+        return most > 0 if of == "named" else fewest <= (needed or math.inf) <= (most or math.inf)
+
+    return _count(trials, ("repeats", repeats, needed, of), one)
+
+
+# ---- iterations in the order of time -----------------------------------------------------------------------------
+
+
+def following_reported(rungs_run: int, repeats: int, machine: str, trials: int) -> Measured:
+    """Count the ladders whose iterations are reported to follow each other. `machine`: its speed from iteration to
+    iteration."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        count = rungs_run * repeats
+        noise = generator.standard_normal(count)
+        if machine == "AR 0.5":
+            for time in range(1, count):
+                noise[time] = 0.5 * noise[time - 1] + math.sqrt(0.75) * noise[time]
+        warm = -0.28 * np.exp(-3.0 * np.arange(count) / count) if machine == "warm-up" else np.zeros(count)
+        levels = TRUE_TPS * (1.0 + 0.03 * noise + warm)
+        made = [
+            replace(
+                iteration("ladder", 1 + time % rungs_run, 1 + time // rungs_run, np.full(10, level)),
+                started_unix_s=float(time),
+            )
+            for time, level in enumerate(levels)
+        ]
+        return bool(following(ladder_run(sorted(made, key=lambda item: item.id.rung)), "ladder"))
+
+    return _count(trials, ("following", rungs_run, repeats, machine), one)
+
+
+# ---- ages of data ------------------------------------------------------------------------------------------------
+
+
+def age_close(name: str, answers: str, trials: int) -> Measured:
+    """Count the ages of a window of 10 s whose `name` (avg, max) is within a tenth of the true one, while a reader that
+    asks every 100 ms has no answer for 1 to 4 s: the query waits, or queries fail (`answers`)."""
+    every = 0.1
+
+    def one(generator: np.random.Generator) -> bool | None:
+        began = float(generator.uniform(1.0, 5.0))
+        over = began + float(generator.uniform(1.0, 4.0))
+        usual = 0.007
+        samples: list[CaptureSample] = []
+        busy, first = -math.inf, math.inf
+        for tick in (np.arange(-1.0, 11.0, every) + generator.uniform(0.0, every)).tolist():
+            if tick < busy:
+                continue
+            stalled, first = began <= tick < over, min(first, tick)
+            if stalled and answers == "fail":
+                continue
+            busy = over if stalled else tick + 0.001
+            numbers = (usual * generator.uniform(0.5, 1.5), tick - first, busy - tick)
+            metrics = ("sql.age_s", *wait_names("sql.age_s"))
+            readings = tuple(
+                Reading(metric=metric, value=number) for metric, number in zip(metrics, numbers, strict=True)
+            )
+            samples.append(CaptureSample(capture="c", at_ns=round((tick + 2.0) * 1e9), readings=readings))
+            first = math.inf
+        value = MeasuredValue(name="age_s", column="1", kind="age")
+        capture = Capture(name="c", kind="sql", every_s=every, system="db", query="q", values=(value,))
+        window = Window(start_ns=2 * 10**9, end_ns=12 * 10**9)
+        measured = measured_metrics(Recording(samples), window, capture)["age_s"][name]
+        stall = over - began
+        true = usual + (stall if name == "max" else stall**2 / 2.0 / 10.0)
+        return abs(measured - true) <= 0.1 * true
+
+    return _count(trials, ("age", name, answers), one)
 
 
 # ---- two ladders -------------------------------------------------------------------------------------------------
@@ -321,6 +456,88 @@ def interval_rows() -> Iterator[Row]:
         yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_p99_below(n, 7, trials), weight=0.5)
 
 
+def same_iterations_rows() -> Iterator[Row]:
+    """Two numbers of the same iterations: in pairs."""
+    for repeats, shown in ((3, 0.45), (5, 0.93)):
+        yield _at_most(
+            f"equal transactions of one rung whose repeats differ by 20 %, {repeats} repeats: shown different",
+            0.05,
+            0.05,
+            lambda trials, n=repeats: two_transactions(n, trials, gain=0.0, want="different"),
+        )
+        yield _at_least(
+            f"true +10 % of one of them shown, {repeats} repeats",
+            shown,
+            shown,
+            lambda trials, n=repeats: two_transactions(n, trials, gain=0.1, want="longer"),
+        )
+
+
+def repeats_rows() -> Iterator[Row]:
+    """Numbers of repeats that would decide an undecided verdict."""
+    for repeats in (3, 5):
+        for needed in (8, 21, 0):
+            what = f"the true {needed}" if needed else "that there is none, at the limit"
+            yield _at_least(
+                f"range of the repeats that would decide it holds {what}, {repeats} repeats",
+                0.80,
+                0.75,
+                lambda trials, n=repeats, needed=needed: repeats_stated(n, needed, trials, "holds"),
+                weight=0.25,
+            )
+        yield _at_most(
+            f"a largest number of repeats is named where the value is the limit, {repeats} repeats",
+            0.20,
+            0.20,
+            lambda trials, n=repeats: repeats_stated(n, 0, trials, "named"),
+            weight=0.25,
+        )
+
+
+def following_rows() -> Iterator[Row]:
+    """Iterations that follow each other in time."""
+    for number, repeats in ((1, 5), (1, 10), (3, 3), (5, 5)):
+        yield _at_most(
+            f"independent iterations reported to follow each other, {_rungs(number)}, {repeats} repeats",
+            0.05,
+            0.05,
+            lambda trials, number=number, n=repeats: following_reported(number, n, "independent", trials),
+            weight=0.25,
+        )
+    for machine, number, repeats, least in (
+        ("AR 0.5", 1, 10, 0.30),
+        ("AR 0.5", 5, 5, 0.60),
+        ("warm-up", 1, 5, 0.55),
+        ("warm-up", 3, 3, 0.75),
+        ("warm-up", 3, 5, 0.97),
+    ):
+        what = "a warm-up of 27 % over the ladder" if machine == "warm-up" else "iterations with a correlation of 0.5"
+        yield _at_least(
+            f"{what} reported, {_rungs(number)}, {repeats} repeats",
+            least,
+            least,
+            lambda trials, number=number, n=repeats, machine=machine: following_reported(number, n, machine, trials),
+            weight=0.25,
+        )
+
+
+def _rungs(number: int) -> str:
+    return f"{number} rung{'s' * (number > 1)}"
+
+
+def age_rows() -> Iterator[Row]:
+    """Ages of data while a reader has no answer."""
+    for answers, what in (("wait", "a query waits"), ("fail", "queries fail")):
+        for name in ("avg", "max"):
+            yield _at_least(
+                f"`age_s.{name}` within a tenth of the truth, {what} for 1 to 4 of 10 s",
+                0.95,
+                0.90,
+                lambda trials, name=name, answers=answers: age_close(name, answers, trials),
+                weight=0.25,
+            )
+
+
 def ladder_rows() -> Iterator[Row]:
     """Verdicts on two ladders of a run."""
     differs = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0 || ratio(b.at(4).tps, a.at(4).tps).upper < 1.0"
@@ -449,5 +666,6 @@ def _far_below(share: float) -> bool:
 
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
-    pairs = (*ladder_rows(), *interference_rows(), *comparison_rows())
-    return (*interval_rows(), *pairs, *search_rows(), *history_rows())
+    pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *comparison_rows())
+    stated = (*repeats_rows(), *following_rows(), *age_rows())
+    return (*interval_rows(), *pairs, *stated, *search_rows(), *history_rows())

@@ -254,3 +254,52 @@ def test_checks_of_a_lower_bound_are_decided_only_where_it_decides_them(kind: st
 
 def test_one_repeat_with_a_lower_bound_decides_nothing() -> None:
     assert judge("r.response.p999_us <= ms(20)", {"r": rung("closed", 1, 0.0)}).outcome == "INCONCLUSIVE"
+
+
+def two_rungs(of: str, behind: tuple[float, ...], censored: int) -> dict[str, Any]:
+    """Two ladders in turns with these mean response times; of one repeat of the ladder `of` only a bound is known."""
+    trees = {}
+    for name, times in (("slow", behind), ("fast", tuple(1.0 + time / 100.0 for time in range(len(behind))))):
+        items = []
+        for repeat, time in enumerate(times, 1):
+            bound = {"response.avg_us": time} if (name, repeat) == (of, censored) else {}
+            items.append(
+                IterationFinished(
+                    id=IterationId(stage=name, rung=1, repeat=repeat, attempt=1),
+                    rate=None,
+                    measure_s=10.0,
+                    valid=True,
+                    findings=(),
+                    metrics={"tps": 1.0} | ({} if bound else {"response": {"avg_us": time}}),
+                    transactions=(),
+                    at_least=bound,
+                )
+            )
+        trees[name] = rung_tree(items, block="run/slow")
+    return trees
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "outcome"),
+    [
+        ("ratio(slow.response.avg_us, fast.response.avg_us).lower > 1.2", "slow", "PASS"),
+        ("ratio(slow.response.avg_us, fast.response.avg_us).upper < 1.2", "slow", "FAIL"),
+        ("ratio(slow.response.avg_us, fast.response.avg_us) > 1.2", "slow", "PASS"),
+        ("slow.response.avg_us > fast.response.avg_us", "slow", "PASS"),
+        ("fast.response.avg_us >= slow.response.avg_us", "slow", "FAIL"),
+        ("ratio(slow.response.avg_us, fast.response.avg_us).upper < 2", "slow", "INCONCLUSIVE"),
+        ("ratio(slow.response.avg_us, fast.response.avg_us).lower > 1.2", "fast", "INCONCLUSIVE"),
+        ("ratio(slow.response.avg_us, fast.response.avg_us).lower > 2", "fast", "FAIL"),
+        ("slow.response.avg_us.mean - fast.response.avg_us.mean > 0", "slow", "INCONCLUSIVE"),
+        ("slow.response.avg_us == fast.response.avg_us", "slow", "INCONCLUSIVE"),
+    ],
+)
+def test_a_comparison_with_a_lower_bound_is_decided_where_longer_times_do_not_change_it(
+    text: str, of: str, outcome: str
+) -> None:
+    """One of ten repeats has a transaction without an answer: its mean lies between a number and anything above."""
+    times = tuple(1.5 * (1.0 + repeat % 3 / 50.0) for repeat in range(10))
+    found = judge(text, two_rungs(of, times, censored=4))
+    assert found.outcome == outcome, found.evidence
+    if outcome != "INCONCLUSIVE":
+        assert f"{of}.response.avg_us at the least, as transactions had no answer within 1 s" in found.evidence

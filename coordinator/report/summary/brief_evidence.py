@@ -14,7 +14,7 @@ from proveout.core.numbers import pieces
 _COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
 _FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
 _SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
-_DECIDING = re.compile(r"reads |about .+ would decide")
+_DECIDING = re.compile(r"reads |(about|more than) .+ would decide")
 _ASIDE = ("note: ", "point estimates: ", "what to do: ", "or that many repeats")
 OF_MAX = 48
 """Longer expressions are named by their outermost function."""

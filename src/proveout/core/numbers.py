@@ -152,7 +152,8 @@ class Notation:
         return f"{self.text(lower, half)} … {self.text(upper, half)}"
 
     def interval(self, estimate: Estimate) -> str:
-        """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
+        """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`, or `(no
+        interval from 2 repeats that differ so much)`."""
         of = "median" if estimate.get("of") == "median" else "mean"
         centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
         lower, upper = estimate.get("lower"), estimate.get("upper")
@@ -160,7 +161,8 @@ class Notation:
         if estimate.get("method") == SEARCH:
             count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
         if lower is None and upper is None:
-            return f"{centre} (no interval, {count})"
+            why = estimate["reason"] if estimate.get("method") == "no information" else f"no interval, {count}"
+            return f"{centre} ({why})"
         rivals = round(float(estimate.get("chosen_from", 1)))
         chosen = f", wider as {rivals} rungs could be it" if rivals > 1 else ""
         shown = f"median {centre}" if of == "median" else centre
@@ -409,6 +411,16 @@ def bounds(lower: float | None, upper: float | None, name: str = "", *, signed: 
     """The ends of an interval: `1,200 … 1,270`; `-` when both are missing."""
     ends: Estimate = {"lower": lower, "upper": upper}
     return notation(name, ends, signed=signed).bounds(lower, upper)
+
+
+def one_digit(count: int, *, up: bool) -> int:
+    """A number of one digit and zeros: the next one above (`up`) or below.
+
+    >>> one_digit(318, up=True), one_digit(318, up=False), one_digit(7, up=True)
+    (400, 300, 7)
+    """
+    power: int = 10 ** (len(str(count)) - 1)
+    return (-(-count // power) if up else count // power) * power
 
 
 def level(estimate: Estimate) -> str:

@@ -2,7 +2,8 @@
 
 Data flow: `results` turns the repeats of a rung into estimates; `dsl.expr.evaluation` is handed `ratio` as a function;
 `verdict` reads the bounds, compares two estimates with `difference`, and states `repeats_to_decide` where they do not
-decide. The answer of a search is an estimate too (`search_interval.confirmed`).
+decide. `follow_each_other` tests whether iterations in the order of time are independent. The answer of a search is an
+estimate too (`search_interval.confirmed`).
 
 The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
 dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 % confidence
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.core.power import CONFIDENCE, repeats_needed
+from proveout.core.power import CONFIDENCE, REPEATS_MAX, repeats_needed
 from proveout.core.search_interval import SEARCH
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -46,6 +47,15 @@ _GAPS = (28.5, 13.5, 9.1, 7.0, 5.8, 5.1, 4.5, 4.1, 3.8, 3.55, 3.35, 3.2, 3.05, 2
 """99 % quantiles, for 4 to 20 normal repeats, of the largest gap between neighbours over the deviation in the two
 groups that it separates (400,000 simulations each); the last one holds for more repeats too."""
 _EXTREME = ("order statistics", "not estimated")
+NO_INFORMATION = "no information"
+"""The method of an estimate whose interval reaches beyond a factor of `FACTOR_MAX` to either side."""
+FACTOR_MAX = 1000.0
+ORDERS = 999
+"""Random orders of the iterations that the real one is compared with."""
+FOLLOWING = 0.05
+"""The share of independent series that are reported as iterations that follow each other."""
+UNSURE = 0.10
+"""The share of values beyond each end of the range of `repeats_to_decide`."""
 
 
 def confidence_after(looks: int) -> float:
@@ -109,7 +119,9 @@ def estimate(
       independent events);
     - `order statistics`: an extreme, whose mean over repeats has no usable interval: bounds of the *median*, from the
       binomial distribution of the values below it, whatever the distribution of the values; from 6 repeats at 95 %;
-    - `not estimated`: an extreme of fewer repeats: no bounds, `reason` says how many it takes.
+    - `not estimated`: an extreme of fewer repeats: no bounds, `reason` says how many it takes;
+    - `no information`: positive values that differ so much that the interval would reach beyond a factor of 1000 to
+      either side: no bounds. Mostly two repeats: t of one degree of freedom is 12.7.
 
     `spread` is there when the repeats fall into two groups. Assumption: repeats are independent of each other.
     Source: Student 1908; Hahn & Meeker, Statistical Intervals (1991), 5.2 (order statistics); Hanley & Lippman-Hand,
@@ -164,7 +176,9 @@ def _student(data: Floats, kind: Kind, tail: float) -> Estimate:
     quantile = t_quantile(degrees, tail)
     if kind != "signed" and data.min() > 0.0:
         half = quantile * math.sqrt(_log_variance(data))
-        lower, upper, method = mean * math.exp(-half), mean * _exp(half), "log t"
+        if half > math.log(FACTOR_MAX):
+            return _no_information(len(data))
+        lower, upper, method = mean * math.exp(-half), mean * math.exp(half), "log t"
     else:
         half = quantile * math.sqrt(_variance_of(data)) / math.sqrt(len(data))
         lower, upper, method = mean - half, mean + half, "t"
@@ -181,10 +195,8 @@ def _log_variance(data: Floats) -> float:
     return max(by_logs, by_delta) / len(data)
 
 
-def _exp(power: float) -> float:
-    """exp that gives a very large number instead of an OverflowError: with two repeats an interval may be absurdly
-    wide."""
-    return math.exp(min(power, 600.0))
+def _no_information(repeats: int) -> Estimate:
+    return {"method": NO_INFORMATION, "reason": f"no interval from {repeats} repeats that differ so much"}
 
 
 def _no_event(trials: float, confidence: float, chosen_from: int) -> Estimate:
@@ -260,9 +272,10 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
       the statistic follows Student's t with ν = v² / (v_a²/ν_a + v_b²/ν_b) degrees of freedom (Welch-Satterthwaite),
       and mean · exp(± t(ν) √v) is the interval: it is the same whichever of the two is the numerator.
     - An extreme has the ratio of geometric means (`of`), since its arithmetic mean is that of its largest values.
-    - `paired`: both sides have the same `block` (their repeats took turns), so that drift hits both. The pairs are the
-      repeats that both have; d_i = ln a_i - ln b_i, and the interval is that of Student's t with n - 1 degrees.
-
+    - `paired`: both sides have the same `block`: they are numbers of the same iterations, or of iterations that took
+      turns, so that drift hits both. The pairs are the repeats that both have; d_i = ln a_i - ln b_i, and the interval
+      is that of Student's t with n - 1 degrees.
+    - `no information`: an interval beyond a factor of 1000 to either side is not given, as in `estimate`.
     - `ends`: a side is the answer of a search, which has no repeats: from lower/upper to upper/lower of the two sides.
       Its level is what both intervals together keep, 1 less the sum of what each may miss.
 
@@ -287,11 +300,14 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     if found is None:
         return result
     half = _half(found, result)
-    result |= {"mean": _exp(found.centre), "lower": _exp(found.centre - half), "upper": _exp(found.centre + half)}
-    result |= {"cv": math.sqrt(found.variance), "degrees": found.degrees}
+    result |= {"mean": math.exp(found.centre)} | ({} if pairs is None else {"n": len(pairs[0])})
     if any(side["method"] in _EXTREME for side in (left, right)):
         result["of"] = "geometric mean"
-    return result | ({"method": "welch"} if pairs is None else {"method": "paired", "n": len(pairs[0])})
+    if half > math.log(FACTOR_MAX):
+        return result | _no_information(result["n"])
+    result |= {"lower": math.exp(found.centre - half), "upper": math.exp(found.centre + half)}
+    result |= {"cv": math.sqrt(found.variance), "degrees": found.degrees}
+    return result | {"method": "welch" if pairs is None else "paired"}
 
 
 def difference(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
@@ -426,21 +442,77 @@ def _variance(half: float, side: Estimate) -> float:
     return (half / t_quantile(float(side["degrees"]), tail)) ** 2 if half else 0.0
 
 
-def repeats_to_decide(found: Estimate, limit: float) -> int | None:
-    """The number of repeats (of each side) that would decide on which side of `limit` an estimate, a ratio or a
-    difference is: with 80 % chance, if its mean and its variance are the true ones.
+def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] | None:
+    """The numbers of repeats (of each side) that may decide on which side of `limit` an estimate, a ratio or a
+    difference is: the fewest, and the most or None where perhaps no number does.
 
-    On a logarithmic scale where the bounds are positive, as those of `ratio`. None when more than `REPEATS_MAX` would
-    not, when the mean is the limit, or when the estimate has no variance (one repeat).
+    A number of repeats decides with 80 % chance if distance and variance are the true ones (`power.repeats_needed`).
+    Both are known from few repeats only: the two numbers are those at the ends of the 80 % interval of their quotient,
+    from the noncentral t distribution of (mean - limit) / its standard error. None as the most: the interval holds 0,
+    the value may be the limit itself, or it takes more than `REPEATS_MAX`.
+
+    On a logarithmic scale where the bounds are positive, as those of `ratio`. None when the estimate has no variance
+    (one repeat, or equal values). Source: Steiger & Fouladi, in What If There Were No Significance Tests? (1997).
     """
     if "degrees" not in found or found["n"] < 2 or math.isinf(found["degrees"]):
         return None
-    mean, repeats = float(found["mean"]), int(found["n"])
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
+    mean, repeats, degrees = float(found["mean"]), int(found["n"]), float(found["degrees"])
     if found["lower"] > 0.0 and limit > 0.0:
         distance, variance = abs(math.log(mean / limit)), _variance(math.log(float(found["upper"]) / mean), found)
     else:
         distance, variance = abs(mean - limit), _variance(float(found["upper"]) - mean, found)
-    arms = 2 if found["method"] == "welch" and found["degrees"] > repeats - 1 else 1
-    deviation = math.sqrt(variance * repeats / arms)
+    if not variance:
+        return None
+    arms = 2 if found["method"] == "welch" and degrees > repeats - 1 else 1
     level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
-    return repeats_needed(distance, deviation, arms=arms, confidence=level)
+
+    def needed(share: float) -> int | None:
+        effect = float(special.nctdtrinc(degrees, share, distance / math.sqrt(variance)))
+        return repeats_needed(max(effect, 0.0) * math.sqrt(arms / repeats), 1.0, arms=arms, confidence=level)
+
+    fewest, most = max(needed(UNSURE) or REPEATS_MAX, repeats), needed(1.0 - UNSURE)
+    return fewest, None if most is None else max(most, fewest)
+
+
+# ---- iterations in the order of time -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Iterations that follow each other: their von Neumann ratio, the one expected of independent ones, and the share
+    of random orders with a ratio as small."""
+
+    ratio: float
+    expected: float
+    share: float
+
+
+def follow_each_other(groups: Sequence[str], values: Sequence[float]) -> Following | None:
+    """Whether neighbours in time are more alike than independent iterations would be; None when that is not shown.
+
+    `values` are positive numbers in the order of time, `groups` the rung of each. The residuals are those of the
+    logarithms from the mean of their rung. The von Neumann ratio is the sum of the squared differences of neighbours
+    over the sum of squares; it is small after a drift, a warm-up, or where a state of the machine lasts for longer than
+    an iteration. It is compared with `ORDERS` random orders within each rung (seeded), which is exact for independent
+    iterations, however they are distributed. Fewer repeats and rungs than allow 20 orders show nothing.
+    Source: von Neumann, Annals of Mathematical Statistics 12 (1941); Bartels, JASA 77 (1982).
+    """
+    data, rungs = np.log(np.asarray(values, dtype=np.float64)), np.asarray(groups)
+    places = [np.flatnonzero(rungs == rung) for rung in dict.fromkeys(groups)]
+    if math.prod(math.factorial(min(len(place), 6)) for place in places) * FOLLOWING < 1.0:
+        return None
+    for place in places:
+        data[place] -= data[place].mean()
+    squares = float(data @ data)
+    if squares <= 0.0:
+        return None
+    orders = np.tile(data, (ORDERS, 1))
+    generator = np.random.default_rng(len(data))
+    for place in places:
+        orders[:, place] = generator.permuted(orders[:, place], axis=1)
+    ratios = (np.diff(orders, axis=1) ** 2).sum(axis=1) / squares
+    found = float((np.diff(data) ** 2).sum()) / squares
+    share = (1 + int((ratios <= found * (1.0 + 1e-9)).sum())) / (ORDERS + 1)
+    return Following(ratio=found, expected=float(ratios.mean()), share=share) if share <= FOLLOWING else None

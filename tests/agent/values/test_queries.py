@@ -24,7 +24,8 @@ from proveout.coordinator.measure.capture_metrics import measured_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql
+from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql, wait_names
 
 REPORT = Tick(at_ns=1, report=True, last=False)
 ENGINES = ("postgres", "sqlite", "mysql", "oracle")
@@ -213,6 +214,63 @@ async def test_levels_and_rates_of_a_window(postgres_end: Endpoint, task_context
     window = Window(start_ns=samples[1].at_ns, end_ns=samples[10].at_ns)
     tree = measured_metrics(Recording(samples), window, capture)
     first = samples[1].readings[0].value
-    assert tree["n"] == {"avg": first + 4.5, "min": first, "max": first + 9, "end": first + 9}
+    assert tree["n"] == {"avg": pytest.approx(first + 4.5, abs=0.5), "min": first, "max": first + 9, "end": first + 9}
     assert tree["looks"]["delta"] == pytest.approx(9.0)
     assert tree["looks"]["per_s"] == pytest.approx(9.0 / window.seconds)
+
+
+async def test_the_wait_of_a_query_is_part_of_the_age_of_its_data(
+    postgres_end: Endpoint, task_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries of data 10 ms old wait for a lock for 3 s, of which each is given up after 1 s: the window has no answer in
+    this time, and its reader data that is up to 3 s old."""
+    monkeypatch.setattr(queries, "LIMIT_S", 1.0)
+    query, ages = "SELECT 0.01 AS age FROM held", (value("age_s", "age", kind="age"),)
+    capture = Capture(name="c", kind="sql", every_s=0.1, system="db", query=query, values=ages)
+    with psycopg.connect(postgres_end.dsn) as connection:
+        connection.execute("CREATE TABLE held AS SELECT 1 AS a")
+        connection.commit()
+        spec = RunCapture(capture=capture, endpoints=(postgres_end,))
+        running = asyncio.create_task(kinds.capture(task_context, spec))
+        await _more_samples(task_context, 5)
+        connection.execute("LOCK TABLE held")
+        held_s = time.monotonic()
+        await asyncio.sleep(3.0)
+        connection.rollback()
+        held_s = time.monotonic() - held_s
+        await _more_samples(task_context, 5)
+    task_context.end()
+    await running
+    samples = task_context.samples
+    window = Window(start_ns=samples[1].at_ns, end_ns=samples[-2].at_ns)
+    (tree,) = measured_metrics(Recording(samples), window, capture).values()
+    assert held_s - 0.3 <= tree["max"] <= window.seconds
+    assert (held_s - 0.3) ** 2 / 2 <= tree["avg"] * window.seconds <= window.seconds**2 / 2
+    assert tree["end"] < 0.1
+
+
+async def _more_samples(task_context: Any, count: int) -> None:
+    deadline, wanted = time.monotonic() + 60.0, len(task_context.samples) + count
+    while len(task_context.samples) < wanted:
+        assert time.monotonic() < deadline, "too few samples"
+        await asyncio.sleep(0.02)
+
+
+def test_an_age_grows_until_the_end_of_a_window_without_an_answer() -> None:
+    """Answers every 100 ms for 4 s of a window of 10 s, then none: the age rises to 6 s."""
+    named = ("sql.age_s", *wait_names("sql.age_s"))
+    samples = [
+        CaptureSample(
+            capture="c",
+            at_ns=at * 10**8,
+            readings=tuple(Reading(metric=m, value=v) for m, v in zip(named, (0.02, 0.0, 0.001), strict=True)),
+        )
+        for at in range(40)
+    ]
+    ages = (value("age_s", kind="age"),)
+    capture = Capture(name="c", kind="sql", every_s=0.1, system="db", query="q", values=ages)
+    window = Window(start_ns=0, end_ns=10 * 10**9)
+    (tree,) = measured_metrics(Recording(samples), window, capture).values()
+    assert tree["max"] == tree["end"] == pytest.approx(6.02, abs=0.01)
+    assert tree["avg"] == pytest.approx(0.02 + 6.0**2 / 2 / 10, rel=0.01)
+    assert tree["min"] == 0.02
