@@ -50,7 +50,10 @@ def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list
 
 def finish(stage: str, history: list[Event]) -> list[Event]:
     iterations = [event for event in history if isinstance(event, IterationFinished)]
-    return [*history, StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=results.ladder_metrics(iterations))]
+    return [
+        *history,
+        StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=results.ladder_metrics(iterations, run="r")),
+    ]
 
 
 def plan(*checks: Check) -> Plan:

@@ -64,7 +64,7 @@ def connected(
 
 
 K = "${{secrets.k}}"
-NOT_NAMED = "does not name"
+NOT_NAMED = "is not one of them|does not name the exporter"
 NOT_TO = "may go to .*, not to"
 UNCLEAR = "destination of a secret is not clear"
 KEY = "private key"

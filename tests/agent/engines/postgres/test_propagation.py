@@ -340,7 +340,7 @@ async def test_inspect_sql_and_checkpoint(task_context: Any, database: str) -> N
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"password": "canary-1b2e"}, "refused", "password authentication failed"),
+        ({"password": "canary-1b2e"}, "refused", "wrong password, or no user"),
         ({"dbname": "nowhere"}, "refused", 'database "nowhere" does not exist'),
         ({"host": "/nowhere"}, "unreachable", "No such file or directory"),
         ({"host": "127.0.0.1", "port": "9"}, "unreachable", "Connection refused"),
