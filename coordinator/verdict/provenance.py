@@ -9,6 +9,7 @@ evidence, with a key of the plan or a thing to inspect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -366,6 +367,7 @@ WAYS_OUT = {
     "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
 }
 
+_NEEDED = re.compile(rf"about ([^;]+) {NEEDED}")
 
 SEE = "see the run's notices and its `capture:…` findings for why the number is not there"
 
@@ -373,7 +375,7 @@ SEE = "see the run's notices and its `capture:…` findings for why the number i
 def advise(judged: Judged, provenance: Provenance, results: RunResults) -> str:
     """`; what to do: …`; "" where nothing is known."""
     ways = list(dict.fromkeys(_ways(judged, provenance, results))) or ([SEE] if judged.lacking else [])
-    return f"; what to do: {'; or '.join(ways)}" if ways else ""
+    return f"; what to do: {', or '.join(ways)}" if ways else ""
 
 
 def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterator[str]:
@@ -405,8 +407,8 @@ def _repeats(stages: Sequence[str], results: RunResults, *, evidence: str) -> It
         if kind in ("ladder", "tool") and data and PERHAPS_NEVER in evidence:
             turns = "" if results.stages[stage].block or len(stages) == 1 else " turns (`order: interleaved`),"
             yield f"a longer `measure` of {stage},{turns} or a limit that is further from the value"
-        elif kind in ("ladder", "tool") and data and NEEDED in evidence:
-            yield f"that many repeats of {stage} (`repeat`), or a longer `measure`"
+        elif kind in ("ladder", "tool") and data and (needed := _NEEDED.search(evidence)):
+            yield f"{needed[1]} repeats of {stage} (`repeat`), or a longer `measure`"
         elif kind == "ladder" and data:
             more = f"auto({least}..{2 * most})" if least is not None else f"auto(3..{max(10, 2 * most)})"
             yield f"`repeat: {more}` on {stage}, or a longer `measure`"

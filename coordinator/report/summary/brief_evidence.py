@@ -15,7 +15,7 @@ _COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|=
 _FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
 _SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
 _DECIDING = re.compile(r"reads |(about|more than) .+ would decide")
-_ASIDE = ("note: ", "point estimates: ", "what to do: ", "or that many repeats")
+_ASIDE = ("note: ", "point estimates: ", "what to do: ")
 OF_MAX = 48
 """Longer expressions are named by their outermost function."""
 

@@ -143,7 +143,7 @@ def test_an_inconclusive_verdict_has_advice() -> None:
     )
     near = verdict("base.at(4).tps >= 277", finish("base", run)).evidence
     assert "; about 3 to 30 repeats would decide it; " in near
-    assert near.endswith("what to do: that many repeats of base (`repeat`), or a longer `measure`")
+    assert near.endswith("what to do: 3 to 30 repeats of base (`repeat`), or a longer `measure`")
     spoilt = finish("base", [*BASE[:-1], *(iteration("base", 4, 4, 300.0, VOID, attempt=n) for n in (1, 2, 3))])
     assert verdict("base.at(4).tps >= 270", spoilt).evidence.endswith(
         "what to do: take other load off the client hosts, or allow a later start (`limits: {start_skew: …}`)"

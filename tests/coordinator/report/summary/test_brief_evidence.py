@@ -19,7 +19,7 @@ def test_a_comparison_has_its_value_and_its_limit() -> None:
 def test_an_undecided_one_has_what_would_decide_it_and_flags_in_one_line() -> None:
     evidence = (
         f"{LONG} = 0.20, limit > 1: undecided, the interval lies across the limit; about 9 repeats would decide it; "
-        f"reads ratio(…) 3.4 (95 % CI 0.20 … 58, n = 3); {NOTES}; what to do: that many repeats; or that many repeats of b"
+        f"reads ratio(…) 3.4 (95 % CI 0.20 … 58, n = 3); {NOTES}; what to do: 3 to 20 repeats, or 3 to 20 repeats of b"
     )
     assert brief_evidence(evidence, "INCONCLUSIVE") == (
         "ratio(…).lower 0.20, limit > 1: undecided, the interval lies across the limit",
