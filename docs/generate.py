@@ -1,6 +1,6 @@
 """Generate docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the
 metrics of a running coordinator, the help of the verbs, the JSON Schemas of results and of comparisons. Also
-README.md's table of engines, from `dsl.engines`.
+README.md's table of engines, from `dsl.engines`, and the pages of the studies, from docs/studies/*.yaml.
 
 `python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits
 1. A test runs the check, so that the reference matches the program.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import study_values
 import typer
 
 from proveout.cli import VERBS, module_of
@@ -77,6 +78,7 @@ def main() -> int:
     pages["result.schema.json"] = schema_json()
     pages["compare.schema.json"] = comparison_json.schema_json()
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
+    pages |= {f"../{path}": text for path, text in study_values.pages().items()}
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
         for name in stale:
