@@ -228,6 +228,15 @@ def test_invalid_parameters_are_refused() -> None:
         Tprocc(weights={"Payment": 0.0})
     with pytest.raises(ValidationError, match="from 0"):
         Tprocc(weights={"Payment": -1.0})
+    with pytest.raises(ValidationError, match="give one of them"):
+        Tprocc(mix="paper", weights={"Payment": 1.0})
+
+
+def test_a_mix_has_a_name() -> None:
+    assert Tprocc().weights == {"NewOrder": 10, "Payment": 10, "OrderStatus": 1, "Delivery": 1, "StockLevel": 1}
+    assert Tprocc(mix="paper").weights == {
+        "NewOrder": 45, "Payment": 4, "OrderStatus": 43, "Delivery": 4, "StockLevel": 4,
+    }  # fmt: skip
 
 
 def workload_of(**parameters: Any) -> Workload:
