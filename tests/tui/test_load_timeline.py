@@ -99,7 +99,7 @@ def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
     columns = [place for place, sign in enumerate(errors) if sign == "×"]
     assert len(columns) == 4
     between = range(columns[0] + 1, columns[-1])
-    below = rows[rows.index(next(row for row in rows if row.lstrip().startswith("├"))) + 1 : -1]
+    below = rows[rows.index(next(row for row in rows if "├─" in row)) + 1 : -1]
     drawn = {row[plot][column] for row in below for column in between}
     assert drawn <= {" ", "┊"}, drawn
 
@@ -113,6 +113,19 @@ def test_faults_are_named_on_the_timeline() -> None:
         "a name that does not fit is left out whole"
     )
     assert "▼crash" in next(row for row in lines(view, 160) if "▼" in row)
+
+
+def test_marks_of_faults_and_errors_hide_no_data() -> None:
+    fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
+    ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks = [dataclasses.replace(tick, p99_us=400_000.0) if tick.second == 7 else tick for tick in ticks]
+    calm = lines(at(going(*ticks), 13.0))
+    failing = [dataclasses.replace(tick, errors=3) for tick in ticks]
+    struck = lines(at(going(*failing, fault, dataclasses.replace(fault, step="healed", at_s=4.5)), 13.0))
+    assert sum(row.count("┊") for row in struck) > sum(row.count("┊") for row in calm)
+    for before, after in zip(calm, struck, strict=True):
+        if "▏" not in before and "├" not in before:  # the names, and the zero line
+            assert all(old in (new, " ") for old, new in zip(before, after, strict=False)), (before, after)
 
 
 def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> None:
@@ -159,6 +172,20 @@ def test_ticks_are_1_2_or_5_times_a_power_of_ten(high: float) -> None:
         assert steps <= {"1", "2", "5"}
         assert scale.low <= scale.high
         assert len(scale.ticks) >= 2
+
+
+@pytest.mark.parametrize("tps", [9_800.0, 20_000.0, 21_870.0])
+@pytest.mark.parametrize("height", [9, 15, 16, 17, 24, 40])
+def test_ticks_of_the_load_are_equally_far_apart_and_at_their_values(height: int, tps: float) -> None:
+    ticks = [dataclasses.replace(tick, tps=tps) for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    rows = lines(at(going(*ticks, plan={"stages": []}), 13.0), 100, height)
+    zero = next(place for place, row in enumerate(rows) if "├─" in row)
+    marks = {float(row.split("┤")[0].replace(",", "")): zero - at for at, row in enumerate(rows[:zero]) if "┤" in row}
+    of_row = next(value / above for value, above in marks.items())
+    assert [value / above for value, above in marks.items()] == pytest.approx([of_row] * len(marks))
+    drawn = "".join(row[75] for row in reversed(rows[:zero])).strip()
+    blocks = 8 * (len(drawn) - 1) + " ▁▂▃▄▅▆▇█".index(drawn[-1])
+    assert blocks / 8 + 0.5 == pytest.approx(tps / of_row, abs=1 / 8), "the zero line is half a row below the plot"
 
 
 def test_an_interval_of_two_repeats_does_not_stretch_the_axis() -> None:

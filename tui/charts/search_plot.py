@@ -42,12 +42,12 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         return []
     canvas = Canvas(width, height - 1)
     wide = max(rates) / max(min(rates), 1e-9) > 20.0
-    scale = scales.logarithmic(rates, max(height // 2, 2)) if wide else scales.linear(max(rates), max(height // 3, 2))
+    scale = scales.logarithmic(rates, max(height // 2, 2)) if wide else scales.upright(max(rates), height - 2)
     first = max(0, len(probes) + (going is not None) - width)
     count = len(probes) + (going is not None) - first
 
     def row(rate: float) -> int:
-        return canvas.cell(round(scale.place(rate) * (canvas.dots_y - 1)))
+        return canvas.row(scale.place(rate))
 
     def place(index: int) -> int:
         return round((index + 0.5) / max(count, 8) * (width - 1))
