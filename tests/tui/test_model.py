@@ -405,6 +405,14 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     view = view_of(STARTED, begin, moving(one, "ramp_up", 1.0), moving(one, "measure", 2.0), waits)
     assert view.transactions == moving(one, "measure", 2.0)
     assert view.waits == {"w on db": waits}
+    early = view_of(STARTED, begin, moving(one, "ramp_up", 1.0))
+    titles = [
+        tables.transactions_of(dataclasses.replace(early, now_unix_s=early.iteration_began_unix_s + second)).split(
+            "#1, "
+        )[1]
+        for second in (0.5, 1.5)
+    ]
+    assert titles == ["ramp-up, which does not count", "newest are of the ramp-up, which does not count"]
     view = view_of(moving(one, "ramp_down", 1.0), moving(two, "measure", 9.0), view=view)
     assert view.transactions == moving(one, "measure", 2.0)
     view = view_of(IterationVoided(id=one, reason="r", rerun=True), moving(one, "measure", 3.0), view=view)

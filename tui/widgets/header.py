@@ -20,7 +20,7 @@ from proveout.tui.charts import big_numbers
 from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted, justified
 from proveout.tui.host_view import is_silent
-from proveout.tui.load_timeline import phase_at
+from proveout.tui.load_timeline import phase_at, window
 from proveout.tui.run_view import RunView
 from proveout.tui.widgets.progress_bar import bar, iteration_bar
 
@@ -76,17 +76,6 @@ def verdict_counts(view: RunView) -> list[Part]:
     if waiting := len(set(view.planned_verdicts) - view.judged_ids):
         found.append((f" ·{waiting}", MUTED, 0))
     return found
-
-
-def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]:
-    """The window that an iteration is in after `gone_s` seconds: name, seconds into it, its length."""
-    if gone_s < 0.0:
-        return "starts", 0.0, 0.0
-    for name, length in (("ramp-up", started.ramp_up_s), ("measure", started.measure_s)):
-        if gone_s < length:
-            return name, gone_s, length
-        gone_s -= length
-    return "ramp-down", min(gone_s, started.ramp_down_s), started.ramp_down_s
 
 
 def progress(view: RunView, width: int) -> Text:

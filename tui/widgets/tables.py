@@ -18,6 +18,7 @@ from proveout.proto.events import (
     TransactionSummary,
     WaitLine,
 )
+from proveout.tui.load_timeline import window
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import at_least_us
 from proveout.tui.widgets.rows import Column, Row
@@ -100,7 +101,9 @@ def transactions_of(view: RunView) -> str:
         now = view.transactions
         if now.window == "measure":
             return f"transactions: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
-        return f"transactions: {_name(now.id)}, ramp-up, which does not count"
+        going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
+        is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
+        return f"transactions: {_name(now.id)}, {'newest are of the ' if is_over else ''}ramp-up, which does not count"
     return f"transactions: {_ended(view)}"
 
 
