@@ -499,13 +499,17 @@ def test_the_interval_of_a_rung_is_that_of_the_report(repeats: int, repeat_min: 
         for repeat in range(repeats, 0, -1)
     ]
     invalid = ended(7.0, valid=False, repeat=9)
-    events = [started, stage("base", "ladder", 40.0, 6), *items, invalid]
+    taken_back = [ended(900.0, repeat=8), IterationVoided(id=identity(repeat=8), reason="r", rerun=False)]
+    events = [started, stage("base", "ladder", 40.0, 6), *items, invalid, *taken_back]
     (seen,) = view_of(*events).stages
     (rung,) = load_results(events).stages["base"].rungs
     reported = rung.tree["tps"]
     shown = seen.throughput[4]
     assert (shown.mean, shown.lower, shown.upper) == (reported["mean"], reported.get("lower"), reported.get("upper"))
     assert (shown.lower is None) is (repeats == 1)
+    reported = {**reported, "lower": 1.0}  # once the stage has ended, those of the results, whatever they are
+    (seen,) = view_of(*events, dataclasses.replace(done("base"), metrics={"rungs": {"4": {"tps": reported}}})).stages
+    assert seen.throughput[4].lower == 1.0
 
 
 def test_equipment_is_listed_below_the_hosts() -> None:
