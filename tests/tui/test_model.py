@@ -419,6 +419,22 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     assert (view.transactions, dict(view.waits)) == (None, {})
 
 
+def test_a_table_without_a_row_says_why() -> None:
+    ladder = {"id": "base", "kind": "ladder", "threads": [4], "repeat": 2, "captures": ["w"]}
+    plan = {"stages": [ladder], "captures": [{"name": "w", "kind": "waits"}, {"name": "l", "kind": "lag"}]}
+    going = view_of(dataclasses.replace(STARTED, plan=plan), stage("base", "ladder", 40.0, 4), begun())
+    nothing = WaitsTick(id=identity(), host="db", capture="w", seconds=1.0, waits=())
+    views = (going, view_of(nothing, view=going), view_of(ended(), view=going))
+    assert [tables.waits(view)[0][0] for view in views] == [
+        "no reading in this iteration yet", "no session was seen to wait", "no session was seen to wait"
+    ]  # fmt: skip
+    assert tables.lags(going)[0][0] == "base has no capture of kind lag"
+    assert tables.probes(going)[0][0] == "no stage of the plan is a search"
+    without = view_of(dataclasses.replace(STARTED, plan={"stages": [{**ladder, "captures": []}]}), begun())
+    assert tables.waits(without)[0][0] == "base has no capture of kind waits"
+    assert tables.waits(view_of(STARTED)) == []
+
+
 @pytest.mark.parametrize(("passes", "shown"), [(1, "1 pass"), (3, "3 passes")])
 def test_a_window_of_passes_has_no_length(passes: int, shown: str) -> None:
     begin = IterationStarted(
