@@ -42,16 +42,18 @@ STANDSTILL_S = 2
 
 
 def headline(view: RunView, note: str, width: int) -> Text:
-    """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed."""
+    """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed, in place of "running"."""
     sign, style = STATES[view.state]
     left: list[Part] = [(safe(view.name or view.run_id or "waiting for the run"), "bold", 0)]
-    left.append((f"  {sign} {view.state}", style, 1))
+    running = view.state == "running" and not note
+    if running or view.state != "running":
+        left.append((f"  {sign} {view.state}", style, 1))
     if note:
         left += [(" ", "", 1), (f"[{note}]", "bold reverse", 1)]
     if view.shown:
         left += [(" ", "", 1), (f"[only {view.shown}; Esc: all]", "bold reverse", 1)]
     left.append((f"  {clock(view.elapsed_s)}", "", 2))
-    if view.state == "running":
+    if running:
         left.append((f", {clock(view.remaining_s)} left", "", 3))
         ends = datetime.fromtimestamp(view.now_unix_s + view.remaining_s).astimezone()
         left.append((f", ends {ends:%H:%M}", MUTED, 5))
