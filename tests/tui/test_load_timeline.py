@@ -214,6 +214,15 @@ def test_the_bracket_of_a_search() -> None:
     assert "best 200" in text and "refused 400" in text
 
 
+def test_the_names_of_a_search_are_at_their_rates() -> None:
+    rates = (10_000.0, 20_460.0, 14_300.0, 17_210.0, 15_490.0)
+    probes = [probe(at, rate, accepted=at % 2 == 1) for at, rate in enumerate(rates, 1)]
+    few, many = ([str(row) for row in search_plot.draw(probes, None, 70, height)] for height in (5, 8))
+    assert next(row for row in few if "╌" in row).endswith(" 15,490 … 17,210"), "one row is both"
+    assert next(row for row in many if "best 15,490" in row).lstrip().startswith("15,000┤╌")
+    assert next(row for row in many if "refused 17,210" in row).lstrip().startswith("│╌")
+
+
 def test_each_of_several_loads_has_numbers() -> None:
     plan = {"stages": [{
         "id": "base", "kind": "ladder", "threads": [4], "repeat": 2,

@@ -54,19 +54,28 @@ def linear(high: float, marks: int = 4) -> Scale:
     return Scale(low=0.0, high=count * by, ticks=tuple(number * by for number in range(count + 1)))
 
 
-def upright(high: float, rows: int) -> Scale:
-    """From 0 to `rows` rows above it, at or above `high`: each tick is at a whole row, all equally far apart.
+def upright(high: float, rows: int, low: float = 0.0) -> Scale:
+    """From a tick at or below `low` (of one value from 0) to `rows` rows above it, at or above `high`: each tick is at
+    a whole row, all equally far apart.
 
-    Of 2 … 4 rows between two ticks those are taken that leave the least room above `high`; the top may have no tick.
+    Of 2 … 4 rows between two ticks those are taken that leave the least room; the top may have no tick.
 
     >>> upright(21_870.0, 5)
     Scale(low=0.0, high=25000.0, ticks=(0.0, 10000.0, 20000.0), log=False)
+    >>> upright(20_460.0, 6, 14_300.0).ticks
+    (10000.0, 15000.0, 20000.0, 25000.0)
     """
     rows, high = max(rows, 1), high if high > 0.0 else 1.0
-    tops = [(step(high * apart / rows, 1) / apart, apart) for apart in range(min(2, rows), min(4, rows) + 1)]
-    of_row, apart = min(tops)
-    ticks = tuple(number * of_row * apart for number in range(rows // apart + 1))
-    return Scale(low=0.0, high=of_row * rows, ticks=ticks)
+    low = low if low < high else 0.0
+    found = []
+    for apart in range(min(2, rows), min(4, rows) + 1):
+        by = step((high - low) * apart / rows, 1)
+        while (first := math.floor(low / by + 1e-9) * by) + by * rows / apart < high * (1.0 - 1e-9):
+            by = step(by * 1.01, 1)
+        found.append((by / apart, apart, by, first))
+    of_row, apart, by, first = min(found)
+    ticks = tuple(first + number * by for number in range(rows // apart + 1))
+    return Scale(low=first, high=first + of_row * rows, ticks=ticks)
 
 
 def logarithmic(values: Iterable[float], marks: int = 6) -> Scale:
