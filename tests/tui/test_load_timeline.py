@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from functools import reduce as fold
 from typing import Any
@@ -85,6 +86,7 @@ def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> N
     text = "\n".join(lines(view))
     assert all(re.search(rf"[⠀-⣿▁-█ ] {name} \d", text) for name in ("p50", "p95", "p99"))
     assert "target 800" in text
+    assert text.index("p99") < text.index("p95") < text.index("p50")
     assert "calm" in text and "spike" in text
     assert text.splitlines()[-1].rstrip().endswith("now")
 
@@ -167,11 +169,22 @@ def test_phases_are_found_by_the_time_in_the_window() -> None:
 
 @pytest.mark.parametrize("high", [0.0, 0.3, 7.0, 99.0, 7225.0, 1e6])
 def test_ticks_are_1_2_or_5_times_a_power_of_ten(high: float) -> None:
-    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0])):
+    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0], 9)):
         steps = {f"{tick:.0e}"[0] for tick in (scale.ticks if scale.log else scale.ticks[1:2])}
         assert steps <= {"1", "2", "5"}
         assert scale.low <= scale.high
         assert len(scale.ticks) >= 2
+
+
+@pytest.mark.parametrize("rows", range(3, 20))
+@pytest.mark.parametrize("values", [(36.0, 7_500.0), (240.0, 2_450.0), (51.9, 13_700.0), (999.0, 1_001.0), (1.0, 1e9)])
+def test_ticks_of_response_times_are_at_rows(values: tuple[float, float], rows: int) -> None:
+    scale = scales.logarithmic(values, rows)
+    assert scale.low <= min(values) * 1.000001 and scale.high >= max(values) * 0.999999
+    powers = [scale.place(tick) * rows for tick in scale.ticks if f"{tick:.0e}".startswith("1")]
+    if math.log10(scale.high / scale.low) <= rows:
+        assert powers == pytest.approx([round(row) for row in powers], abs=1e-6)
+        assert all(abs(row - round(row)) < 0.25 for row in (scale.place(tick) * rows for tick in scale.ticks))
 
 
 @pytest.mark.parametrize("tps", [9_800.0, 20_000.0, 21_870.0])

@@ -42,9 +42,7 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         return []
     canvas = Canvas(width, height - 1)
     wide = max(rates) / max(min(rates), 1e-9) > 20.0
-    scale = (
-        scales.logarithmic(rates, max(height // 2, 2)) if wide else scales.upright(max(rates), height - 2, min(rates))
-    )
+    scale = scales.logarithmic(rates, height - 2) if wide else scales.upright(max(rates), height - 2, min(rates))
     first = max(0, len(probes) + (going is not None) - width)
     count = len(probes) + (going is not None) - first
 

@@ -132,7 +132,7 @@ class _Plot:
         canvas = self._canvas(height)
         ticks = [moment.tick for moment in self._found.seconds]
         values = [value for tick in ticks for field, _, _ in PERCENTILES if (value := getattr(tick, field))]
-        scale = scales.logarithmic(values, max(height // 2, 2))
+        scale = scales.logarithmic(values, height - 1)
         legend = []
         for number_of, (field, name, style) in enumerate(PERCENTILES):
             line = list(self._binned(_reader(field), max, 1))
@@ -256,13 +256,15 @@ def _reader(field: str) -> _Value:
 
 
 def _apart(rows: Sequence[float], height: int) -> list[int]:
-    """Whole rows near the wanted ones, each only once, in their order."""
-    found: dict[int, int] = {}
-    taken: set[int] = set()
-    for index in sorted(range(len(rows)), key=lambda one: rows[one]):
-        wanted = min(max(round(rows[index]), 0), height - 1)
-        free = [row for row in range(height) if row not in taken]
-        place = min(free, key=lambda row: (abs(row - wanted), row)) if free else wanted
-        taken.add(place)
-        found[index] = place
-    return [found[index] for index in range(len(rows))]
+    """Whole rows near the wanted ones, each only once, in their order.
+
+    >>> _apart([4.4, 4.6, 0.0], 6), _apart([5.0, 5.0, 5.0], 6)
+    ([4, 5, 0], [3, 4, 5])
+    """
+    order, found = sorted(range(len(rows)), key=lambda one: rows[one]), [0] * len(rows)
+    above, below = -1, height
+    for index in order:
+        found[index] = above = max(round(rows[index]), above + 1)
+    for index in reversed(order):
+        found[index] = below = max(min(found[index], below - 1), 0)
+    return found
