@@ -140,7 +140,7 @@ def waits(view: RunView) -> list[Row]:
 
 
 def _nothing(view: RunView, kind: str, columns: Sequence[Column], *reasons: str) -> list[Row]:
-    """Why a table has no reading of a kind of capture, in rows; [] before the first iteration."""
+    """Rows with the reason that a table has no reading of a kind of capture; [] before the first iteration."""
     begun = view.iteration or view.last
     stage = None if begun is None else view.stage(begun.id.stage)
     if stage is None:
