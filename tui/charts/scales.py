@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from proveout.core.data_classes import dataclass
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-_OF_DECADE = (20, 13, 10, 7, 6, 4, 3, 2, 1)
+_OF_DECADE = (20.0, 13.0, 10.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0)
 """Rows of a power of ten, at which 2 and 5 times one are within a quarter of a row."""
 _ROOM, _APART = 6, 2
 """Rows of a power of ten that have room for 2 and 5 times it; rows between two ticks."""
