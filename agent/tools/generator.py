@@ -11,9 +11,7 @@ ramp-up is a run of its own, because a summary is that of a whole run.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import stat
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +30,7 @@ from proveout.agent.tools.program import Program, ToolFolder
 from proveout.agent.tools.target_address import address
 from proveout.agent.tools.template_fields import PASSWORD_FILE, checked, load_fields, variables
 from proveout.agent.values.value_table import NoValue
+from proveout.core.untrusted_trees import read
 from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.program import parameters
 from proveout.proto.wire import histogram
@@ -252,14 +251,9 @@ class _Generator:
 
 
 def _content(path: Path, limit: int) -> bytes:
-    """A file of at most `limit` bytes in the folder of the program, which can have put anything there: a link is not
-    followed, a pipe not waited for. OSError when it is not a file of one name; TaskFault when it is larger."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as stream:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
-            raise OSError(errno.EINVAL, "it is not a file, or has several names")
-        found = stream.read(limit + 1)
+    """A file of at most `limit` bytes in the folder of the program, which can have put anything there. OSError as
+    `read`; TaskFault when it is larger."""
+    found = read(path, limit + 1)
     if len(found) > limit:
         raise TaskFault("fault", f"the file {path.name!r} is larger than {limit >> 20} MiB")
     return found

@@ -115,9 +115,9 @@ class Host:
             "running": bool(record) and is_running(record["mode"]),
             "policy": hash_of(POLICY),
             "unit": hash_of(UNIT),
-            "ca": read_theirs(PKI, "ca.pem"),
-            "certificate": read_theirs(PKI, "agent.pem"),
-            "authority": read_theirs(PKI, "authority").strip(),
+            "ca": read_theirs(PKI / "ca.pem"),
+            "certificate": read_theirs(PKI / "agent.pem"),
+            "authority": read_theirs(PKI / "authority").strip(),
             "authority_problem": unreachable(authority) if authority else "",
         }
 

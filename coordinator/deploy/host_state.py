@@ -13,7 +13,6 @@ import os
 import pwd
 import signal
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from proveout.core.path_trust import exposure_above, exposure_of
-from proveout.core.untrusted_trees import empty, give_away, remove
+from proveout.core.untrusted_trees import empty, give_away, read, remove
 
 FORMAT = 1
 HOME = Path("/opt/proveout")
@@ -95,23 +94,12 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def read_theirs(folder: Path, name: str) -> str:
-    """The text of a file in a folder that the agent's user owns; "" when there is none. What that user can put in its
-    place (a link, a pipe, a large file) is neither followed nor waited for, and not read whole."""
+def read_theirs(path: Path) -> str:
+    """The text of a file in a folder that the agent's user owns; "" when there is none, or something else."""
     try:
-        within = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return read(path, BLOCK).decode(errors="replace")
     except OSError:
         return ""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
-    except OSError:
-        return ""
-    finally:
-        os.close(within)
-    with os.fdopen(descriptor, "rb") as stream:
-        about = os.fstat(descriptor)
-        is_plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-        return stream.read(BLOCK).decode(errors="replace") if is_plain else ""
 
 
 def read_record(path: Path) -> dict[str, Any]:

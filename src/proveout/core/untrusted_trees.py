@@ -1,4 +1,4 @@
-"""Give away or remove a folder with all in it while another user may be changing it.
+"""Give away, remove and read what is in a folder that another user may be changing.
 
 Rule: a folder is opened by its name in the one above with O_NOFOLLOW, closed to others (given to the caller, mode 0700,
 by its descriptor), and only then listed. Nobody else can add, rename or exchange its names from then on, whatever
@@ -9,6 +9,7 @@ that others cannot write (`path_trust.exposure_above`). The standard library onl
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -52,6 +53,17 @@ def _give(
         os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
     finally:
         os.close(descriptor)
+
+
+def read(path: Path, limit: int) -> bytes:
+    """At most `limit` bytes of a file. A link in its place is not followed, a pipe not waited for. OSError when it is
+    not a file, or has several names, which can be in folders of others."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+            raise OSError(errno.EINVAL, "it is not a file of one name", str(path))
+        return stream.read(limit)
 
 
 def remove(folder: Path) -> None:
