@@ -118,6 +118,7 @@ class Host:
             "ca": read_theirs(PKI / "ca.pem"),
             "certificate": read_theirs(PKI / "agent.pem"),
             "authority": read_theirs(PKI / "authority").strip(),
+            "keys_of_root": PKI.exists() and PKI.stat().st_uid == 0,
             "authority_problem": unreachable(authority) if authority else "",
         }
 
@@ -261,11 +262,17 @@ class Host:
             self._note("user", USER)
             shell = next((one for one in ("/usr/sbin/nologin", "/sbin/nologin") if Path(one).exists()), "/bin/false")
             run("useradd", "--system", "--home-dir", STATE, "--no-create-home", "--shell", shell, USER)
+        was_roots = STATE.stat().st_uid == 0
         for folder in (PKI, STATE):
             if left := give(folder, owner()):
                 raise Refused(
                     f"{left[0]} belongs to another user, or has several names", "Find out whose it is, and remove it."
                 )
+        if owner() == "root" and not was_roots and (left := outstanding()):
+            raise Refused(
+                f"{left[0]} lists changes of an agent that was not root, and root would undo them",
+                "Remove it, when nothing in it is to be undone.",
+            )
         arguments = ["agent", "--listen", listen, "--pki", str(PKI), "--state-dir", str(STATE), "--name", name]
         program = str(CURRENT / "bin/proveout")
         if mode == "systemd":

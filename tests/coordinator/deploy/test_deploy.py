@@ -112,8 +112,12 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert settled(lab, "db1") == deployed
     assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]))
 
-    # an upgrade keeps policy, journal and keys
+    # a first policy makes the agent root, with keys of root's; an upgrade keeps policy, journal and keys
     lab.shell("db1", "echo 'policy: 1' > /etc/proveout/policy.yaml")
+    said = lab.deploy(one, "--dry-run", "--wheelhouse", str(houses[0]))
+    assert "(its keys are those of an agent that was not root)" in said
+    assert "1 changed" in lab.deploy(one, "--wheelhouse", str(houses[0]))
+    assert host.files()["etc/proveout/pki/agent.key"].split()[1:] != deployed["etc/proveout/pki/agent.key"].split()[1:]
     kept = {
         place: said
         for place, said in host.files().items()
@@ -210,7 +214,12 @@ def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
     lab.shell("managed", "cd /etc/proveout/pki && rm agent.pem && mkfifo agent.pem && chown proveout agent.pem")
     trees = ("etc/proveout", "opt/proveout", "var/lib/proveout", "etc/systemd/system/proveout")
     outside = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
-    for line in ("echo 'policy: 1' > /etc/proveout/policy.yaml", "rm /etc/proveout/policy.yaml"):
+    planted = "/var/lib/proveout/undo.sqlite"
+    lab.shell("managed", f"echo 'policy: 1' > /etc/proveout/policy.yaml && touch {planted} && chown proveout {planted}")
+    said = lab.deploy(one, "--wheelhouse", str(house), code=4, service=True)
+    assert f"{planted} lists changes of an agent that was not root" in said
+    assert "everything was undone" in said
+    for line in (f"rm {planted}", "rm /etc/proveout/policy.yaml"):
         lab.shell("managed", line)
         assert "1 changed" in lab.deploy(one, "--wheelhouse", str(house), service=True)
     after = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
@@ -220,19 +229,21 @@ def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
 def test_a_killed_deployment_is_undone_while_a_program_runs(lab: SshLab, houses: tuple[Path, Path]) -> None:
     """The host does not wait for the end of what it has started: here that does not come."""
     host, one = lab.hosts["killed"], lab.inventory("killed", name="killed.yaml")
+    before = but_for_bytecode(host.files())
     lab.shell("killed", 'echo \'import time; open("/run/hangs", "w"); time.sleep(1e6)\' > /run/hang.py')
     lab.shell("killed", "mount --bind /run/hang.py $(python3.11 -c 'import venv; print(venv.__path__[0])')/__main__.py")
     argv = lab.argv(one, "--wheelhouse", str(houses[0]))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         until(lambda: lab.shell("killed", "ls /run/hangs || :"), host.folder / "sshd.log")
-        assert any(map(is_of_deploy, host.files()))
+        assert but_for_bytecode(host.files()) != before
         running.kill()
-    until(lambda: not any(map(is_of_deploy, host.files())), host.folder / "sshd.log")
+    until(lambda: but_for_bytecode(host.files()) == before, host.folder / "sshd.log")
     assert lab.shell("killed", "pgrep -f '[-]m venv' || :") == ""
 
 
-def is_of_deploy(place: str) -> bool:
-    return place.startswith(("etc/", "opt/", "var/"))
+def but_for_bytecode(files: dict[str, str]) -> dict[str, str]:
+    """Without what the host's Python has written for itself."""
+    return {place: said for place, said in files.items() if "__pycache__" not in place}
 
 
 def test_logins_that_fail(lab: SshLab, houses: tuple[Path, Path]) -> None:
