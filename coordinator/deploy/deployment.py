@@ -179,7 +179,7 @@ def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: date
         return " (its certificate is revoked)"
     if Shown.of(shown).roles != {f"agent/{target.name}"} or target.hostname not in _names(shown):
         return " (its certificate is for another name)"
-    if is_root and not facts["keys_of_root"]:  # whoever was that user may know its key, and have changed what it trusts
+    if is_root and not facts["keys_of_root"]:  # that user may have given its key away, and changed what it trusts
         return " (its keys are those of an agent that was not root)"
     return " (the authority has another address)" if facts["authority"] != order.authority else ""
 

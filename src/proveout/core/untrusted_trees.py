@@ -1,9 +1,10 @@
 """Give away, remove and read what is in a folder that another user may be changing.
 
 Rule: a folder is opened by its name in the one above with O_NOFOLLOW, closed to others (given to the caller, mode 0700,
-by its descriptor), and only then listed. Nobody else can add, rename or exchange its names from then on, whatever
-descriptors they hold: each stays what it was found to be. So the caller's path must lead to `folder` through folders
-that others cannot write (`path_trust.exposure_above`). The standard library only: `deploy` sends this module to hosts.
+by its descriptor), and only then listed. No other user can add, rename or exchange its names from then on, whatever
+descriptors a process holds: each stays what it was found to be. So the caller's path must lead to `folder` through
+folders that others cannot write (`path_trust.exposure_above`). The standard library only: `deploy` sends this module to
+hosts.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _closed(name: str, within: int | None = None) -> tuple[int, os.stat_result]:
         before = os.fstat(descriptor)
         if before.st_uid != os.geteuid():
             os.fchown(descriptor, os.geteuid(), -1)
-        os.fchmod(descriptor, 0o700)  # after the owner, who could change it back; it also masks access lists
+        os.fchmod(descriptor, 0o700)  # after the owner, which could change it back; it also masks access lists
     except BaseException:
         os.close(descriptor)
         raise
