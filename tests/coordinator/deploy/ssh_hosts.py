@@ -40,6 +40,7 @@ for place in {overlays}; do
   mkdir -p "$1/upper/$place" "$1/work/$place"
   mount -t overlay overlay -o "lowerdir=/$place,upperdir=$1/upper/$place,workdir=$1/work/$place" "/$place"
 done
+rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machine
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 cp "$3" /run/authorized_keys
