@@ -17,7 +17,6 @@ from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import division_problem, load_problem, writes
 from proveout.dsl.workloads.pipelines import PIPELINE
 from proveout.dsl.workloads.tprocc import KIND
-from proveout.dsl.workloads.tprocc.invariants import INVARIANTS
 from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
 from proveout.dsl.workloads.tprocc.workload import build
 
@@ -273,7 +272,3 @@ def test_conformance(counts: tuple[int, ...], mix: bool, rollbacks: bool) -> Non
     findings = {finding.check: finding for finding in conform(workload_of(), seen(*counts))}
     assert findings["mix"].ok is mix
     assert findings["logical-failures"].ok is rollbacks, findings["logical-failures"].evidence
-
-
-def test_the_four_consistency_conditions() -> None:
-    assert [invariant.name for invariant in INVARIANTS] == [f"consistency-{number}" for number in (1, 2, 3, 4)]
