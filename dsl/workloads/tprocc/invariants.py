@@ -114,7 +114,7 @@ _CONDITIONS = (
     ("The next order number follows the last order and the last new order",
      "districts whose next order follows their last one", "districts", _NEXT_ORDER),
     ("New orders have numbers without a gap", "districts whose new orders have no gap", "districts", _NEW_ORDERS),
-    ("The orders of a district have as many lines as their counts", "districts whose orders have the lines of their counts",
+    ("The orders of a district have as many lines as their counts", "districts with the lines of their orders",
      "districts", _LINES),
     ("An order has no carrier as long as it is new", "orders with a carrier or a new order", "orders", _CARRIER),
     ("An order has as many lines as its count", "orders with the lines of their count", "orders", _LINES_OF_ORDER),
