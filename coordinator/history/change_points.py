@@ -50,14 +50,30 @@ BEFORE_MIN = 3
 """Runs of a segment before the next change."""
 AFTER_MIN = 2
 """Runs from a change on before it can be shown: a single run is an outlier."""
-HORIZON = 24
+HORIZON = 50
 """Runs from a place on within which a change there must be shown."""
 WINDOW = 100
 """The runs that are looked back at."""
-P_MAX = 1e-4
+LEVEL_SPENT = ((20, 3.5e-3), (math.inf, 1e-4))
+"""The largest p of a change of level in a history of up to so many runs: most of the 5 % is spent early, where runs are
+few and so are looks."""
+LEVEL_FEW = {2: 1e-3, 3: 0.03, 4: 0.3}
+"""The share of that p for a new level of so few runs, in which a wider spread looks like another level."""
+SPREAD_SPENT = ((20, 1e-3), (40, 2e-4), (math.inf, 5e-5))
+"""The largest p of a change of spread, which has 5 % of its own."""
+SPREAD_RUNS_MIN = 5
+"""Runs on either side of a change of spread."""
+GUARD_P = 0.02
+"""The largest p of a change without the new run that deviates most."""
+WIDER_P = 0.1
+"""The p of the test of spread from which the sides have variances of their own."""
+VARIANCE_MIN = 1e-24
+"""Relative differences of runs below its root are of rounding."""
 PRIOR_DEGREES = 4.0
 """The weight of the common variance of repeats against a run's own, in repeats."""
 CORRELATION_MAX = 0.8
+CORRELATION_ERRORS = 1.5
+"""Standard errors that a correlation of neighbours is above 0 before it counts."""
 EFFECT_RUNS_MIN, EFFECT_RUNS_MAX = 3, 10
 """Runs after the one that showed a change from which its size is estimated."""
 
@@ -86,6 +102,20 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadChange:
+    """A change of the spread of runs from run `index` on, shown when run `decided` was added.
+
+    `ratio` is the standard deviation of the logarithms of the runs after over the one before. `p_value` is that of the
+    test, not corrected for the number of looks.
+    """
+
+    index: int
+    decided: int
+    ratio: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """The relative size of a change with its 95 % interval, from `runs` runs after the one that showed it."""
 
@@ -97,9 +127,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """The change points in order, and the status of each run."""
+    """The change points of level and of spread in order, and the status of each run."""
 
     changes: tuple[ChangePoint, ...]
+    spread_changes: tuple[SpreadChange, ...]
     statuses: tuple[Status, ...]
 
 
@@ -111,19 +142,20 @@ def point(values: Sequence[float]) -> Point | None:
     return Point(float(logs.mean()), float(logs.var(ddof=1)) if len(logs) > 1 else None, len(logs))
 
 
-def detect(points: Sequence[Point], *, p_max: float = P_MAX) -> Decisions:
-    """The change points of a history, oldest run first. `p_max` is lower where several histories are looked at
-    together."""
+def detect(points: Sequence[Point], *, share: float = 1.0) -> Decisions:
+    """The change points of a history, oldest run first. `share` of the level is spent here, where several histories are
+    looked at together."""
     changes: list[ChangePoint] = []
-    starts = [0]
+    spreads: list[SpreadChange] = []
     for last in range(HISTORY_MIN + AFTER_MIN - 1, len(points)):
-        found = _look(points[: last + 1], starts, p_max)
-        if found is not None:
+        look = _Look(points[: last + 1], [one.index for one in changes], [one.index for one in spreads])
+        if (found := look.level(share)) is not None:
             changes.append(found)
-            starts.append(found.index)
+        elif (wider := look.spread(share)) is not None:
+            spreads.append(wider)
     changed = {change.index for change in changes}
     statuses = tuple(_status(index, len(points), changed) for index in range(len(points)))
-    return Decisions(changes=tuple(changes), statuses=statuses)
+    return Decisions(changes=tuple(changes), spread_changes=tuple(spreads), statuses=statuses)
 
 
 def effect(points: Sequence[Point], changes: Sequence[ChangePoint], number: int) -> Effect | None:
@@ -139,7 +171,7 @@ def effect(points: Sequence[Point], changes: Sequence[ChangePoint], number: int)
         return None
     both = [*points[begin : found.index], *later]
     values = np.asarray([one.value for one in both], dtype=np.float64)
-    step = _step(values, _own_variances(both), [found.index - begin])
+    step = _step(values, _own_variances(both), [found.index - begin], [])
     half = t_quantile(step.degrees) * step.error
     change, lower, upper = (math.expm1(value) for value in (step.distance, step.distance - half, step.distance + half))
     return Effect(change=change, lower=lower, upper=upper, runs=len(later))
@@ -156,27 +188,94 @@ def _status(index: int, count: int, changed: set[int]) -> Status:
 # ---- one look ----------------------------------------------------------------------------------------------------
 
 
-def _look(points: Sequence[Point], starts: Sequence[int], p_max: float) -> ChangePoint | None:
-    """The change that the newest run shows, if any."""
-    last = len(points) - 1
-    first = max(len(points) - WINDOW, 0)
-    begin = max(starts[-1], first)
-    lowest = max(begin + BEFORE_MIN, last + 1 - HORIZON, HISTORY_MIN)
-    if lowest > last + 1 - AFTER_MIN:
-        return None
-    window = points[first:]
-    values = np.asarray([one.value for one in window], dtype=np.float64)
-    own = _own_variances(window)
-    cuts = [start - first for start in starts if start > first]
-    spread = own + _between(values, own, cuts)
-    weights = 1.0 / spread if spread.min() > 0.0 else np.ones_like(values)
-    split = _place(values, weights, begin - first, range(lowest - first, last - first + 1))
-    if split > last - first + 1 - AFTER_MIN:
-        return None
-    step = _step(values, own, [*cuts, split])
-    if step.p_value > p_max:
-        return None
-    return ChangePoint(index=split + first, decided=last, change=math.expm1(step.distance), p_value=step.p_value)
+def _limit(spent: Sequence[tuple[float, float]], count: int) -> float:
+    return next(p for runs, p in spent if count <= runs)
+
+
+class _Look:
+    """What the newest of `points` shows: a change of level, or of spread.
+
+    Positions are those in the window; `cuts` are the begins of segments in it but the first, `regimes` those of spreads.
+    """
+
+    def __init__(self, points: Sequence[Point], changes: Sequence[int], spreads: Sequence[int]) -> None:
+        self.count = len(points)
+        self.first = max(self.count - WINDOW, 0)
+        window = points[self.first :]
+        self.values = np.asarray([one.value for one in window], dtype=np.float64)
+        self.own = _own_variances(window)
+        self.cuts = [index - self.first for index in changes if index > self.first]
+        self.regimes = [index - self.first for index in spreads if index > self.first]
+
+    def _splits(self, begin: int, before: int, after: int) -> range:
+        """The first runs that a new level or spread can have."""
+        size = len(self.values)
+        return range(max(begin + before, size - HORIZON, HISTORY_MIN - self.first), size - after + 1)
+
+    def level(self, share: float) -> ChangePoint | None:
+        """The change of level that the newest run shows, if any."""
+        begin = self.cuts[-1] if self.cuts else 0
+        splits = self._splits(begin, BEFORE_MIN, AFTER_MIN)
+        if not splits:
+            return None
+        values, own = self.values, self.own
+        spread = own + _between(values, own, self.cuts)
+        weights = 1.0 / spread if spread.min() > 0.0 else np.ones_like(values)
+        split = _place(values, weights, begin, range(splits.start, len(values)))
+        if split not in splits:
+            return None
+        step = _step(values, own, [*self.cuts, split], self.regimes)
+        few = LEVEL_FEW.get(len(values) - split, 1.0)
+        if step.p_value > share * few * _limit(LEVEL_SPENT, self.count):
+            return None
+        middle = float(np.median(values[begin:split]))
+        kept = np.delete(np.arange(len(values)), split + int(np.argmax(np.sign(step.distance) * (values[split:] - middle))))
+        guard = _step(values[kept], own[kept], [*self.cuts, split], self.regimes)
+        if guard.p_value > GUARD_P or guard.distance * step.distance < 0.0:
+            return None
+        return ChangePoint(
+            index=split + self.first,
+            decided=self.count - 1,
+            change=math.expm1(step.distance),
+            p_value=step.p_value,
+        )
+
+    def spread(self, share: float) -> SpreadChange | None:
+        """The change of spread that the newest run shows, if any."""
+        begin = self.regimes[-1] if self.regimes else 0
+        splits = self._splits(begin, SPREAD_RUNS_MIN, SPREAD_RUNS_MIN)
+        if not splits:
+            return None
+        edges = [begin, *(cut for cut in self.cuts if cut > begin), len(self.values)]
+        residuals = np.concatenate([self.values[low:high] - self.values[low:high].mean() for low, high in pairwise(edges)])
+        freedom = 1.0 - (len(edges) - 1) / len(residuals)
+        squares, at = (residuals**2).cumsum(), np.asarray(splits) - begin
+        before, after = squares[at - 1] / at, (squares[-1] - squares[at - 1]) / (len(residuals) - at)
+        if min(before.min(), after.min()) <= 0.0:
+            return None  # constant runs
+        best = int(np.argmin(at * np.log(before) + (len(residuals) - at) * np.log(after)))  # the largest likelihood
+        sides = residuals[: at[best]], residuals[at[best] :]
+        p_value, ratio = _wider(*sides, freedom)
+        if p_value > share * _limit(SPREAD_SPENT, self.count):
+            return None
+        odd = int(ratio > 1.0)
+        kept = [np.sort(np.abs(side))[: len(side) - (number == odd)] for number, side in enumerate(sides)]
+        guard, still = _wider(kept[0], kept[1], freedom)
+        if guard > GUARD_P or (still > 1.0) != (ratio > 1.0):
+            return None
+        return SpreadChange(
+            index=splits[best] + self.first, decided=self.count - 1, ratio=math.sqrt(ratio), p_value=p_value
+        )
+
+
+def _wider(before: Floats, after: Floats, freedom: float) -> tuple[float, float]:
+    """The two-sided p of equal variances of deviations, and the ratio of the later variance to the earlier one;
+    `freedom`: the degrees of freedom a deviation has, below 1 as their means are estimated."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
+    ratio = float((after**2).mean() / (before**2).mean())
+    upper = float(special.fdtrc(freedom * len(after), freedom * len(before), ratio))
+    return 2.0 * min(upper, 1.0 - upper), ratio
 
 
 def _own_variances(points: Sequence[Point]) -> Floats:
@@ -227,7 +326,7 @@ class _Step:
 
     distance: float
     error: float
-    degrees: int
+    degrees: float
 
     @property
     def p_value(self) -> float:
@@ -239,24 +338,66 @@ class _Step:
         return 2.0 * float(special.stdtr(self.degrees, -abs(self.distance) / self.error))
 
 
-def _step(values: Floats, own: Floats, cuts: Sequence[int]) -> _Step:
-    """The step from the last segment but one to the last, with the residuals of all segments; `cuts`: the positions in
-    `values` at which segments begin."""
+def _step(values: Floats, own: Floats, cuts: Sequence[int], regimes: Sequence[int]) -> _Step:
+    """The step from the last segment but one to the last, with the residuals of all segments.
+
+    `cuts`: the positions in `values` at which segments begin; `regimes`: those of runs of another spread. The new side has
+    a spread of its own where a test says that it is wider than the side before (Welch 1947).
+    """
     edges = [0, *cuts, len(values)]
-    segments = [slice(low, high) for low, high in pairwise(edges)]
-    degrees = len(values) - len(segments)
-    spread = own + _dersimonian(values, own, segments)
-    weights = 1.0 / spread if spread.min() > 0.0 else np.ones_like(values)
-    means = [float(np.average(values[part], weights=weights[part])) for part in segments]
-    residuals = np.concatenate(
-        [(values[part] - mean) * np.sqrt(weights[part]) for part, mean in zip(segments, means, strict=True)]
-    )
-    scale = float((residuals**2).sum()) / degrees
-    if own.max() > 0.0:
-        scale = max(scale, 1.0)  # weights are the inverse of variances that the repeats have shown
-    inverse = sum(1.0 / float(weights[part].sum()) for part in segments[-2:])
-    inflation = _inflation(residuals, edges[1:-1])
-    return _Step(means[-1] - means[-2], math.sqrt(scale * inverse * inflation), degrees)
+    old, new = values[edges[-3] : edges[-2]], values[edges[-2] :]
+    begins = {*regimes}
+    if len(new) > 1 and _is_wider(old, new):
+        begins.add(edges[-2])
+    groups = _groups(edges, sorted(begins))
+    variances, residuals, group = np.empty_like(values), np.empty_like(values), np.empty(len(values), dtype=int)
+    degrees: list[int] = []
+    for number, (low, high) in enumerate(groups):
+        inner = sorted({low, *(edge for edge in edges if low < edge < high), high})
+        parts = [slice(begin, end) for begin, end in pairwise(inner)]
+        one = slice(low, high)
+        degrees.append(high - low - len(parts))
+        spread = own[one] + _dersimonian(values, own, parts)
+        for part in parts:
+            weights = 1.0 / spread[part.start - low : part.stop - low]
+            mean = np.average(values[part], weights=weights)
+            residuals[part] = (values[part] - mean) * np.sqrt(weights)
+        scale = float((residuals[one] ** 2).sum()) / degrees[-1]
+        if own[one].max() > 0.0:
+            scale = max(scale, 1.0)  # weights are the inverse of variances that the repeats have shown
+        variances[one], group[one] = np.maximum(scale * spread, VARIANCE_MIN), number
+    sides = [slice(low, high) for low, high in pairwise(edges[-3:])]
+    weights = 1.0 / variances
+    means = [float(np.average(values[side], weights=weights[side])) for side in sides]
+    parts_of = np.zeros(len(groups))  # of the variance of the difference, by group
+    for side in sides:
+        parts_of += np.bincount(group[side], weights[side], len(groups)) / weights[side].sum() ** 2
+    total = float(parts_of.sum())
+    freedom = total**2 / float((parts_of**2 / np.asarray(degrees)).sum())  # Satterthwaite 1946
+    inflation = _inflation(residuals, sorted({edge for low, high in groups for edge in (low, high)} | {*edges}))
+    return _Step(means[-1] - means[-2], math.sqrt(total * inflation), freedom)
+
+
+def _groups(edges: Sequence[int], begins: Sequence[int]) -> list[tuple[int, int]]:
+    """The ranges of runs of one spread; one without a degree of freedom joins a neighbour."""
+    found: list[tuple[int, int]] = []
+    low = 0
+    for high in (*begins, edges[-1]):
+        if high - low > 1 + sum(low < edge < high for edge in edges):
+            found.append((low, high))
+            low = high
+    return [*found[:-1], (found[-1][0], edges[-1])]
+
+
+def _is_wider(before: Floats, after: Floats) -> bool:
+    """Whether a one-sided F test of the values, without weights, says that the later ones spread more."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
+    variance = float(before.var(ddof=1))
+    if variance == 0.0:
+        return False
+    ratio = float(after.var(ddof=1)) / variance
+    return float(special.fdtrc(len(after) - 1, len(before) - 1, ratio)) <= WIDER_P
 
 
 def _dersimonian(values: Floats, own: Floats, segments: Sequence[slice]) -> float:
@@ -276,12 +417,12 @@ def _inflation(residuals: Floats, cuts: Sequence[int]) -> float:
     """(1 + r)/(1 - r): the factor of a mean's variance under a correlation r of neighbours (AR(1))."""
     products = residuals[1:] * residuals[:-1]
     kept = np.ones(len(products), dtype=bool)
-    kept[[cut - 1 for cut in cuts]] = False
+    kept[[cut - 1 for cut in cuts if 0 < cut < len(residuals)]] = False
     square = float((residuals**2).mean())
     if square == 0.0 or not kept.any():
         return 1.0
     raw = float(products[kept].mean()) / square
     count = len(residuals)
     # Residuals about estimated means correlate by about -1/n and less (Marriott & Pope 1954).
-    correlation = min(max(raw + (1.0 + 3.0 * raw) * len(cuts) / count, 0.0), CORRELATION_MAX)
+    correlation = min(max(raw + (1.0 + 3.0 * raw) * len(cuts) / count - CORRELATION_ERRORS / math.sqrt(count), 0.0), CORRELATION_MAX)
     return (1.0 + correlation) / (1.0 - correlation)

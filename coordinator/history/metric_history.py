@@ -108,22 +108,22 @@ def histories(
 ) -> tuple[MetricHistory, ...]:
     """The histories of these metrics at every rung.
 
-    The bound on p is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. It is
-    that of the oldest run, so that a further run does not move it.
+    The bound on p is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. They are
+    those of the oldest run, so that a further run does not move it.
     """
     rungs = {(rung.stage, rung.threads): rung for run in selection.runs for rung in run.rungs}
     measured = [rung for rung in selection.runs[0].rungs if any(_values(rung, metric) for metric in metrics)]
-    p_max = change_points.P_MAX / max(len(measured), 1)
-    found = (_history(selection, rung, metric, p_max, accepted) for rung in rungs.values() for metric in metrics)
+    share = 1.0 / max(len(measured), 1)
+    found = (_history(selection, rung, metric, share, accepted) for rung in rungs.values() for metric in metrics)
     return tuple(history for history in found if history.runs)
 
 
 def _history(
-    selection: Selection, rung: RungSummary, metric: str, p_max: float, accepted: Sequence[Acknowledgement]
+    selection: Selection, rung: RungSummary, metric: str, share: float, accepted: Sequence[Acknowledgement]
 ) -> MetricHistory:
     found = list(_points(selection.runs, rung, metric))
     runs, points = tuple(run for run, _ in found), tuple(one for _, one in found)
-    decisions = change_points.detect(points, p_max=p_max)
+    decisions = change_points.detect(points, share=share)
     changes = tuple(
         Change(
             run=runs[one.index],
