@@ -11,17 +11,24 @@ so that a decision uses no later run than the one that is being added:
    beyond their repeats, by DerSimonian & Laird (1986). A noisy run weighs less.
 2. Place. When run t is added, the split k of the present segment with the largest weighted energy distance between the
    runs before and from k on is the candidate. Runs k … t are at most `HORIZON`; where run t alone stands out, the
-   decision waits for the next run, so that a single odd run is not a change.
+   decision waits for the next run.
 3. Significance. As in Hunter (Fleming et al. 2023), which Otava continues, Student's t of the two weighted means takes
    the place of permutations. Its variance is that of the residuals of all runs so far, each about the mean of its own
-   segment (not below what the repeats show), times (1 + r)/(1 - r) for a positive correlation r of successive
-   residuals, corrected for its bias. The change is shown when p <= `P_MAX`. P_MAX is far below 5 % because every run is
-   a new look at every place: by simulation a history of 100 equal runs has a false change in at most 5 % of cases
-   (tests/coordinator/history).
-4. Frozen. A change at k closes the segment before it. A decision at run t depends on runs 1 … t alone, so a further
+   segment (not below what the repeats show), times (1 + r)/(1 - r) for a correlation r of successive residuals, less
+   `CORRELATION_ERRORS` of its standard errors. Where an F test says that the new side is wider (`WIDER_P`),
+   that side has a larger variance of its own. It is shown when p is at most that of `LEVEL_SPENT` for the length
+   of the history, and less with few new runs (`LEVEL_FEW`). These are far below 5 % because every run is a new look at
+   every place: by simulation a history of 100 equal runs has a false change in at most 5 % of cases (tests/coordinator/
+   history).
+4. Guard. Without the new run that deviates most the change must still be there (`GUARD_P`); where that run is not like
+   the other new ones (`ODD_P`), it must be shown without it. So an odd run is no change.
+5. Spread. Where no level changed, the place with the largest likelihood of two variances, of the deviations from the
+   means of segments, is tested by F (`SPREAD_SPENT`), with the same guard on the wider side. From there on,
+   the runs have a variance of their own in 3; their level is compared across it (Satterthwaite 1946).
+6. Frozen. A change at k closes the segment before it. A decision at run t depends on runs 1 … t alone, so a further
    run changes no decision: `detect` of the first t runs gives the same as the beginning of `detect` of all. A
    run without a change is `open` for `HORIZON` runs, then `steady` for good.
-5. Size. The runs that show a change are chosen because they differ: their mean is too far from the one before, and an
+7. Size. The runs that show a change are chosen because they differ: their mean is too far from the one before, and an
    interval around it held 80 % of steps of 1 %. `effect` therefore compares the segment before with runs after run t,
    which took no part in the decision (sample splitting): the first `EFFECT_RUNS_MIN` to `EFFECT_RUNS_MAX` of them.
 
@@ -54,26 +61,32 @@ HORIZON = 50
 """Runs from a place on within which a change there must be shown."""
 WINDOW = 100
 """The runs that are looked back at."""
-LEVEL_SPENT = ((20, 3.5e-3), (math.inf, 1e-4))
+LEVEL_SPENT = ((14, 4e-4), (20, 2.1e-3), (math.inf, 1.2e-4))
 """The largest p of a change of level in a history of up to so many runs: most of the 5 % is spent early, where runs are
-few and so are looks."""
-LEVEL_FEW = {2: 1e-3, 3: 0.03, 4: 0.3}
+few and so are looks (tuned by simulation; benchmarks/trend_otava.py)."""
+LEVEL_FEW = {2: 1e-3, 3: 0.1}
 """The share of that p for a new level of so few runs, in which a wider spread looks like another level."""
 SPREAD_SPENT = ((20, 1e-3), (40, 2e-4), (math.inf, 5e-5))
 """The largest p of a change of spread, which has 5 % of its own."""
 SPREAD_RUNS_MIN = 5
 """Runs on either side of a change of spread."""
-GUARD_P = 0.02
-"""The largest p of a change without the new run that deviates most."""
-WIDER_P = 0.1
-"""The p of the test of spread from which the sides have variances of their own."""
+GUARD_P = 0.05
+"""The largest p of a change of level without the new run that deviates most."""
+ODD_P = 1e-3
+"""The p at which a run is not like the others of its side."""
+SPREAD_GUARD_P = 0.01
+"""The largest p of a change of spread without the run that deviates most."""
+WIDER_P = 0.2
+"""The p of the test of spread from which the new side has a variance of its own."""
+WIDER_PRIOR = 8.0
+"""The weight of the common variance against that of a new side that is wider, in degrees of freedom."""
 VARIANCE_MIN = 1e-24
 """Relative differences of runs below its root are of rounding."""
 PRIOR_DEGREES = 4.0
 """The weight of the common variance of repeats against a run's own, in repeats."""
 CORRELATION_MAX = 0.8
-CORRELATION_ERRORS = 1.5
-"""Standard errors that a correlation of neighbours is above 0 before it counts."""
+CORRELATION_ERRORS = 2.0
+"""Standard errors of a correlation of neighbours that do not count: the estimate of 20 runs is 0 +/- 0.2."""
 EFFECT_RUNS_MIN, EFFECT_RUNS_MAX = 3, 10
 """Runs after the one that showed a change from which its size is estimated."""
 
@@ -195,7 +208,7 @@ def _limit(spent: Sequence[tuple[float, float]], count: int) -> float:
 class _Look:
     """What the newest of `points` shows: a change of level, or of spread.
 
-    Positions are those in the window; `cuts` are the begins of segments in it but the first, `regimes` those of spreads.
+    Positions are those in the window; in it `cuts` are the first runs of new levels, `regimes` those of new spreads.
     """
 
     def __init__(self, points: Sequence[Point], changes: Sequence[int], spreads: Sequence[int]) -> None:
@@ -225,13 +238,8 @@ class _Look:
         if split not in splits:
             return None
         step = _step(values, own, [*self.cuts, split], self.regimes)
-        few = LEVEL_FEW.get(len(values) - split, 1.0)
-        if step.p_value > share * few * _limit(LEVEL_SPENT, self.count):
-            return None
-        middle = float(np.median(values[begin:split]))
-        kept = np.delete(np.arange(len(values)), split + int(np.argmax(np.sign(step.distance) * (values[split:] - middle))))
-        guard = _step(values[kept], own[kept], [*self.cuts, split], self.regimes)
-        if guard.p_value > GUARD_P or guard.distance * step.distance < 0.0:
+        limit = share * LEVEL_FEW.get(len(values) - split, 1.0) * _limit(LEVEL_SPENT, self.count)
+        if step.p_value > limit or not self._holds(split, step.distance, limit):
             return None
         return ChangePoint(
             index=split + self.first,
@@ -240,6 +248,17 @@ class _Look:
             p_value=step.p_value,
         )
 
+    def _holds(self, split: int, distance: float, limit: float) -> bool:
+        """Whether the change holds without the new run that deviates most: at `limit` where that run is not like the
+        other new ones, else at `GUARD_P`."""
+        middle = float(np.median(self.values[self.cuts[-1] if self.cuts else 0 : split]))
+        odd = split + int(np.argmax(math.copysign(1.0, distance) * (self.values[split:] - middle)))
+        order = np.append(np.delete(np.arange(len(self.values)), odd), odd)  # the odd run last
+        values, own, cuts = self.values[order], self.own[order], [*self.cuts, split]
+        others = _step(values[:-1], own[:-1], cuts, self.regimes)
+        outlies = _step(values, own, [*cuts, len(values) - 1], self.regimes).p_value <= ODD_P
+        return others.distance * distance > 0.0 and others.p_value <= (limit if outlies else GUARD_P)
+
     def spread(self, share: float) -> SpreadChange | None:
         """The change of spread that the newest run shows, if any."""
         begin = self.regimes[-1] if self.regimes else 0
@@ -247,35 +266,38 @@ class _Look:
         if not splits:
             return None
         edges = [begin, *(cut for cut in self.cuts if cut > begin), len(self.values)]
-        residuals = np.concatenate([self.values[low:high] - self.values[low:high].mean() for low, high in pairwise(edges)])
-        freedom = 1.0 - (len(edges) - 1) / len(residuals)
-        squares, at = (residuals**2).cumsum(), np.asarray(splits) - begin
-        before, after = squares[at - 1] / at, (squares[-1] - squares[at - 1]) / (len(residuals) - at)
-        if min(before.min(), after.min()) <= 0.0:
-            return None  # constant runs
-        best = int(np.argmin(at * np.log(before) + (len(residuals) - at) * np.log(after)))  # the largest likelihood
-        sides = residuals[: at[best]], residuals[at[best] :]
-        p_value, ratio = _wider(*sides, freedom)
-        if p_value > share * _limit(SPREAD_SPENT, self.count):
+        parts = [self.values[low:high] for low, high in pairwise(edges)]
+        deviations = np.concatenate([part - part.mean() for part in parts])
+        free = 1.0 - len(parts) / len(deviations)
+        squares, at = (deviations**2).cumsum(), np.asarray(splits) - begin
+        left = len(deviations) - at
+        before = np.maximum(squares[at - 1] / at, VARIANCE_MIN)
+        after = np.maximum((squares[-1] - squares[at - 1]) / left, VARIANCE_MIN)
+        best = int(np.argmin(at * np.log(before) + left * np.log(after)))  # the largest likelihood
+        sides = [np.sort(np.abs(side)) for side in np.split(deviations, [at[best]])]
+        ratio, p_value = _variances(sides[0], sides[1], free)
+        limit = share * _limit(SPREAD_SPENT, self.count)
+        if p_value > limit:
             return None
-        odd = int(ratio > 1.0)
-        kept = [np.sort(np.abs(side))[: len(side) - (number == odd)] for number, side in enumerate(sides)]
-        guard, still = _wider(kept[0], kept[1], freedom)
-        if guard > GUARD_P or (still > 1.0) != (ratio > 1.0):
+        wider = int(ratio > 1.0)
+        sides[wider], odd = np.split(sides[wider], [-1])
+        others, p_others = _variances(sides[0], sides[1], free)
+        outlies = _variances(sides[wider], odd, 1.0)[1] <= ODD_P
+        if (others > 1.0) != (ratio > 1.0) or p_others > (limit if outlies else SPREAD_GUARD_P):
             return None
         return SpreadChange(
             index=splits[best] + self.first, decided=self.count - 1, ratio=math.sqrt(ratio), p_value=p_value
         )
 
 
-def _wider(before: Floats, after: Floats, freedom: float) -> tuple[float, float]:
-    """The two-sided p of equal variances of deviations, and the ratio of the later variance to the earlier one;
-    `freedom`: the degrees of freedom a deviation has, below 1 as their means are estimated."""
+def _variances(before: Floats, after: Floats, free: float) -> tuple[float, float]:
+    """The ratio of the later variance of deviations to the earlier one, and the two-sided p of equal ones; `free`: the
+    degrees of freedom of a deviation, below 1 as their means are estimated."""
     from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
 
-    ratio = float((after**2).mean() / (before**2).mean())
-    upper = float(special.fdtrc(freedom * len(after), freedom * len(before), ratio))
-    return 2.0 * min(upper, 1.0 - upper), ratio
+    ratio = max(float((after**2).mean()), VARIANCE_MIN) / max(float((before**2).mean()), VARIANCE_MIN)
+    degrees = (free * len(after), free * len(before))
+    return ratio, 2.0 * min(float(special.fdtrc(*degrees, ratio)), float(special.fdtr(*degrees, ratio)))
 
 
 def _own_variances(points: Sequence[Point]) -> Floats:
@@ -341,17 +363,13 @@ class _Step:
 def _step(values: Floats, own: Floats, cuts: Sequence[int], regimes: Sequence[int]) -> _Step:
     """The step from the last segment but one to the last, with the residuals of all segments.
 
-    `cuts`: the positions in `values` at which segments begin; `regimes`: those of runs of another spread. The new side has
-    a spread of its own where a test says that it is wider than the side before (Welch 1947).
+    `cuts`: the positions in `values` at which segments begin; `regimes`: those of runs of another spread. The last
+    segment has a larger variance of its own where a test says that it is wider than the one before.
     """
     edges = [0, *cuts, len(values)]
-    old, new = values[edges[-3] : edges[-2]], values[edges[-2] :]
-    begins = {*regimes}
-    if len(new) > 1 and _is_wider(old, new):
-        begins.add(edges[-2])
-    groups = _groups(edges, sorted(begins))
+    groups = _groups(edges, sorted(regimes))
     variances, residuals, group = np.empty_like(values), np.empty_like(values), np.empty(len(values), dtype=int)
-    degrees: list[int] = []
+    degrees: list[float] = []
     for number, (low, high) in enumerate(groups):
         inner = sorted({low, *(edge for edge in edges if low < edge < high), high})
         parts = [slice(begin, end) for begin, end in pairwise(inner)]
@@ -367,14 +385,22 @@ def _step(values: Floats, own: Floats, cuts: Sequence[int], regimes: Sequence[in
             scale = max(scale, 1.0)  # weights are the inverse of variances that the repeats have shown
         variances[one], group[one] = np.maximum(scale * spread, VARIANCE_MIN), number
     sides = [slice(low, high) for low, high in pairwise(edges[-3:])]
+    old, new = (values[side] for side in sides)
+    if len(new) > 1 and _is_wider(old, new):
+        common, free = float(variances[sides[1]].mean()), WIDER_PRIOR + len(new) - 1
+        own_variance = (WIDER_PRIOR * common + (len(new) - 1) * float(new.var(ddof=1))) / free
+        variances[sides[1]] *= max(own_variance / common, 1.0)
+        group[sides[1]] = len(degrees)
+        degrees.append(free)
     weights = 1.0 / variances
     means = [float(np.average(values[side], weights=weights[side])) for side in sides]
-    parts_of = np.zeros(len(groups))  # of the variance of the difference, by group
+    shares = np.zeros(len(degrees))  # of the variance of the distance, by group
     for side in sides:
-        parts_of += np.bincount(group[side], weights[side], len(groups)) / weights[side].sum() ** 2
-    total = float(parts_of.sum())
-    freedom = total**2 / float((parts_of**2 / np.asarray(degrees)).sum())  # Satterthwaite 1946
-    inflation = _inflation(residuals, sorted({edge for low, high in groups for edge in (low, high)} | {*edges}))
+        shares += np.bincount(group[side], weights[side], len(degrees)) / weights[side].sum() ** 2
+    total = float(shares.sum())
+    freedom = total**2 / float((shares**2 / np.asarray(degrees)).sum())  # Satterthwaite 1946
+    begins = {*edges, *(low for low, _ in groups)} - {0, len(values)}
+    inflation = _inflation(residuals, sorted(begins))
     return _Step(means[-1] - means[-2], math.sqrt(total * inflation), freedom)
 
 
@@ -417,12 +443,13 @@ def _inflation(residuals: Floats, cuts: Sequence[int]) -> float:
     """(1 + r)/(1 - r): the factor of a mean's variance under a correlation r of neighbours (AR(1))."""
     products = residuals[1:] * residuals[:-1]
     kept = np.ones(len(products), dtype=bool)
-    kept[[cut - 1 for cut in cuts if 0 < cut < len(residuals)]] = False
+    kept[[cut - 1 for cut in cuts]] = False
     square = float((residuals**2).mean())
     if square == 0.0 or not kept.any():
         return 1.0
     raw = float(products[kept].mean()) / square
     count = len(residuals)
     # Residuals about estimated means correlate by about -1/n and less (Marriott & Pope 1954).
-    correlation = min(max(raw + (1.0 + 3.0 * raw) * len(cuts) / count - CORRELATION_ERRORS / math.sqrt(count), 0.0), CORRELATION_MAX)
+    unbiased = raw + (1.0 + 3.0 * raw) * len(cuts) / count
+    correlation = min(max(unbiased - CORRELATION_ERRORS / math.sqrt(count), 0.0), CORRELATION_MAX)
     return (1.0 + correlation) / (1.0 - correlation)

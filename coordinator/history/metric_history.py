@@ -108,8 +108,8 @@ def histories(
 ) -> tuple[MetricHistory, ...]:
     """The histories of these metrics at every rung.
 
-    The bound on p is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. They are
-    those of the oldest run, so that a further run does not move it.
+    The level is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. It is by
+    the rungs of the oldest run, so that a further run does not move it.
     """
     rungs = {(rung.stage, rung.threads): rung for run in selection.runs for rung in run.rungs}
     measured = [rung for rung in selection.runs[0].rungs if any(_values(rung, metric) for metric in metrics)]
