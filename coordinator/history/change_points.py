@@ -73,9 +73,11 @@ SPREAD_RUNS_MIN = 5
 GUARD_P = 0.05
 """The largest p of a change of level without the new run that deviates most."""
 ODD_P = 1e-3
-"""The p at which a run is not like the others of its side."""
+"""The p at which a new run is not like the other new ones."""
 SPREAD_GUARD_P = 0.01
 """The largest p of a change of spread without the run that deviates most."""
+SPREAD_ODD_P = 0.02
+"""The p at which a run is not like the others of the wider side, whose variance is then too large."""
 WIDER_P = 0.2
 """The p of the test of spread from which the new side has a variance of its own."""
 WIDER_PRIOR = 8.0
@@ -282,7 +284,7 @@ class _Look:
         wider = int(ratio > 1.0)
         sides[wider], odd = np.split(sides[wider], [-1])
         others, p_others = _variances(sides[0], sides[1], free)
-        outlies = _variances(sides[wider], odd, 1.0)[1] <= ODD_P
+        outlies = _variances(sides[wider], odd, 1.0)[1] <= SPREAD_ODD_P
         if (others > 1.0) != (ratio > 1.0) or p_others > (limit if outlies else SPREAD_GUARD_P):
             return None
         return SpreadChange(
