@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.compare.comparison import Direction, Row
 from proveout.coordinator.history import change_points
-from proveout.coordinator.history.change_points import ChangePoint, Decisions, Effect, Point
+from proveout.coordinator.history.change_points import ChangePoint, Decisions, Effect, Point, SpreadChange
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.run_summary import RungSummary, RunSummary
 from proveout.coordinator.storage.run_directory import write_whole
@@ -62,6 +62,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A change of the spread between runs from `run` on, shown by run `shown_by`. It fails no job."""
+
+    run: RunSummary
+    shown_by: RunSummary
+    found: SpreadChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """A segment: runs `first` to `last` (positions in the history) and their geometric mean."""
 
@@ -82,6 +91,7 @@ class MetricHistory:
     points: tuple[Point, ...]
     decisions: Decisions
     changes: tuple[Change, ...]
+    spread_changes: tuple[Spread, ...]
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -144,6 +154,9 @@ def _history(
         points=points,
         decisions=decisions,
         changes=changes,
+        spread_changes=tuple(
+            Spread(run=runs[one.index], shown_by=runs[one.decided], found=one) for one in decisions.spread_changes
+        ),
     )
 
 
