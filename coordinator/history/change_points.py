@@ -21,7 +21,7 @@ so that a decision uses no later run than the one that is being added:
    every place: by simulation a history of 100 equal runs has a false change in at most 5 % of cases (tests/coordinator/
    history).
 4. Guard. Without the new run that deviates most the change must still be there (`GUARD_P`); where that run is not like
-   the other new ones (`ODD_P`), it must be shown without it. So an odd run is no change.
+   the other new ones (`ODD_P`), it must be shown without it. So an odd run does not count as a change.
 5. Spread. Where no level changed, the place with the largest likelihood of two variances, of the deviations from the
    means of segments, is tested by F (`SPREAD_SPENT`), with the same guard on the wider side. From there on,
    the runs have a variance of their own in 3; their level is compared across it (Satterthwaite 1946).
@@ -61,7 +61,7 @@ HORIZON = 50
 """Runs from a place on within which a change there must be shown."""
 WINDOW = 100
 """The runs that are looked back at."""
-LEVEL_SPENT = ((14, 4e-4), (20, 2.1e-3), (math.inf, 1.2e-4))
+LEVEL_SPENT = ((14, 4e-4), (20, 2.1e-3), (math.inf, 1e-4))
 """The largest p of a change of level in a history of up to so many runs: most of the 5 % is spent early, where runs are
 few and so are looks (tuned by simulation; benchmarks/trend_otava.py)."""
 LEVEL_FEW = {2: 1e-3, 3: 0.1}
@@ -208,7 +208,7 @@ def _limit(spent: Sequence[tuple[float, float]], count: int) -> float:
 
 
 class _Look:
-    """What the newest of `points` shows: a change of level, or of spread.
+    """Tests for a change of level, or of spread, that the newest of `points` shows.
 
     Positions are those in the window; in it `cuts` are the first runs of new levels, `regimes` those of new spreads.
     """

@@ -153,6 +153,22 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
     assert found["boundaries"][0]["run"] == found["histories"][0]["runs"][2]["run"]
 
 
+def test_a_wider_spread_is_a_row_of_its_own(tmp_path: Path) -> None:
+    generator = np.random.default_rng(4)
+    for day in range(44):
+        level = 1000.0 * float(np.exp(generator.normal(0.0, 0.04 if day >= 24 else 0.005)))
+        record(tmp_path, {1: [level, level * 1.001, level * 0.999]}, day=day)
+    file, text = tmp_path / "trend.json", tmp_path / "trend.md"
+    words = ("--json", str(file), "--markdown", str(text), "--fail-if", "change")
+    assert trend(tmp_path, "--metric", "tps", *words) == 0
+    (history,) = json.loads(file.read_text())["histories"]
+    (spread,) = history["spread_changes"]
+    assert history["changes"] == []
+    assert spread["ratio"] > 4.0
+    assert "spread of tps" in text.read_text()
+    assert "runs differ more" in text.read_text()
+
+
 def test_by_plan_file_and_by_name(steady: Path) -> None:
     assert trend(steady, str(SMOKE)) == 0
     assert trend(steady, "smoke") == 0

@@ -158,7 +158,7 @@ def _levels(trend: Trend) -> Iterator[Block]:
     yield Table(heads=heads, rows=tuple(rows))
     short = min((len(history.runs) for history in trend.histories), default=0)
     if short < RUNS_MIN:
-        yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): no change can be shown yet.",), "warn")
+        yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
     yield Notes(
         (
             f"A change is shown from {RUNS_MIN} runs on, by at least {change_points.AFTER_MIN} runs of the new level "
