@@ -44,7 +44,7 @@ rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machin
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 cp "$3" /run/authorized_keys
-[ -z "$2" ] || mount -t tmpfs -o "size=$2" tmpfs /opt
+[ -z "$2" ] || mount -t tmpfs -o "size=$2,mode=755" tmpfs /opt
 exec {sshd} -D -e -f "$1/sshd_config"
 """
 CONFIG = """

@@ -212,8 +212,7 @@ def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
     for place in ("/var/lib/proveout", "/etc/proveout/pki"):
         lab.shell("managed", f"cd {place} && {{ setsid python3 /run/racer.py >/dev/null 2>&1 </dev/null & }}")
     lab.shell("managed", "cd /etc/proveout/pki && rm agent.pem && mkfifo agent.pem && chown proveout agent.pem")
-    trees = ("etc/proveout", "opt/proveout", "var/lib/proveout", "etc/systemd/system/proveout")
-    outside = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
+    outside = files_outside(lab)
     planted = "/var/lib/proveout/undo.sqlite"
     lab.shell("managed", f"echo 'policy: 1' > /etc/proveout/policy.yaml && touch {planted} && chown proveout {planted}")
     said = lab.deploy(one, "--wheelhouse", str(house), code=4, service=True)
@@ -222,8 +221,16 @@ def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
     for line in (f"rm {planted}", "rm /etc/proveout/policy.yaml"):
         lab.shell("managed", line)
         assert "1 changed" in lab.deploy(one, "--wheelhouse", str(house), service=True)
-    after = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
-    assert after == outside
+    assert files_outside(lab) == outside
+
+
+def files_outside(lab: SshLab) -> dict[str, str]:
+    """The files that are not of the deployment, read while the racers stand still."""
+    lab.shell("managed", "pkill -STOP -f [r]acer.py")
+    trees = ("etc/proveout", "opt/proveout", "var/lib/proveout", "etc/systemd/system/proveout")
+    found = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
+    lab.shell("managed", "pkill -CONT -f [r]acer.py")
+    return found
 
 
 def test_a_killed_deployment_is_undone_while_a_program_runs(lab: SshLab, houses: tuple[Path, Path]) -> None:
