@@ -111,10 +111,10 @@ class SqlWorkload:
         weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
         return judge_mix(weights, seen), judge_failures(self, seen)
 
-    def rows_expected(self, transaction: str) -> tuple[str, ...]:
-        """`find expects 1 row`: the statements of a transaction that fail it logically by the rows they count."""
-        steps = {part.step.statement.name.partition(".")[2]: part.step for part in self._parts[transaction]}
-        return tuple(f"{name} expects {_row_range(step)}" for name, step in steps.items() if _expects_rows(step))
+    def rows_expected(self, transaction: str) -> dict[str, str]:
+        """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
+        steps = [part.step for part in self._parts[transaction]]
+        return {step.statement.name: _row_range(step) for step in steps if _expects_rows(step)}
 
     @cached_property
     def _parts(self) -> dict[str, tuple[Part, ...]]:
@@ -151,7 +151,8 @@ def judge_failures(workload: SqlWorkload, seen: Sequence[Seen]) -> Finding:
         if bottom <= share <= top:
             right.append(text)
         else:
-            wrong.append(", ".join((text, *workload.rows_expected(one.name))))
+            steps = workload.rows_expected(one.name).items()
+            wrong.append(", ".join((text, *(f"{name.partition('.')[2]} expects {rows}" for name, rows in steps))))
     if wrong:
         evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
         return Finding(check=LOGICAL_FAILURES, ok=False, evidence=evidence)
