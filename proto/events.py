@@ -188,6 +188,10 @@ class HostTick:
     readings: dict[str, float]
 
 
+NOT_JUDGED = "not judged"
+"""Begins the evidence of a finding that could not be judged."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityFinding:
     """One thing that validity looked at: did it hold, and on what evidence.
@@ -207,6 +211,11 @@ class ValidityFinding:
     def label(self) -> str:
         """The check, with the load that it is about."""
         return f"{self.check} of {self.load}" if self.load else self.check
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the check was made; without that, `ok` is not evidence that it held."""
+        return not (self.ok and self.evidence.startswith(NOT_JUDGED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

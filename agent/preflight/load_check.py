@@ -1,14 +1,20 @@
-"""The checks of one load: its session settings, the statements of its workload, its tables with their columns and rows.
+"""The checks of one load: its session settings, the statements of its workload, its tables with their columns and rows,
+and whether the reads of `kind: sql` find the rows that they expect.
 
 Tables are checked only where no stage of the plan populates them: then names and types of their columns are read from
-the catalogue, and rows are counted, `ROWS_COUNTED` of a table at most.
+the catalogue, and rows are counted, `ROWS_COUNTED` of a table at most. Reads are executed with drawn binds, in a
+transaction that is rolled back, up to the first statement that changes rows: `DRAWS_MAX` times, for `READS_S` at most.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 from proveout.agent.engines.adapter import OpensQueries, QuerySession, row_text
@@ -18,21 +24,38 @@ from proveout.agent.engines.driver_contract import (
     OpensWithSettings,
     StatementFailure,
 )
-from proveout.agent.engines.session_calls import configure
+from proveout.agent.engines.session_calls import configure, execute
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.loop.transaction import statements
+from proveout.agent.load.loop.terminal import stream_of
+from proveout.agent.load.loop.transaction import BEGIN_READ, ROLLBACK, statements
 from proveout.agent.preflight.statement_check import StatementCheck
 from proveout.core.errors import ProveoutError
-from proveout.dsl.workloads.base import Population, Table, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Body,
+    Outcome,
+    Population,
+    Statement,
+    Table,
+    TransactionType,
+    WorkloadKind,
+)
 from proveout.dsl.workloads.kinds import build, writes
+from proveout.dsl.workloads.sql.workload import SqlWorkload
 from proveout.proto.wire.check_results import CheckFinding
 from proveout.proto.wire.tasks import CheckedLoad, Endpoint
 
 ROWS_COUNTED = 1_000_000
 FEW = 0.5
 """The share of the rows expected below which a load would measure something else; above it the run only warns."""
+DRAWS_MAX = 100
+DRAWN_STREAM = stream_of(0, 2**31)
+"""A stream of keys that no terminal has."""
+READS_S = 0.5
+"""Of one transaction; a statement that runs for longer is cancelled."""
+CHANCE_MAX = 0.01
+"""Draws that miss as often by chance, in a load that fails as often as the plan allows, are not reported."""
 _TYPES: Mapping[str, str] = {
     "int": r"int|serial|number|numeric|decimal|oid",
     "char": r"char|text|string|clob|uuid|json|enum",
@@ -51,6 +74,7 @@ class LoadCheck:
     def __init__(self, end: Endpoint, engine: Driver, load: CheckedLoad, sessions: list[Any]) -> None:
         self._end, self._engine, self._load, self._sessions = end, engine, load, sessions
         self._rules = rules_of(end.engine)
+        self._prepared: dict[str, Any] = {}
 
     def findings(self) -> Iterator[CheckFinding]:
         """All findings."""
@@ -71,7 +95,10 @@ class LoadCheck:
             try:
                 yield from self._of_settings(session)
                 absent = any(one.code == "table" for one in tables)
-                yield from self._of_statements(session, kind, tables_known=absent)
+                found = list(self._of_statements(session, kind, tables_known=absent))
+                yield from found
+                if self._load.settled and isinstance(kind, SqlWorkload) and not (tables or found):
+                    yield from self._of_reads(session, kind)
             except StatementFailure as failure:
                 yield self._refused(failure, "unreachable")
 
@@ -107,6 +134,72 @@ class LoadCheck:
                 continue
             subject = f"{self._of_workload()}.statements.{statement.name}"
             yield from check.of_statement(statement, subject, settled=self._load.settled, tables_known=tables_known)
+
+    # ---- reads with drawn binds --------------------------------------------------------------------------------------
+
+    def _of_reads(self, session: Any, workload: SqlWorkload) -> Iterator[CheckFinding]:
+        """A warning for each statement that misses the rows that it expects in more draws than the plan allows."""
+        keys = workload.keys(DRAWN_STREAM)
+        for kind in workload.transactions:
+            if not kind.weight or kind.logical_failure is None or not kind.statements[0].reads:
+                continue
+            expected, inputs = workload.rows_expected(kind.name), kind.inputs(keys)
+            misses, draws = self._drawn(session, kind, inputs)
+            for name, counts in misses.items():
+                missed = sum(counts.values())
+                if by_chance(missed, draws, max(kind.logical_failure)) > CHANCE_MAX:
+                    continue
+                numbers = ", ".join(f"{'no' if not rows else f'{rows:,}'} rows" for rows in sorted(counts)[:3])
+                yield CheckFinding(
+                    code="rows",
+                    subject=f"{self._of_workload()}.statements.{name}",
+                    message=f"statement {name} expects {expected[name]}, and found {numbers} in {missed} of {draws} "
+                    f"executions with drawn binds on system {self._end.system!r}",
+                    way_out="draw keys that exist, or declare the share that the workload expects (`logical_failures`)",
+                    warns=True,
+                )
+
+    def _drawn(
+        self, session: Any, kind: TransactionType, inputs: Callable[[], Any]
+    ) -> tuple[dict[str, Counter[int]], int]:
+        """Execute the reads of a transaction with drawn binds. Returns for each statement that failed it logically how
+        often it found which number of rows, and the number of draws."""
+        misses: dict[str, Counter[int]] = {}
+        draws, until_s = 0, time.monotonic() + READS_S
+        late = threading.Timer(READS_S, session.cancel)
+        late.start()
+        try:
+            self._execute(session, BEGIN_READ)
+            while draws < DRAWS_MAX and time.monotonic() < until_s:
+                last, outcome = self._walked(session, kind.body(inputs()))
+                draws += 1
+                if outcome is Outcome.LOGICAL_FAILURE:
+                    misses.setdefault(last, Counter())[session.count] += 1
+            self._execute(session, ROLLBACK)
+        except StatementFailure:  # it was cancelled, or refuses the values: the load reports that
+            late.cancel()
+            with suppress(StatementFailure):
+                self._execute(session, ROLLBACK)
+        finally:
+            late.cancel()
+        return misses, draws
+
+    def _walked(self, session: Any, body: Body) -> tuple[str, Outcome | None]:
+        """Execute the requests of a transaction up to the first that changes rows. Returns the name of the last
+        statement, and the outcome of a transaction that ended."""
+        statement, arguments = next(body)
+        while not statement.changes:
+            self._execute(session, statement, arguments)
+            try:
+                statement, arguments = body.send(session)
+            except StopIteration as end:
+                return statement.name, end.value
+        return statement.name, None
+
+    def _execute(self, session: Any, statement: Statement, arguments: tuple[Any, ...] = ()) -> None:
+        if statement.name not in self._prepared:
+            self._prepared[statement.name] = session.prepare(statement)
+        execute(session, self._engine, self._prepared[statement.name], arguments)
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 
@@ -167,3 +260,13 @@ class LoadCheck:
     def _table(self, table: Table, code: str, message: str, way_out: str, *, warns: bool = False) -> CheckFinding:
         subject = f"{self._of_workload()}.tables.{table.name}"
         return CheckFinding(code=code, subject=subject, message=message, way_out=way_out, warns=warns)
+
+
+def by_chance(missed: int, draws: int, share: float) -> float:
+    """The chance of so many misses or more in independent draws that miss with this probability (binomial).
+
+    >>> by_chance(1, 1, 0.01), round(by_chance(3, 20, 0.01), 4), by_chance(0, 9, 0.0)
+    (0.01, 0.001, 1.0)
+    """
+    fewer = sum(math.comb(draws, n) * share**n * (1.0 - share) ** (draws - n) for n in range(missed))
+    return 1.0 - fewer

@@ -2,7 +2,7 @@
 
 Flow: log in (the adapter's settings, then each instance) -> the loads (`load_check`: session settings, statements,
 tables, rows) -> the other texts of the plan, prepared -> captures, each opened and read once -> rights -> `Checked`.
-Nothing is changed: statements are prepared, not executed, and a file that is missing is not made.
+Nothing is changed: statements are prepared, only reads are executed and rolled back; a file that is absent is not made.
 
 A system that does not answer is a TaskFault, so that the agent can wait for it; all else is a finding. The models of
 workloads, and numpy with them, are imported with the first load or text to check.

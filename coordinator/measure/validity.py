@@ -8,7 +8,8 @@ iteration is invalid when a voiding finding does not hold. The reasons are in th
   these depends on the number that is measured.
 - What the system did is never void: a rerun would choose the iterations in which it did something else. Drift,
   variation and short stalls are *warnings*. Errors, an outage, a rate that was not held and another mix are *breaches*
-  of the plan's limits: the iteration counts, it can fail a verdict, and no verdict passes on it.
+  of the plan's limits: the iteration counts, it can fail a verdict, and no verdict passes on it. More logical failures
+  than the workload expects make another load of it: its verdicts are undecided.
 - A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: `is_refusal` makes
   them a refusal. Only broken measurement voids a probe.
 - A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own
@@ -473,4 +474,5 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
     names = {name for stage in stages for name in workloads(stage)} - {seen.load.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
     for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
-        yield _broken(seen, finding.check, finding.ok, finding.evidence)
+        # of a probe too: no rate is an answer to the question of the plan
+        yield ValidityFinding(check=finding.check, ok=finding.ok, evidence=finding.evidence, voids=False, breach=True)

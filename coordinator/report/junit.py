@@ -23,7 +23,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
 from proveout.core.numbers import microseconds, number, rate_unit, rung_name, search_answer
-from proveout.proto.events import IterationFinished, VerdictReached
+from proveout.proto.events import IterationFinished, ValidityFinding, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]
 
@@ -54,6 +54,7 @@ def to_xml(results: RunResults) -> str:
     facts = (
         {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
     )
+    facts = {"outcome": results.ended.reason} | facts if results.ended else facts
     return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
 
 
@@ -155,8 +156,12 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
 def _numbers(stage: StageResult, item: IterationFinished) -> str:
     response = {name: microseconds(number_at(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
     latencies = ", ".join(f"{name} {value}" for name, value in response.items())
-    findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.label}: {finding.evidence}" for finding in item.findings]
+    findings = [f"{_held(finding)} {finding.label}: {finding.evidence}" for finding in item.findings]
     return "\n".join([f"{number(number_at(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
+
+
+def _held(finding: ValidityFinding) -> str:
+    return ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
 
 
 def _search(stage: StageResult) -> Case:

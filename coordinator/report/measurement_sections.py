@@ -57,6 +57,8 @@ from proveout.dsl.metrics import MEASURED
 from proveout.dsl.workloads import pipelines
 from proveout.proto.events import PropagationCompared
 
+OUTCOMES = ("ok", "failed")
+"""The two parts of TPS: transactions that succeeded, and those that failed logically, per second."""
 _LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
 
 
@@ -75,11 +77,13 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     unit, divisor = _latency_unit([*rungs, *transactions])
     heading = f"{percent(stage.confidence)} CI"
     target = tables.on_target(results, stage.id)
+    failing = any(row.failed for row in (*rungs, *transactions))
+    rates = ("TPS", heading, *(OUTCOMES if failing else ()))
     answers = (
         Table(
             title=f"By threads, each rung by itself, over n repeats; response time in {unit}",
-            heads=("threads", "TPS", heading, *_LATENCY_HEADS, "n"),
-            rows=tuple(_load_cells(row, divisor) for row in rungs),
+            heads=("threads", *rates, *_LATENCY_HEADS, "n"),
+            rows=tuple(_load_cells(row, divisor, failing=failing) for row in rungs),
         ),
         *_remarks(stage, top, rungs),
         *_pipelines(results, stage),
@@ -96,8 +100,8 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *answers,
             Table(
                 title=f"By transaction, {threads(top.threads)}",
-                heads=("transaction", "TPS", heading, "share", *_LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, percent(row.share)) for row in transactions),
+                heads=("transaction", *rates, "share", *_LATENCY_HEADS, "n"),
+                rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
             ),
             *_system(results, stage, top),
         ),
@@ -110,13 +114,17 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
     rows = [row for _, of_rung in found for row in of_rung]
     if rows:
         unit, divisor = _latency_unit(rows)
+        failing = any(row.failed for row in rows)
+        rates = ("TPS", f"{percent(stage.confidence)} CI", *(OUTCOMES if failing else ()), "share")
         yield Table(
             title=f"By load, response time in {unit}",
-            heads=("threads", "load", "TPS", f"{percent(stage.confidence)} CI", "share", *_LATENCY_HEADS, "n"),
+            heads=("threads", "load", *rates, *_LATENCY_HEADS, "n"),
             rows=tuple(
-                (rung, *_load_cells(row, divisor, percent(row.share))) for rung, of_rung in found for row in of_rung
+                (rung, *_load_cells(row, divisor, percent(row.share), failing=failing))
+                for rung, of_rung in found
+                for row in of_rung
             ),
-            layout=f"rl{'r' * (len(_LATENCY_HEADS) + 4)}",
+            layout=f"rl{'r' * (len(rates) + len(_LATENCY_HEADS) + 1)}",
         )
 
 
@@ -141,10 +149,13 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
 
-def _load_cells(row: LoadRow, divisor: float, *share: str) -> tuple[str, ...]:
+def _load_cells(row: LoadRow, divisor: float, *share: str, failing: bool = False) -> tuple[str, ...]:
+    """`failing`: with the columns `OUTCOMES`."""
     latencies = (_latency(row, name, divisor) for name in LATENCIES)
     label = f"{row.label} ✗" if row.is_invalid else row.label
-    return (label, *with_interval(row.tps), *share, *latencies, str(row.repeats))
+    tps = float(row.tps.get("mean", 0.0))
+    outcomes = map(number, (tps * (1.0 - row.failed), tps * row.failed)) if failing else ()
+    return (label, *with_interval(row.tps), *outcomes, *share, *latencies, str(row.repeats))
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:

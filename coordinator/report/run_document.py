@@ -93,6 +93,7 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
     run = results.run
     name = directory.name if directory else "proveout"
+    outcome = answer(results) if directory or results.other_loads else None
     sections = (
         *(() if directory else _headline(results)),
         *(() if began_nothing(results) else _verdicts(results)),
@@ -120,8 +121,8 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
-        status=_status(results, brief=directory is not None and bool(results.verdicts)),
-        answer=answer(results) if directory else None,
+        status=Paragraph(*end_sentence(results, reason=outcome is None)),
+        answer=outcome,
         sections=sections,
         files=run_dir,
         next_step=resume_command(results, run_dir) if run_dir and results.ended else "",
@@ -140,10 +141,6 @@ def _about(results: RunResults) -> str:
         parts.append(f"resumed {run.resumed} ×")
     parts += [f"{name}={value}" for name, value in run.labels.items()]
     return ", ".join([*parts, f"proveout {run.version}"])
-
-
-def _status(results: RunResults, *, brief: bool) -> Paragraph:
-    return Paragraph(*end_sentence(results, reason=not brief))
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------------
@@ -394,8 +391,9 @@ def _findings(results: RunResults) -> Table:
                 found.setdefault((stage.id, finding.label), []).append(finding)
     lines = []
     for (stage_id, check), seen in found.items():
-        broken = [finding for finding in seen if not finding.ok]
-        held = f"{len(seen) - len(broken)} of {len(seen)}"
+        broken, judged = [one for one in seen if not one.ok], sum(one.is_judged for one in seen)
+        held = f"{judged - len(broken)} of {judged}" if judged else "not judged"
+        held += f", {len(seen) - judged} not judged" if 0 < judged < len(seen) else ""
         lines.append((stage_id, check, held, (broken or seen)[-1].evidence))
     return Table(heads=("stage", "check", "held in", "evidence"), rows=tuple(lines), layout="llrl")
 

@@ -44,7 +44,8 @@ IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 class LoadRow:
     """A rung, or a transaction type or a load of one: means over the repeats; `min_us` and `max_us` over all of them.
 
-    `tps` is an estimate, {} when it is not known; `share` is that of the throughput of all. `half_response_us`: half
+    `tps` is an estimate, {} when it is not known, of transactions that succeeded and those that failed logically;
+    `failed` is the share of the latter, 0 to 1; `share` is that of the throughput of all. `half_response_us`: half
     the widths of the confidence intervals. `at_least_us`: lower bounds of response times that are not known, where
     they are given.
     """
@@ -55,6 +56,7 @@ class LoadRow:
     response_us: Mapping[str, float | None]
     half_response_us: Mapping[str, float | None]
     repeats: int
+    failed: float = 0.0
     excluded: int = 0
     at_least_us: Mapping[str, float] = field(default_factory=dict)
 
@@ -236,6 +238,7 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
         share=tps["mean"] / whole if tps and whole else None,
         response_us={name: observed(tree, "response", name) for name in LATENCIES},
         half_response_us={name: half(tree, "response", name) for name in LATENCIES},
+        failed=number_at(tree, "logical", "fraction") or number_at(tree, "logical_fraction") or 0.0,
         repeats=repeats,
         excluded=excluded,
         at_least_us={

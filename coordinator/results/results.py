@@ -30,7 +30,7 @@ from proveout.coordinator.results.interference import with_interference
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import rate_unit
+from proveout.core.numbers import first_pieces, rate_unit
 from proveout.core.power import CONFIDENCE
 from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics
@@ -40,6 +40,7 @@ from proveout.dsl.plan import loads
 from proveout.dsl.plan.stages import CommandRun, Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
+from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -148,6 +149,21 @@ class StageResult:
         top = self.highest
         return replace(top, tree=climbed(self)["peak"]) if top else None
 
+    @cached_property
+    def other_loads(self) -> tuple[str, ...]:
+        """`the load of get was not the workload in 3 of 3 iterations: …`: each load of which more (or fewer)
+        transactions failed logically than its workload expects."""
+        counted = [item for rung in self.rungs for item in rung.iterations]
+        broken: dict[str, list[str]] = {}
+        for one in (one for item in counted for one in item.findings):
+            if one.check == LOGICAL_FAILURES and one.breach and not one.ok:
+                load = f"the load {one.load} of {self.id}" if one.load else f"the load of {self.id}"
+                broken.setdefault(load, []).append(one.evidence)
+        return tuple(
+            f"{load} was not the workload in {len(found)} of {len(counted)} iterations: {first_pieces(found[0])}"
+            for load, found in broken.items()
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
@@ -167,6 +183,11 @@ class RunResults:
     ended: RunFinished | None = None
     started_unix_s: float = 0.0
     ended_unix_s: float = 0.0
+
+    @property
+    def other_loads(self) -> tuple[str, ...]:
+        """The loads of all stages that were not the workload, in a sentence each."""
+        return tuple(text for stage in self.stages.values() for text in stage.other_loads)
 
     def plan_stage(self, stage: str) -> Mapping[str, Any]:
         """The stage in the recorded plan, as plain data; {} when the plan is missing."""

@@ -25,7 +25,8 @@ WARNED_MAX = 3
 
 def judge(turn: Turn) -> None:
     """Reach the missing verdicts after all stages."""
-    for found in fingerprints(load_results(turn.state.progress.history)):
+    results = load_results(turn.state.progress.history)
+    for found in fingerprints(results):
         for change in found.drift:
             turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)
     systems_reached = {v.id for v in turn.state.progress.verdicts}
@@ -33,16 +34,20 @@ def judge(turn: Turn) -> None:
         if verdict.id not in systems_reached:
             turn.emit(verdict)
     code = turn.evaluator.exit_code(turn.state.progress.verdicts)
-    turn.end("finished", code, outcome_text(turn.state.progress.verdicts))
+    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.other_loads))
 
 
-def outcome_text(verdicts: Sequence[VerdictReached]) -> str:
-    """The outcomes of all verdicts as one sentence: "3 passed, 1 failed (a warning only: p99), 1 inconclusive".
+def outcome_text(verdicts: Sequence[VerdictReached], loads: Sequence[str] = ()) -> str:
+    """The outcomes of all verdicts as one sentence: "3 passed, 1 failed (a warning only: p99), 1 inconclusive"; before
+    them the `loads` that were not the workload.
 
     It is the reason of `RunFinished`; screen, text, JUnit and the list of runs show it as it is.
     """
-    if not verdicts:
-        return "there was nothing to judge"
+    counts = _counts(verdicts) if verdicts else "there was nothing to judge"
+    return "; ".join((*loads, counts))
+
+
+def _counts(verdicts: Sequence[VerdictReached]) -> str:
     parts = []
     for outcome, word in (("PASS", "passed"), ("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive")):
         found = [verdict for verdict in verdicts if verdict.outcome == outcome]

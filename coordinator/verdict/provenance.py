@@ -40,9 +40,11 @@ from proveout.dsl.expr.syntax import (
     children,
     parse,
     ungroup,
+    walk,
 )
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.rules.repeat_rules import compared
+from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto.events import IterationFinished, ValidityFinding
 
 
@@ -72,7 +74,8 @@ class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
     `valid_fewest`: the fewest valid repeats of a rung that has excluded ones. `voids`: the attempts by stage.
-    `breaches`: limits that the system broke in counted iterations, in words. `stages`: those that the check reads.
+    `breaches`: limits that the system broke in counted iterations, in words. `is_other_load`: more transactions failed
+    logically than the workload expects, and the check does not read how many. `stages`: those that the check reads.
     `failed_checks`: the checks that voided the excluded iterations, or that are breaches. `knees`: the ladders whose
     knee the check reads and that have none.
     """
@@ -82,6 +85,7 @@ class Provenance:
     valid_fewest: int = 0
     voids: tuple[Voids, ...] = ()
     breaches: tuple[str, ...] = ()
+    is_other_load: bool = False
     remarks: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
@@ -112,6 +116,8 @@ def provenance(text: str, results: RunResults) -> Provenance:
         valid_fewest=min((part.valid_fewest for part in behind if part.excluded), default=0),
         voids=tuple(dict.fromkeys(_voids(results, part) for part in behind)),
         breaches=tuple(_counted_findings(broken)),
+        is_other_load=any(f.check == LOGICAL_FAILURES for found in broken.values() for f in found)
+        and not any(isinstance(node, Member) and node.name in ("logical", "logical_fraction") for node in walk(tree)),
         remarks=tuple(
             dict.fromkeys(
                 [
@@ -364,7 +370,8 @@ WAYS_OUT = {
     "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
     "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",
     "mix": "look for whatever else works on the tables, and for statements that hang",
-    "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
+    LOGICAL_FAILURES: "draw keys that exist, bring the data back before the stage (`reset`), or declare the share that "
+    "the workload expects (`logical_failures`)",
 }
 
 _NEEDED = re.compile(rf"about ([^;]+) {NEEDED}")

@@ -10,6 +10,8 @@ A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds
   interval does not come to the same outcome. Otherwise the valid repeats decide.
 - It would PASS, and the system broke a limit of the plan in a counted iteration (errors, an outage, a rate that was not
   held, another mix): the number is not that of the planned load. A FAIL stands.
+- More transactions failed logically than the workload expects: the load was not the workload. A FAIL stands where the
+  check reads the logical failures themselves.
 """
 
 from __future__ import annotations
@@ -169,7 +171,7 @@ def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> 
         yield f"{_without(found)}; {found.valid_fewest} valid of {REPEATS_MIN} needed"
     elif found.excluded and not holds_for_interval(text, tree, judged.outcome):
         yield f"{_without(found)}, and the interval does not decide it"
-    if judged.outcome == PASSED and found.breaches:
+    if found.breaches and (judged.outcome == PASSED or found.is_other_load):
         yield f"the load was not the planned one: {'; '.join(found.breaches)}"
 
 

@@ -19,7 +19,7 @@ from proveout.core.numbers import number
 from proveout.core.units import format_duration
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
-from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
+from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts
@@ -92,8 +92,9 @@ def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
-    """A hint for each verdict that compares ladders which run one after the other, that its repeats cannot decide, or
-    that reads a percentile of too few transactions; and for each stage that cannot be shown to be steady."""
+    """A hint for each verdict that compares ladders which run one after the other, that its repeats cannot decide, that
+    reads a percentile of too few transactions, or the mean of a measured number; and for each stage that cannot be
+    shown to be steady."""
     leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
     ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
     found: list[PlanProblem] = []
@@ -106,7 +107,7 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
                 found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
     undecidable, too_short = _undecidable(plan.stages, plan.verdicts), _too_short(ladders, plan.verdicts)
-    return (*found, *undecidable, *too_short, *_never_steady(plan))
+    return (*found, *undecidable, *too_short, *_point_estimates(plan.verdicts), *_never_steady(plan))
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
@@ -280,6 +281,33 @@ def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iter
                 )
                 hint = f"measure: {least} or more, or a lower percentile"
                 yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+
+
+def _point_estimates(verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
+    """A hint for each verdict of severity fail that reads the mean or the median of a measured number."""
+    for check in verdicts:
+        if check.severity != "fail":
+            continue
+        text = check.check.text
+        points = [node for node in walk(parse(text)) if isinstance(node, Member) and node.name in ("mean", "median")]
+        read = dict.fromkeys((text[node.of.start : node.of.end], node.name) for node in points if _is_measured(node.of))
+        for number_read, statistic in read:
+            message = (
+                f"note: verdict `{check.id}` reads `.{statistic}` of the measured number `{number_read}`: at its limit "
+                "it passes in half of all runs"
+            )
+            hint = f"leave `.{statistic}` away, also behind `ratio(…)`: the whole interval decides"
+            yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+
+
+def _is_measured(node: Syntax) -> bool:
+    """Whether a number was measured, and not counted: counts and shares of events are exact."""
+    names: list[str] = []
+    inner = ungroup(node)
+    while isinstance(inner, Member):
+        names.insert(0, inner.name)
+        inner = ungroup(inner.of)
+    return not metrics.is_counted(names, shares=True)
 
 
 STEADY_SECONDS = 5

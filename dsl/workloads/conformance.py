@@ -28,6 +28,9 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.values import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
 
+LOGICAL_FAILURES = "logical-failures"
+"""The check that no more and no fewer transactions fail logically than the workload expects."""
+
 P_MIN = 1e-6
 DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is not another workload
 EXPECTED_MIN = 5.0  # Pearson's χ² wants as many expected in every cell
@@ -70,7 +73,10 @@ def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload
     built = build(workload)
     if isinstance(built, Judged):
         return built.findings(seen, [of_workload(one) for one in earlier if one.kind == workload.kind])
-    return (judge_mix({kind.name: kind.weight for kind in built.transactions}, seen),)
+    failing = {kind.name: kind.logical_failure for kind in built.transactions if kind.logical_failure is not None}
+    expected = {name: (1.0 - max(shares), 1.0 - min(shares)) for name, shares in failing.items()}
+    mixed = judge_mix({kind.name: kind.weight for kind in built.transactions}, seen)
+    return (mixed, judge_expected(expected, seen, math.inf)) if expected else (mixed,)
 
 
 def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
@@ -115,9 +121,9 @@ def judge_expected(expected: Mapping[str, tuple[float, float]], seen: Sequence[S
         text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
         (right if bottom <= share <= top else wrong).append(text)
     if wrong:
-        return Finding(check="logical-failures", ok=False, evidence="success is not as specified: " + "; ".join(wrong))
+        return Finding(check=LOGICAL_FAILURES, ok=False, evidence="success is not as specified: " + "; ".join(wrong))
     evidence = "success is as specified: " + "; ".join(right) if right else "not judged: no transaction ended"
-    return Finding(check="logical-failures", ok=True, evidence=evidence)
+    return Finding(check=LOGICAL_FAILURES, ok=True, evidence=evidence)
 
 
 def band(low: float, high: float, count: int, subscribers: float) -> tuple[float, float]:

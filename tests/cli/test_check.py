@@ -109,6 +109,30 @@ def test_check_notes_percentiles_that_the_window_and_the_repeats_cannot_show(
     assert not capsys.readouterr().err
 
 
+def test_check_notes_means_of_measured_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "tiny.yaml"
+    verdicts = """verdicts:
+  - {id: response, check: base.at(2).response.p99_us.mean < ms(50) && base.at(2).tps > 1}
+  - {id: factor, check: "ratio(base.peak.tps, base.at(2).tps).median > 1"}
+  - {id: counted, check: base.at(2).errors.count.mean == 0 && base.at(2).errors.fraction.mean < 0.001}
+  - {id: warned, severity: warn, check: base.at(2).tps.mean > 1}
+  - {id: bounded, check: base.at(2).tps.lower > 1}
+"""
+    plan.write_text(FAR_PERCENTILE.partition("verdicts:")[0].replace("MEASURE", "5s").replace("REPEAT", "3") + verdicts)
+    assert execute(["check", str(plan)]) == 0
+    err = capsys.readouterr().err
+    assert "verdict `response` reads `.mean` of the measured number `base.at(2).response.p99_us`: at its limit" in err
+    assert "leave `.mean` away, also behind `ratio(…)`: the whole interval decides" in err
+    assert "verdict `factor` reads `.median` of the measured number `ratio(base.peak.tps, base.at(2).tps)`" in err
+    assert err.count("note: ") == 2, err
+
+
+def test_no_shipped_plan_judges_a_measured_number_by_its_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    plans = sorted(map(str, [*Path("plans").glob("*.yaml"), *Path("plans/starters").glob("*.yaml")]))
+    assert execute(["check", *plans]) == 0
+    assert "of the measured number" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("measure", "repeat", "ramp_up", "noted"),
     [

@@ -22,6 +22,14 @@ from proveout.proto.events import (
 
 VOID = ValidityFinding(check="start-skew", ok=False, evidence="load began 80 ms after T0")
 BREACH = ValidityFinding(check="errors", ok=False, evidence="40 technical errors, 4 %", voids=False, breach=True)
+OTHER_LOAD = ValidityFinding(
+    check="logical-failures",
+    ok=False,
+    evidence="logical failures are not as the plan expects: Get 80.00% of 9,000 (expected 0.00% to 1.60%), find "
+    "expects 1 row",
+    voids=False,
+    breach=True,
+)
 WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
 
 

@@ -12,6 +12,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,58 @@ def test_rights_on_tables_and_missing_rows_are_reported(
     assert [(one["severity"], one["message"].partition(" has ")[2]) for one in few] == [
         ("warning", "90 rows; 100 are expected")
     ], problems
+
+
+READS = """
+workloads:
+  own:
+    kind: sql
+    binds: {id: {uniform: [1, 100]}, known: {uniform: [1, 20]}}
+    transactions:
+      Miss: {statements: {find: {sql: "SELECT cents FROM account WHERE id = :id", expect_rows: 1}}}
+      Find: {statements: {find: {sql: "SELECT cents FROM account WHERE id = :known", expect_rows: 1}}}
+      Often:
+        logical_failures: [50%, 90%]
+        statements: {find: {sql: "SELECT cents FROM account WHERE id = :id", expect_rows: 1}}
+      Change:
+        binds: {cents: {from: first.cents}}
+        statements:
+          first: {sql: "SELECT cents FROM account WHERE id = :known", expect_rows: 1}
+          second: {sql: "SELECT cents FROM account WHERE id = :id AND cents = :cents", expect_rows: some}
+          change: {sql: "UPDATE account SET cents = 0 WHERE id = :known", expect_rows: 1}
+"""
+
+
+@pytest.mark.parametrize("engine", ["postgres", "sqlite", "duckdb"])
+async def test_reads_with_keys_that_do_not_exist_are_reported(
+    engine: str, request: pytest.FixtureRequest, task_context: Any, tmp_path: Path
+) -> None:
+    dsn = request.getfixturevalue("database") if engine == "postgres" else str(tmp_path / "own.db")
+
+    def executed(*statements: str) -> Any:
+        if engine == "sqlite":
+            opened: Any = sqlite3.connect(dsn, isolation_level=None)
+        else:
+            opened = duckdb.connect(dsn) if engine == "duckdb" else psycopg.connect(dsn, autocommit=True)
+        with closing(opened):
+            return [opened.execute(statement) for statement in statements][-1].fetchone()
+
+    rows = ", ".join(f"({number}, 5)" for number in range(1, 21))
+    executed("CREATE TABLE account (id int PRIMARY KEY, cents int)", f"INSERT INTO account VALUES {rows}", "SELECT 1")
+    system = "    db: {engine: sqlite, host: here, provision: embedded}\n"
+    (tmp_path / "plan.yaml").write_text(plan(system, f"  - ladder: {{target: db, {STAGE[1:]}}}\n", workload=READS))
+    load = CheckedLoad(subject="stages.a", workload=compile_plan(tmp_path / "plan.yaml").workload("own"), settled=True)
+    spec = CheckSystem(endpoint=Endpoint(system="db", engine=engine, dsn=dsn), loads=(load,))
+    result = await check_system(task_context, spec)
+    found = [one for one in result.findings if one.code == "rows"]
+    assert [(one.subject, one.warns) for one in found] == [
+        ("workloads.own.statements.Miss.find", True),
+        ("workloads.own.statements.Change.second", True),
+    ], result
+    first, second = (one.message for one in found)
+    assert re.fullmatch(r"statement Miss.find expects 1 row, and found no rows in \d+ of \d+ executions .*", first)
+    assert second.startswith("statement Change.second expects 1 or more rows, and found no rows in ")
+    assert executed("SELECT sum(cents) FROM account") == (100,), "nothing was changed"
 
 
 def test_too_many_connections_stop_a_run_before_it_starts(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator.report.document import Details, Paragraph, Section, Tone
+from proveout.coordinator.report.document import Details, Paragraph, Section
+from proveout.coordinator.report.summary.run_end import end_tone
 from proveout.coordinator.results.results import RunResults
 
 TITLES_MAX = 2
@@ -16,15 +17,14 @@ OPEN_MAX = 2
 def answer(results: RunResults) -> Paragraph | None:
     """The counts of the verdicts, and the titles of those that are not passed: `1 failed: The cache is faster.`"""
     ended = results.ended
-    if ended is None or not results.verdicts:
+    if ended is None or not (results.verdicts or results.other_loads):
         return None
     parts = [f"{ended.reason[:1].upper()}{ended.reason[1:]}."]
     for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Inconclusive")):
         titles = [one.title or one.id for one in results.verdicts if one.outcome == outcome]
         more = f" and {len(titles) - TITLES_MAX} more" if len(titles) > TITLES_MAX else ""
         parts += [f"{word}: {'; '.join(titles[:TITLES_MAX])}{more}."] if titles else []
-    tone: Tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
-    return Paragraph(" ".join(parts), tone)
+    return Paragraph(" ".join(parts), end_tone(results))
 
 
 def folded(section: Section, *, is_page: bool) -> Section:

@@ -8,6 +8,7 @@ screen. All text is ready to print; a renderer adds layout only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -17,7 +18,7 @@ from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.published_values import reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
-from proveout.core.json_data import at_path
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import half_width, level, notation, percent, quantity, rung_name, search_answer
 from proveout.core.search_interval import confirmed
 from proveout.dsl.metrics import FAULTS
@@ -132,7 +133,9 @@ def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
     """The highest mean throughput of each ladder, the highest of all first; of query sets there is none."""
     for stage, rung in _by_throughput(results):
         metric = "iops" if stage.kind == "tool" else "tps"
-        yield _of_rung((results, stage, rung), "peak", "Peak throughput", rung.tree["tps"], metric)
+        found = _of_rung((results, stage, rung), "peak", "Peak throughput", rung.tree["tps"], metric)
+        failed = number_at(rung.tree, "logical", "fraction")
+        yield replace(found, about=f"{found.about}, {percent(failed)} failed logically") if failed else found
 
 
 def _by_throughput(results: RunResults) -> list[tuple[StageResult, RungResult]]:
@@ -253,6 +256,7 @@ def _of_rung(
         value=f"{value} IOPS" if metric == "iops" else value,
         interval=interval,
         about=f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}",
+        tone="warn" if stage.other_loads else "",
         stage=stage.id,
         estimate=estimate,
     )

@@ -25,7 +25,13 @@ def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Lite
         return "not finished: no end of the run is recorded", "warn"
     why = f": {untold(ended.reason, [one.text for one in results.notices])}" if reason and ended.reason else ""
     text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
-    return text, "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
+    return text, end_tone(results)
+
+
+def end_tone(results: RunResults) -> Literal["good", "bad", "warn"]:
+    """The tone of a run's end; not good where a load was not the workload."""
+    code = results.ended.exit_code if results.ended else 0
+    return "bad" if code in (1, 4) else "warn" if code or results.other_loads else "good"
 
 
 def untold(reason: str, told: Iterable[str]) -> str:
@@ -48,7 +54,9 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
 
 
 def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
-    """Each verdict in a line: outcome, title, the numbers with their limits, and of an undecided one what to do."""
+    """Each load that was not the workload; then each verdict in a line: outcome, title, the numbers with their limits,
+    and of an undecided one what to do."""
+    yield from ((text, "warn") for text in results.other_loads)
     for verdict in results.verdicts:
         tone: Literal["good", "bad", "warn"] = "good" if verdict.outcome == "PASS" else "warn"
         if verdict.outcome == "FAIL" and verdict.severity == "fail":

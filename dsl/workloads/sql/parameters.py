@@ -374,7 +374,9 @@ class TransactionEntry(_Strict):
 
     weight: Weight = Field(1.0, description="Its share of the mix.")
     logical_failures: Shares | None = Field(
-        None, description="Share expected to fail logically, 5% or [2%, 8%]; checked in every iteration."
+        None,
+        description="Share expected to fail logically, 5% or [2%, 8%]; checked in every iteration. Without it, up to "
+        "1% where a statement has `expect_rows` or gives values to others.",
     )
     keying: Pause = Field(0.0, description="Closed arrival: a user waits so long before it.")
     think: Pause = Field(0.0, description="Closed arrival: mean of the exponential think time after it.")

@@ -36,7 +36,7 @@ from proveout.dsl.workloads.base import (
     TransactionType,
     walk,
 )
-from proveout.dsl.workloads.conformance import Finding, Seen, band, judge_mix, percent_range
+from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
 from proveout.dsl.workloads.random_streams import RowDraw, philox, row, steps
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
@@ -109,7 +109,12 @@ class SqlWorkload:
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
         """Whether the mix and the logical failures are those of the plan; see `conformance`."""
         weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
-        return judge_mix(weights, seen), judge_failures(self.parameters, seen)
+        return judge_mix(weights, seen), judge_failures(self, seen)
+
+    def rows_expected(self, transaction: str) -> dict[str, str]:
+        """`{"Get.find": "1 row"}`: the statements of a transaction that fail it logically by the rows they count."""
+        steps = [part.step for part in self._parts[transaction]]
+        return {step.statement.name: _row_range(step) for step in steps if _expects_rows(step)}
 
     @cached_property
     def _parts(self) -> dict[str, tuple[Part, ...]]:
@@ -126,25 +131,34 @@ def build(parameters: Custom) -> SqlWorkload:
     return SqlWorkload(parameters)
 
 
-def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Compare each transaction's logical failures with the plan; one without `logical_failures` is not judged."""
+FAILURES_MAX = 0.01
+"""The largest share of logical failures of a transaction that expects rows and declares no `logical_failures`."""
+
+
+def judge_failures(workload: SqlWorkload, seen: Sequence[Seen]) -> Finding:
+    """Compare each transaction's logical failures with what the plan expects; one of which it expects nothing is not
+    judged."""
+    kinds = {kind.name: kind for kind in workload.transactions}
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:
-        entry = parameters.transactions.get(one.name)
-        count = one.ok + one.logical_failures
-        if entry is None or entry.logical_failures is None or not count:
+        kind, count = kinds.get(one.name), one.ok + one.logical_failures
+        if kind is None or kind.logical_failure is None or not count:
             continue
-        bottom, top = band(*entry.logical_failures, count, math.inf)
+        bottom, top = band(*kind.logical_failure, count, math.inf)
         share = one.logical_failures / count
         text = f"{one.name} {share:.2%} of {count:,} (expected {percent_range(bottom, top)})"
-        (right if bottom <= share <= top else wrong).append(text)
+        if bottom <= share <= top:
+            right.append(text)
+        else:
+            steps = workload.rows_expected(one.name).items()
+            wrong.append(", ".join((text, *(f"{name.partition('.')[2]} expects {rows}" for name, rows in steps))))
     if wrong:
         evidence = "logical failures are not as the plan expects: " + "; ".join(wrong)
-        return Finding(check="logical-failures", ok=False, evidence=evidence)
+        return Finding(check=LOGICAL_FAILURES, ok=False, evidence=evidence)
     evidence = "logical failures are as the plan expects: " + "; ".join(right)
     return Finding(
-        check="logical-failures", ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
+        check=LOGICAL_FAILURES, ok=True, evidence=evidence if right else "not judged: the plan expects nothing"
     )
 
 
@@ -214,6 +228,20 @@ def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int,
     return names.index(statement), [name.lower() if name else name for name in known].index(column.lower())
 
 
+def _expects_rows(step: Step) -> bool:
+    """Whether some number of rows fails the transaction."""
+    return step.least > 0 or step.keeps > 0 or step.most < sys.maxsize
+
+
+def _row_range(step: Step) -> str:
+    """`1 row`, `1 or more rows`, `0 to 2 rows`."""
+    least = max(step.least, min(step.keeps, 1))
+    if step.most == sys.maxsize:
+        return f"{least:,} or more rows"
+    numbers = f"{least:,}" if least == step.most else f"{least:,} to {step.most:,}"
+    return f"{numbers} row{'' if numbers == '1' else 's'}"
+
+
 # ---- transactions ---------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +257,11 @@ def _transaction(number: int, name: str, entry: TransactionEntry, parts: tuple[P
         single=single,
         bare=single and (steps[0].least, steps[0].most) == (1, sys.maxsize),
         steps=() if single else steps,
-        logical_failure=entry.logical_failures,
+        logical_failure=(
+            (0.0, FAILURES_MAX)
+            if entry.logical_failures is None and any(map(_expects_rows, steps))
+            else entry.logical_failures
+        ),
         keying_s=entry.keying,
         thinking_s=entry.think,
     )

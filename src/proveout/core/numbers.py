@@ -470,6 +470,19 @@ def pieces(evidence: str) -> list[str]:
     return found
 
 
+PIECES_MAX = 2
+
+
+def first_pieces(evidence: str) -> str:
+    """Evidence of at most `PIECES_MAX` pieces, and the number of the others.
+
+    >>> first_pieces("a 80 % of 10; b 70 % of 10; c 60 % of 10")
+    'a 80 % of 10; b 70 % of 10 and 1 more'
+    """
+    first, others = pieces(evidence)[:PIECES_MAX], pieces(evidence)[PIECES_MAX:]
+    return "; ".join(first) + (f" and {len(others)} more" if others else "")
+
+
 def safe(text: str) -> str:
     """Text from outside (host names, a database's messages) as one line that cannot act on a terminal.
 

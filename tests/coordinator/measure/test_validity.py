@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.summarise import summarise
+from proveout.coordinator.measure.validity import is_refusal
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Phased, Search, Windows
@@ -501,7 +502,12 @@ def test_another_mix_and_other_success_shares_are_breaches() -> None:
         )
         for item in mix(10_000)
     )
-    assert not of(judged(transactions=all_well), "logical-failures").ok
+    other = of(judged(transactions=all_well), "logical-failures")
+    assert not other.ok
+    assert other.breach
+    probe = of(judged(search(), rate=1000.0, transactions=all_well), "logical-failures")
+    assert probe.breach, "no rate is an answer for another load"
+    assert not is_refusal(probe)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,16 @@ import pytest
 from rich.console import Console
 
 from proveout.coordinator.report import junit, markdown, result_json, terminal
+from proveout.coordinator.report.document import Details, Table
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document, run_summary
+from proveout.coordinator.report.summary.run_end import end_sentence
 from proveout.coordinator.report.tables import host_rows, load_rows, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.results.wait_rows import wait_rows
+from proveout.coordinator.schedule.teardown import outcome_text
 from proveout.core.numbers import pieces
+from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto.events import (
     AgentUp,
     Event,
@@ -242,6 +246,38 @@ def test_excluded_repeats_are_kept_apart() -> None:
 def test_events_without_stamps_give_the_same_results() -> None:
     bare = results.load_results(item.event for item in history(*ALL))
     assert (bare.stages, bare.verdicts, bare.started_unix_s) == (loaded(*ALL).stages, loaded(*ALL).verdicts, 0.0)
+
+
+# ---- a load that was not the workload ---------------------------------------------------------------------------
+
+
+def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report() -> None:
+    evidence = "logical failures are not as the plan expects: Get 80.00% of 9,000 (expected 0.00% to 1.60%), find "
+    evidence += "expects 1 row"
+    broken = ValidityFinding(check=LOGICAL_FAILURES, ok=False, evidence=evidence, voids=False, breach=True)
+    unseen = ValidityFinding(check="mix", ok=True, evidence="not judged: 3 transactions are too few", voids=False)
+    logical = {"logical": {"count": 20_000.0, "fraction": 0.8}}
+    items = [iteration("get", 4, repeat, 5000.0 + repeat, broken, unseen, **logical) for repeat in (1, 2, 3)]
+    found = results.load_results(stage("get", "ladder", *items))
+    said = f"the load of get was not the workload in 3 of 3 iterations: {evidence}"
+    assert found.other_loads == (said,)
+    ended = RunFinished(status="finished", exit_code=0, reason=outcome_text((), found.other_loads), seconds=9.0)
+    found = replace(found, ended=ended)
+    answer = f"T{said[1:]}; there was nothing to judge."
+    text = printed(found, width=200)
+    assert text.splitlines()[0] == answer
+    assert markdown.render(run_document(found)).splitlines()[2] == f"**{markdown.escape(answer)}**"
+    assert end_sentence(found)[1] == "warn"
+    assert said in end_sentence(found)[0]
+    assert json.loads(result_json.to_json(found))["run"]["reason"].startswith(said)
+    (outcome, *_) = ET.fromstring(junit.to_xml(found)).iter("property")
+    assert outcome.attrib["value"].startswith(said)
+    assert re.search(r"Peak throughput \(get, 4 threads, 80 % failed logically\) +5,002.0/s", text)
+    assert re.search(r"\n4 +5,002.0 +\S+ … \S+ +1,000 +4,002 ", text), "ok beside failed"
+    (validity,) = (part for part in run_document(found).sections if part.anchor == "validity")
+    (checks,) = (part for block in validity.blocks if isinstance(block, Details) for part in block.blocks[1:])
+    assert isinstance(checks, Table)
+    assert [row[1:3] for row in checks.rows] == [("logical-failures", "0 of 3"), ("mix", "not judged")]
 
 
 # ---- JSON --------------------------------------------------------------------------------------------------------

@@ -29,3 +29,6 @@ def verdict(id: str, outcome: Outcome, severity: Literal["fail", "warn"] = "fail
 )
 def test_the_end_of_a_run_counts_every_verdict(verdicts: list[VerdictReached], text: str) -> None:
     assert outcome_text(verdicts) == text
+    assert outcome_text(verdicts, ["the load of a was not the workload"]) == (
+        f"the load of a was not the workload; {text}"
+    )

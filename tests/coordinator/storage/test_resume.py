@@ -101,7 +101,7 @@ def test_a_run_without_its_plan_file_resumes_with_the_recorded_plan(tmp_path: Pa
 def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
     directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
-    other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 2', '"repeat": 3'))
+    other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 3', '"repeat": 4'))
     started = events.RunStarted(
         run_id="r", epoch=1, name="", title="", digest=plan.digest, plan=other, version="", estimate_s=0.0
     )

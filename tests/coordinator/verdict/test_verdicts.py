@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from verdict_histories import BASE, BREACH, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
+from verdict_histories import BASE, BREACH, FAST, OTHER_LOAD, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.results import event_metrics, results
@@ -307,6 +307,20 @@ def test_a_breach_prevents_a_pass_but_not_a_fail() -> None:
     failed = verdict("base.at(4).tps >= 400", history)
     assert failed.outcome == "FAIL"
     assert "note: errors flagged in 1 of 3 iterations" in failed.evidence
+
+
+@pytest.mark.parametrize("check", ["base.at(4).tps >= 200", "base.at(4).tps >= 400"])
+def test_a_load_that_is_not_the_workload_decides_nothing(check: str) -> None:
+    logical = {"logical": {"fraction": 0.8}}
+    items = [iteration("base", 4, repeat, 300.0 + repeat, OTHER_LOAD, **logical) for repeat in (1, 2, 3)]
+    history = ladder("base", {}, *items)
+    reached = verdict(check, finish("base", history[:-1]))
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "; but the load was not the planned one: logical-failures flagged in 3 of 3 iterations" in reached.evidence
+    assert "Get 80.00% of 9,000 (expected 0.00% to 1.60%), find expects 1 row" in reached.evidence
+    assert "`logical_failures`" in reached.evidence
+    own = verdict("base.at(4).logical.fraction < 0.01", finish("base", history[:-1]))
+    assert own.outcome == "FAIL", "the check is about the failures"
 
 
 LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}

@@ -270,3 +270,22 @@ def test_conformance() -> None:
     assert judged((59_999, 1), (17_000, 3_000)) == {"mix": True, "logical-failures": False}
     assert judged((60_000, 0), (15_000, 5_000)) == {"mix": True, "logical-failures": False}
     assert judged((60_000, 0), (1_700, 300)) == {"mix": False, "logical-failures": True}
+
+
+@pytest.mark.parametrize(
+    ("found", "expects"),
+    [("expect_rows: 1", "1 row"), ("expect_rows: some", "1 or more rows"), ("expect_rows: [0, 2]", "0 to 2 rows")],
+)
+def test_a_statement_that_expects_rows_fails_in_at_most_one_percent_by_default(found: str, expects: str) -> None:
+    text = f"transactions: {{Get: {{statements: {{find: {{sql: SELECT 1, {found}}}}}}}}}"
+
+    def judged(ok: int, failed: int) -> Any:
+        _, finding = conform(workload(text), [Seen(name="Get", ok=ok, logical_failures=failed)])
+        return finding
+
+    assert judged(9_900, 100).ok
+    other = judged(2_000, 8_000)
+    assert not other.ok
+    assert other.evidence.endswith(f"Get 80.00% of 10,000 (expected 0.00% to 1.58%), find expects {expects}")
+    free = workload("transactions: {Get: {statements: {find: SELECT 1}}}")
+    assert conform(free, [Seen(name="Get", ok=1, logical_failures=9)])[1].evidence.startswith("not judged")
