@@ -8,13 +8,20 @@ rates, what follows the rate has no ratio (`offered_rates`).
 
 In all sentences the runs have short names: A is the reference, B, C, … the others (`short_name`).
 
-All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
-widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
-repeats within a run; they do not cover further differences from one run to the next.
+All intervals of a comparison have one level, 1 - 5 % · min(1/k, r/m) (`_level`), for the k rungs that the runs share
+and the m numbers that are judged, of which r are shown to differ at this level. r/m is the procedure of Benjamini &
+Hochberg over the whole table, 1/k that of Bonferroni over the rungs of one metric. Two equal systems then differ in no
+number of the table in 95 % of the comparisons; of the differences that are shown 5 % are false at most; and a metric
+that was decided on beforehand is called changed at any rung by mistake with 5 % at most, whatever the others do. An
+interval excludes 1 exactly where its p value is within the level. They cover the spread of the repeats within a run;
+they do not cover further differences from one run to the next.
+
+Source: Benjamini & Hochberg, JRSS B 57 (1995); Benjamini & Yekutieli, JASA 100 (2005), for the intervals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
@@ -24,7 +31,6 @@ from proveout.coordinator.compare.comparability import Difference, differences, 
 from proveout.coordinator.compare.offered_rates import THROUGHPUT, OfferedRates
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import (
-    RungResult,
     RunResults,
     StageResult,
     climbed,
@@ -171,13 +177,14 @@ class StagePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """Run `runs[1]` against the reference `runs[0]`. `confidence` is the level of every interval; `notes` qualify the
-    numbers; `band` as in `Row`."""
+    """Run `runs[1]` against the reference `runs[0]`. `confidence` is the level of every interval, `judged` the count of
+    the numbers that it was chosen for; `notes` qualify the numbers; `band` as in `Row`."""
 
     runs: tuple[ComparedRun, ComparedRun]
     differences: tuple[Difference, ...]
     stages: tuple[StagePair, ...]
     confidence: float
+    judged: int
     notes: tuple[str, ...]
     band: float = 0.0
 
@@ -208,26 +215,31 @@ def compare(
     found = differences(reference, other, ("*",) if despite else allow)
     if against := refused(found):
         raise refuse(_id(reference), _id(other), against)
-    measured = sum(bool(_measured(stage)) for name, stage in reference.stages.items() if name in other.stages)
-    compared = sum(1 for _ in _shared_rungs(reference, other)) + measured
-    confidence = statistics.confidence_after(max(1, compared))
     before, after = _trees(reference), _trees(other)
     sides = (_Side(REFERENCE, reference), _Side(name, other))
-    stages = tuple(
-        _stage(
-            (reference.stages[stage], other.stages[stage]),
-            paired(before[stage], after[stage], confidence),
-            (REFERENCE, name),
-            reference.plan_stage(stage),
+
+    def at(confidence: float) -> tuple[StagePair, ...]:
+        return tuple(
+            _stage(
+                (reference.stages[stage], other.stages[stage]),
+                paired(before[stage], after[stage], confidence),
+                (REFERENCE, name),
+                reference.plan_stage(stage),
+            )
+            for stage in before
+            if stage in after and stage in reference.stages and stage in other.stages
         )
-        for stage in before
-        if stage in after and stage in reference.stages and stage in other.stages
-    )
+
+    first = at(CONFIDENCE)
+    p_values = sorted(_p_values(first))
+    confidence = _level(p_values, sum(len(stage.rungs) or bool(stage.values) for stage in first))
+    stages = at(confidence)
     return ComparedRuns(
         runs=(_run(sides[0]), _run(sides[1])),
         differences=found,
         stages=tuple(_banded(stage, band) for stage in stages) if band else stages,
         confidence=confidence,
+        judged=len(p_values),
         notes=(*_notes(*sides), *_absent(*sides), *_unanswered(*sides), *_offered(stages), *_few(stages)),
         band=band,
     )
@@ -289,11 +301,25 @@ def _trees(results: RunResults) -> Metrics:
     return environment(results) | open_ladders
 
 
-def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[RungResult, RungResult]]:
-    for name, stage in reference.stages.items():
-        if stage.climbs and name in other.stages:
-            after = {rung.threads: rung for rung in other.stages[name].rungs if rung.tree}
-            yield from ((rung, after[rung.threads]) for rung in stage.rungs if rung.tree and rung.threads in after)
+def _p_values(stages: Sequence[StagePair]) -> Iterator[float]:
+    """Of each number that is judged; the rates of searches have none."""
+    for stage in stages:
+        for row in (*(row for rung in stage.rungs for row in rung.rows), *stage.values):
+            if not row.offered and "p_value" in row.change:
+                yield row.change["p_value"]
+
+
+def _level(p_values: Sequence[float], places: int) -> float:
+    """The level of every interval (see the module); the p values rise, `places` are the rungs and the stages with
+    measured values.
+
+    >>> [round(_level(found, 2), 4) for found in ([0.3, 0.4, 0.5, 0.6], [1e-4, 0.3, 0.4, 0.5], [1e-4] * 3 + [0.5])]
+    [0.9875, 0.9875, 0.975]
+    """
+    missed = 1.0 - CONFIDENCE
+    shares = [min(1.0 / max(places, 1), rank / len(p_values)) for rank in range(1, len(p_values) + 1)]
+    shown = [share for share, found in zip(shares, p_values, strict=True) if found <= missed * share]
+    return 1.0 - missed * max(shown, default=min(shares, default=1.0 / max(places, 1)))
 
 
 def _notes(*sides: _Side) -> Iterator[str]:
@@ -366,13 +392,15 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
     if "mean" not in quotient:
         return {}
     kept = {key: quotient[key] for key in _KEPT if key in quotient}
+    if "degrees" in quotient:
+        kept["p_value"] = statistics.p_value(math.log(quotient["mean"]), quotient["cv"], quotient["degrees"])
     found = {key: quotient[key] for key in _MOVED if key in quotient}
     return {CHANGE: {key: value - 1.0 for key, value in found.items()} | kept, RATIO: found | kept}
 
 
 _MOVED = ("mean", "median", "lower", "upper")
 """The keys of an estimate that change by 1 from a ratio to a change."""
-_KEPT = ("n", "method", "confidence", "chosen_from")
+_KEPT = ("n", "method", "confidence", "chosen_from", "p_value")
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------

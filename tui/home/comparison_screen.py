@@ -142,7 +142,8 @@ class ComparedScreen(Screen[None]):
             await parts.mount_all(self._parts(self.found))
 
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
-        parts: list[Static | Collapsible] = [Forest(found), Static(Text.assemble((SIGNS, MUTED)), id="forest-signs")]
+        signs = Text(safe(f"{SIGNS}\n{found.level}".rstrip()), style=MUTED)
+        parts: list[Static | Collapsible] = [Forest(found), Static(signs, id="forest-signs")]
         if found.differences:
             count = len(found.differences)
             title = f"{count} difference{'s' if count != 1 else ''} of plan and environment"

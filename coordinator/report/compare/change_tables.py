@@ -67,6 +67,17 @@ def heads(one: ComparedRuns) -> tuple[str, ...]:
     return ("", base, other, f"{other} / {base}", f"{percent(one.confidence)} CI", "")
 
 
+def level_note(one: ComparedRuns) -> str:
+    """The level of the intervals, what it is corrected over, and what follows for equal systems."""
+    rungs = sum(len(stage.rungs) for stage in one.stages)
+    over = f"the {one.judged} numbers of all tables" if one.judged > 1 else "the only number that is judged"
+    places = f" and {rungs} rungs" if rungs > 1 else ""
+    return (
+        f"Intervals of {percent(one.confidence)}, corrected over {over} (Benjamini–Hochberg){places}: "
+        "two equal systems differ in none of them in 95 of 100 comparisons."
+    )
+
+
 def cells(row: Row, other: str) -> tuple[str, ...]:
     """A row as text; `other` is the short name of the run that is not the reference."""
     return label(row), *sides(row), ratio_text(row.ratio), interval_text(row.ratio), outcome(row, other)

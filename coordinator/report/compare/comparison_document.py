@@ -17,6 +17,7 @@ from proveout.coordinator.report.compare.change_tables import (
     LAYOUT,
     change_table,
     heads,
+    level_note,
     missing_rungs,
     rung_title,
     table_row,
@@ -190,6 +191,8 @@ def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
         blocks.append(Paragraph("No stage was run in both.", "warn"))
     elif not numbers:
         blocks.append(Paragraph("No rung was measured in both.", "warn"))
+    if one.judged:
+        blocks.append(Paragraph(level_note(one), "dim"))
     if several:
         yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))
     else:

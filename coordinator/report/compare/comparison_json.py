@@ -4,8 +4,8 @@ Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the typ
 `schema` -> `proveout schema --compare` and docs/reference/compare.schema.json. Within version 1 fields are only added.
 
 A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, names, confidence,
-band, differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, ratio, change, direction,
-reason`) and `missing`. Notes and evidence have the short `names`. An unknown number is null.
+judged, band, differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, ratio, change,
+direction, reason`) and `missing`. Notes and evidence have the short `names`. An unknown number is null.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def _comparison(one: ComparedRuns) -> dict[str, Any]:
         "other": one.runs[1].run_id,
         "names": list(one.names),
         "confidence": one.confidence,
+        "judged": one.judged,
         "band": one.band,
         "differences": to_plain(one.differences),
         "notes": list(one.notes),
@@ -113,7 +114,8 @@ def schema() -> Schema:
     comparison = record(
         other=TEXT,
         names={"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2},
-        confidence=NUMBER,
+        confidence=NUMBER | {"description": "The level of every interval, corrected over the `judged` numbers."},
+        judged=COUNT,
         band=NUMBER,
         differences=list_of(made.of(Difference)),
         notes=list_of(TEXT),

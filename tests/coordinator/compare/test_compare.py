@@ -23,6 +23,7 @@ from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import markdown as markdown_renderer
 from proveout.coordinator.report import terminal
 from proveout.coordinator.report.compare import comparison_json
+from proveout.coordinator.report.compare.change_tables import level_note
 from proveout.coordinator.report.compare.comparison_document import comparison_document
 from proveout.coordinator.report.compare.overlaid_figures import overlaid
 from proveout.coordinator.results.results import RunResults, load_results
@@ -93,12 +94,20 @@ def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     assert back["tps"].direction == back["response.avg_us"].direction == "better"
 
 
-def test_intervals_are_wide_enough_for_all_rungs_together(plan: Plan) -> None:
-    two = compare(results(plan, BASE), results(plan, BASE))
-    one = compare(results(plan, {4: BASE[4]}), results(plan, {4: BASE[4]}))
-    assert one.confidence == pytest.approx(0.95)
-    assert two.confidence == pytest.approx(0.975)
-    assert rows(two, 4)["tps"].change["upper"] > rows(one, 4)["tps"].change["upper"]
+def test_the_level_is_corrected_over_the_rungs_and_over_the_table(plan: Plan) -> None:
+    """Bonferroni over the rungs, Benjamini-Hochberg over all numbers; an interval excludes 1 where its p value is within
+    the level."""
+    moved = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
+    assert (moved.judged, moved.confidence) == (16, pytest.approx(1.0 - 0.05 / 2))
+    one_rung = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
+    assert one_rung.confidence == pytest.approx(1.0 - 0.05 * 8 / 16)
+    equal = compare(results(plan, BASE), results(plan, slower(1.0001), run_id="two"))
+    assert equal.confidence == pytest.approx(1.0 - 0.05 / 16)
+    assert "corrected over the 16 numbers of all tables" in level_note(equal)
+    for compared in (moved, one_rung, equal):
+        for row in (*rows(compared, 1).values(), *rows(compared, 4).values()):
+            excluded = row.direction in ("better", "worse")
+            assert excluded == (row.change["p_value"] <= 1.0 - compared.confidence)
 
 
 @pytest.mark.thorough

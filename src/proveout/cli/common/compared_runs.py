@@ -22,7 +22,7 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     """Run `other` against run `reference`, directories. JournalFault, or ProveoutError when one has not begun."""
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare.comparability import NotComparable, differences
-    from proveout.coordinator.report.compare.change_tables import heads
+    from proveout.coordinator.report.compare.change_tables import heads, level_note
     from proveout.coordinator.report.compare.comparison_headline import sentence
     from proveout.coordinator.report.compare.main_numbers import main_numbers
 
@@ -41,6 +41,7 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
         differences=differing,
         notes=found.notes,
         headline=sentence(found.names[1], numbers),
+        level=level_note(found),
         ratios=tuple(_ratios(numbers)),
         heads=heads(found),
         parts=tuple(_parts(found)),
