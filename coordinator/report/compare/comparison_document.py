@@ -191,7 +191,7 @@ def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
         blocks.append(Paragraph("No stage was run in both.", "warn"))
     elif not numbers:
         blocks.append(Paragraph("No rung was measured in both.", "warn"))
-    if one.judged:
+    if any(one.judged):
         blocks.append(Paragraph(level_note(one), "dim"))
     if several:
         yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))
@@ -204,7 +204,7 @@ def _main_table(one: ComparedRuns, numbers: Sequence[MainNumber], shown: Sequenc
     rows: list[tuple[Value, ...]] = [
         table_row(f"{named[id(number)]}: {number.what}", number.row, one.names[1]) for number in shown
     ]
-    return Table(heads=heads(one), rows=tuple(rows), layout=LAYOUT)
+    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
 
 
 def _short(numbers: Sequence[MainNumber]) -> Sequence[MainNumber]:

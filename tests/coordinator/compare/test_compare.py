@@ -94,20 +94,22 @@ def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     assert back["tps"].direction == back["response.avg_us"].direction == "better"
 
 
-def test_the_level_is_corrected_over_the_rungs_and_over_the_table(plan: Plan) -> None:
-    """Bonferroni over the rungs, Benjamini-Hochberg over all numbers; an interval excludes 1 where its p value is within
-    the level."""
+def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
+    """Bonferroni over the rungs, Benjamini-Hochberg over the main numbers and over all others; an interval excludes 1
+    where its p value is within the level."""
     moved = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
-    assert (moved.judged, moved.confidence) == (16, pytest.approx(1.0 - 0.05 / 2))
-    one_rung = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
-    assert one_rung.confidence == pytest.approx(1.0 - 0.05 * 8 / 16)
+    assert moved.judged == (6, 10)
+    assert moved.levels == pytest.approx((1.0 - 0.04 / 2, 1.0 - 0.05 / 2))
+    one_rung = compare(results(plan, BASE), results(plan, {1: slower(1.0001)[1], 4: slower(0.8)[4]}, run_id="two"))
+    assert one_rung.levels == pytest.approx((1.0 - 0.04 * 3 / 6, 1.0 - 0.05 * 5 / 10))
     equal = compare(results(plan, BASE), results(plan, slower(1.0001), run_id="two"))
-    assert equal.confidence == pytest.approx(1.0 - 0.05 / 16)
-    assert "corrected over the 16 numbers of all tables" in level_note(equal)
+    assert equal.levels == pytest.approx((1.0 - 0.04 / 6, 1.0 - 0.01 / 10))
+    assert "99.3 % for the 6 main numbers and 99.9 % for the 10 other numbers" in level_note(equal)
     for compared in (moved, one_rung, equal):
-        for row in (*rows(compared, 1).values(), *rows(compared, 4).values()):
-            excluded = row.direction in ("better", "worse")
-            assert excluded == (row.change["p_value"] <= 1.0 - compared.confidence)
+        for name, row in (*rows(compared, 1).items(), *rows(compared, 4).items()):
+            missed = 1.0 - compared.levels[name not in ("tps", "response.avg_us", "response.p99_us")]
+            assert row.change["confidence"] == pytest.approx(1.0 - missed)
+            assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
 
 
 @pytest.mark.thorough
