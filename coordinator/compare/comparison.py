@@ -28,7 +28,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare import offered_rates
-from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
+from proveout.coordinator.compare.comparability import Difference, differences, refuse, refuse_a_copy, refused
 from proveout.coordinator.compare.offered_rates import THROUGHPUT, OfferedRates
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import (
@@ -230,11 +230,13 @@ def compare(
 ) -> ComparedRuns:
     """Compare the runs; `name` is the short name of `other`, `band` as in `Row`.
 
-    NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault.
+    NotComparable when they are one run, or differ in something that `allow` does not name, unless `despite`;
+    JournalFault.
     """
+    refuse_a_copy(reference, other)
     found = differences(reference, other, ("*",) if despite else allow)
     if against := refused(found):
-        raise refuse(_id(reference), _id(other), against)
+        raise refuse(reference, other, against)
     before, after = _trees(reference), _trees(other)
     sides = (_Side(REFERENCE, reference), _Side(name, other))
 

@@ -46,7 +46,8 @@ def rendered(found: Comparison) -> RenderableType:
         for name, run in (("A", f"{found.reference} (reference)"), ("B", found.other))
     ]
     if found.refused:
-        return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), differences(found), Text(DESPITE))
+        parts.append(Text(f"✗ {safe(found.refused)}", style="bold red"))
+        return Group(*parts, *((differences(found), Text(DESPITE)) if found.differences else ()))
     if found.headline:
         parts.append(Text(safe(found.headline), style="bold"))
     parts += [Text(f"! {safe(note)}", style="yellow") for note in found.notes]
@@ -157,8 +158,10 @@ class ComparedScreen(Screen[None]):
         return parts
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer `despite` only after a refusal."""
-        return self.found is not None and bool(self.found.refused) if action == "despite" else True
+        """Offer `despite` only after a refusal that it can overrule: not for a run and its copy."""
+        if action != "despite":
+            return True
+        return self.found is not None and bool(self.found.refused and self.found.differences)
 
     def action_despite(self) -> None:
         """Compare despite all differences; they stay listed."""

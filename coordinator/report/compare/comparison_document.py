@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from proveout.coordinator.compare.comparability import SHOWN_MAX
 from proveout.coordinator.compare.comparison import REFERENCE, ComparedRun, ComparedRuns
-from proveout.coordinator.compare.fail_if import Judgement
+from proveout.coordinator.compare.fail_if import RESULTS, Judgement, told
 from proveout.coordinator.report.compare.change_tables import (
     LAYOUT,
     change_table,
@@ -49,11 +49,7 @@ ROWS_MAX = 30
 """Rows of the main numbers in the short form; where there are more, those at the lead rung of each stage and those that
 are better or worse."""
 
-_CONDITIONS: Mapping[str, tuple[str, Tone]] = {
-    "PASS": ("HOLDS", "bad"),
-    "FAIL": ("does not hold", "good"),
-    "INCONCLUSIVE": ("UNDECIDABLE", "warn"),
-}
+_TONES: Mapping[str, Tone] = {"PASS": "bad", "FAIL": "good", "INCONCLUSIVE": "warn"}
 """A condition that holds fails the job."""
 
 
@@ -166,8 +162,13 @@ def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
 
 
 def _condition(one: Judgement) -> Outcome:
-    result, tone = _CONDITIONS[one.outcome]
-    return Outcome(outcome=result, tone=tone, title=f"fails if {one.text}", evidence=one.evidence, brief=one.evidence)
+    return Outcome(
+        outcome=RESULTS[one.outcome],
+        tone=_TONES[one.outcome],
+        title=told(one),
+        evidence=one.evidence,
+        brief=one.evidence,
+    )
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------

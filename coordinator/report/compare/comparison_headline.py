@@ -35,6 +35,7 @@ from proveout.core.numbers import level, notation
 TILES_MAX = 5
 RUNS_MAX = 3
 """Runs that the answer describes, and searches that a sentence and the tiles name."""
+DIFFERENCES_MAX = 2
 RESPONSES: tuple[Family, ...] = ("response p99", "response avg")
 _FASTER: tuple[Direction, ...] = ("better", "worse", "changed", "same")
 
@@ -67,12 +68,16 @@ def _capital(text: str) -> str:
 
 
 def comparability(compared: ComparedRuns) -> str:
-    """`Same plan and environment.`, or how many differences were allowed."""
+    """`Same plan and environment.`, or how many differences were allowed, and the first of them."""
     count = len(compared.differences)
     of = " and ".join(compared.names)
     if not count:
         return f"{of}: same plan and environment."
-    return f"{of} are compared despite {count} difference{'s' if count != 1 else ''} of plan or environment."
+    # A setting is a value of the plan and a fact of the system, a kernel often one of several hosts.
+    apart = {(one.name.rpartition(".")[2], one.before, one.after): one for one in reversed(compared.differences)}
+    first = [*map(str, reversed(apart.values()))]
+    told = "; ".join(first[:DIFFERENCES_MAX]) + ("; …" if len(first) > DIFFERENCES_MAX else "")
+    return f"{of} are compared despite {count} difference{'s' if count != 1 else ''} of plan or environment ({told})."
 
 
 def sentence(run: str, numbers: Sequence[MainNumber]) -> str:

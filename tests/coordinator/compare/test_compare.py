@@ -17,7 +17,7 @@ from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
 from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparability import NotComparable, differences, refused
+from proveout.coordinator.compare.comparability import Difference, NotComparable, differences, refused
 from proveout.coordinator.compare.comparison import ComparedRuns, compare
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import markdown as markdown_renderer
@@ -161,6 +161,38 @@ def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
     assert compare(one, two, despite=True).differences
 
 
+def test_a_run_is_not_compared_with_itself_or_its_copy(plan: Plan) -> None:
+    """`despite` does not help: a copy shows nothing whatever else differs."""
+    one, other = results(plan, BASE), results(plan, BASE)
+    renamed = replace(one, run=one.run and replace(one.run, run_id="renamed"))
+    resumed = replace(other, run=other.run and one.run and replace(other.run, run_id=one.run.run_id))
+    for copy, words in ((one, "both runs are"), (resumed, "both runs are"), (renamed, "iteration for iteration")):
+        with pytest.raises(NotComparable, match=words) as raised:
+            compare(one, copy, despite=True)
+        assert "--despite" not in str(raised.value)
+    assert compare(one, other).stages
+
+
+def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) -> None:
+    system, workload = plan.systems[0], plan.workloads[0]
+    sqlite = replace(plan, name="lite", systems=(replace(system, engine="sqlite"),))
+    one = results(plan, BASE)
+    with pytest.raises(NotComparable) as raised:
+        compare(one, results(sqlite, BASE, facts=FACTS | {"kernel": "6.2"}))
+    assert "they have different plans (smoke, lite) and engines (postgres, sqlite), so that" in str(raised.value)
+    assert "--despite" in str(raised.value)
+    assert "--allow" not in str(raised.value)
+    other = results(replace(plan, workloads=(replace(workload, kind="tpcb"),)), BASE, facts=FACTS | {"kernel": "6.2"})
+    with pytest.raises(NotComparable, match=r"they have different workloads \(hlr, tpcb\)"):
+        compare(one, other)
+    assert [item.name for item in differences(one, other)] == ["plan.workloads.hlr.kind", "kernel"]
+
+
+def test_no_digest_is_shown_to_a_person() -> None:
+    found = Difference(name="table t", where="db", before=f"id integer, … sha256:{'a' * 64}", after="id integer")
+    assert str(found) == "db: table t differs behind its first part (id integer)"
+
+
 def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
     one = results(plan, BASE)
     assert [item.name for item in refused(differences(one, results(plan, BASE, version="2")))] == ["proveout"]
@@ -249,7 +281,9 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = markdown_renderer.render(comparison_document(compared, judged))
     assert "| TPS | 3,010 | 2,408 | 0.800 × | (" in markdown
-    assert "❌ HOLDS" in markdown
+    assert "❌ FAILED" in markdown
+    assert "-5% holds at 2 of 2 rungs" in markdown
+    assert "fails if" not in markdown
     data = json.loads(comparison_json.to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
     assert data["exit_code"] == 1
@@ -283,7 +317,7 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     values = specs["relative-tps-latency-a--ladder"]["data"]["values"]
     relative = {(value["ladder"][0], value["threads"]): value["relative"] for value in values}
     assert relative["B", 4] == pytest.approx(relative["A", 4] * 0.8)
-    places = [html.index(text) for text in ('id="overview"', "HOLDS", "<figure", 'id="figures"', 'id="numbers"')]
+    places = [html.index(text) for text in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
     assert places == sorted(places)
     assert "<td>0.800 ×</td>" in html
 
