@@ -12,16 +12,17 @@ figures, parameters) are left out, and so are facts that identify one machine or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from proveout.coordinator.results.fingerprint import INDIVIDUAL, Fingerprint, fingerprints
 from proveout.coordinator.results.fingerprint import Difference as FactDifference
 from proveout.coordinator.results.fingerprint import differences as fact_differences
 from proveout.coordinator.results.results import RunResults
-from proveout.coordinator.results.schemas import schemas
+from proveout.coordinator.results.schemas import KINDS, schemas
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
@@ -31,6 +32,15 @@ MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions",
 """The parts of a plan that numbers depend on."""
 
 SHOWN_MAX = 12
+_APART = {
+    "engines": r"engine|plan\.systems\..*\.engine",
+    "workloads": r"plan\.workloads\..*\.kind",
+}
+"""Words for runs that share too little, and the names of the differences."""
+_DIGEST = re.compile(r"[, …]*sha256:[0-9a-f]+")
+"""It is recorded for the end of a long text; a person cannot read it."""
+Kind: TypeAlias = Literal["schema", "system", "plan", "host", "program"]
+"""The subjects of differences, those first that matter most."""
 
 
 class NotComparable(ProveoutError):
@@ -43,7 +53,8 @@ class NotComparable(ProveoutError):
 class Difference:
     """A value that differs; `before` or `after` is "" where it is missing.
 
-    `where` is a host, a system, or "" for the whole run. `missing_in`: the run that lacks the object of a schema.
+    `where` is a host, a system, or "" for the whole run. `kind`: its subject. `missing_in`:
+    the run that lacks the object of a schema.
     """
 
     name: str
@@ -52,24 +63,34 @@ class Difference:
     after: str
     allowed: bool = False
     missing_in: str = ""
+    kind: Kind = "plan"
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
+        before, after = (_DIGEST.sub("", value) for value in (self.before, self.after))
         if self.missing_in:
-            return f"{place}{self.name} is missing in {self.missing_in} ({self.before or self.after})"
-        return f"{place}{self.name}: {self.before or 'none'} -> {self.after or 'none'}"
+            return f"{place}{self.name} is missing in {self.missing_in} ({before or after})"
+        if before == after:
+            return f"{place}{self.name} differs behind its first part ({before})"
+        return f"{place}{self.name}: {before or 'none'} -> {after or 'none'}"
+
+    @property
+    def rank(self) -> int:
+        """The place in a list that says first what matters most; other engines and workloads before all."""
+        apart = any(re.fullmatch(pattern, self.name) for pattern in _APART.values())
+        return -1 if apart else get_args(Kind).index(self.kind)
 
 
 def differences(
     reference: RunResults, other: RunResults, allow: Sequence[str] = (), names: Sequence[str] = ()
 ) -> tuple[Difference, ...]:
-    """All differences that may change a number: the environment first, then the plan; `names` are those of the two
+    """All differences that may change a number, those that matter most first; `names` are those of the two
     runs in `missing_in`, their ids by default. JournalFault."""
     environment = tuple(_environment(reference, other))
     known = {(one.where, one.name) for one in environment}
     schema = (one for one in _schemas(reference, other, names) if (one.where, one.name) not in known)
     found = (*environment, *schema, *_program(reference, other), *_plan(reference, other))
-    return tuple(replace(one, allowed=_allowed(one, allow)) for one in found)
+    return tuple(sorted((replace(one, allowed=_allowed(one, allow)) for one in found), key=lambda one: one.rank))
 
 
 def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -77,14 +98,60 @@ def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(one for one in found if not one.allowed)
 
 
-def refuse(reference: str, other: str, found: Sequence[Difference]) -> NotComparable:
+def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> NotComparable:
     """The error for two runs that differ in `found`."""
+    runs = f"{_id(other)} cannot be compared with {_id(reference)}: "
+    if apart := unlike(reference, other, found):
+        return NotComparable(runs + apart, way_out="To compare them all the same: --despite.")
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
     return NotComparable(
-        f"{other} cannot be compared with {reference}: they differ in " + "; ".join(map(str, found[:SHOWN_MAX])) + more,
+        f"{runs}they differ in {'; '.join(map(str, found[:SHOWN_MAX]))}{more}",
         way_out=f"To compare them anyway: --allow '{names}', or --despite for all differences.",
     )
+
+
+def unlike(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> str:
+    """The sentence about two runs whose engines or workloads differ, "" for others."""
+    sides = {words: _sides(found, pattern) for words, pattern in _APART.items()}
+    apart = {words: side for words, side in sides.items() if side[0] != side[1]}
+    if not apart:
+        return ""
+    plans = [[results.run.name if results.run else "?"] for results in (reference, other)]
+    every = {"plans": (plans[0], plans[1]), **apart} if plans[0] != plans[1] else apart
+    parts = [f"{words} ({' and '.join(a) or 'none'}, {' and '.join(b) or 'none'})" for words, (a, b) in every.items()]
+    return f"they have different {' and '.join(parts)}, so that their ratio says nothing about a change"
+
+
+def _sides(found: Sequence[Difference], pattern: str) -> tuple[list[str], list[str]]:
+    """The values of both runs that differ in the facts whose names match."""
+    matching = [one for one in found if re.fullmatch(pattern, one.name)]
+    before, after = ({value for value in values if value} for values in ([one.before for one in matching],
+                     [one.after for one in matching]))  # fmt: skip
+    return sorted(before), sorted(after)
+
+
+def refuse_a_copy(reference: RunResults, other: RunResults) -> None:
+    """NotComparable where both are one run, or one has the measured data of the other: a run does not differ from its
+    copy, whatever has changed."""
+    if reference.run is None or other.run is None:
+        return
+    way_out = "Name two runs; `proveout runs` lists them."
+    if _id(reference) == _id(other):
+        raise NotComparable(f"both runs are {_id(reference)}, or copies of it: nothing can differ", way_out=way_out)
+    before, after = (
+        [one.iterations for one in results.stages.values() if one.iterations] for results in (reference, other)
+    )
+    if before and before == after:
+        raise NotComparable(
+            f"{_id(other)} has the measured data of {_id(reference)}, iteration for iteration: one is a copy of the "
+            "other, and nothing can differ",
+            way_out=way_out,
+        )
+
+
+def _id(results: RunResults) -> str:
+    return results.run.run_id if results.run else "?"
 
 
 def _allowed(one: Difference, allow: Sequence[str]) -> bool:
@@ -105,19 +172,20 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
     )
     for key in dict.fromkeys((*before, *after)):
         where = key[2] or key[1] or key[0]
+        kind: Kind = "system" if key[1] else "host"
         if key not in before or key not in after:
             seen = ("recorded" if key in before else "", "recorded" if key in after else "")
-            yield Difference(name="environment", where=where, before=seen[0], after=seen[1])
+            yield Difference(name="environment", where=where, before=seen[0], after=seen[1], kind=kind)
             continue
         for fact in fact_differences(*_used(before[key], after[key])):
             if fact.fact not in INDIVIDUAL:
-                yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
+                yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after, kind=kind)
 
 
 def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> Iterator[Difference]:
     """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
     at its first stage."""
-    ids = names or [results.run.run_id if results.run else "?" for results in (reference, other)]
+    ids = names or [_id(results) for results in (reference, other)]
     left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
     seen: set[Difference] = set()
     shared = reference.stages.keys() & other.stages.keys()
@@ -127,7 +195,7 @@ def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> 
             continue
         if key not in left or key not in right:
             recorded = ("recorded" if key in left else "", "recorded" if key in right else "")
-            found = [Difference(name="schema", where=system, before=recorded[0], after=recorded[1])]
+            found = [Difference(name="schema", where=system, before=recorded[0], after=recorded[1], kind="schema")]
         else:
             found = [
                 Difference(
@@ -135,6 +203,7 @@ def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> 
                     where=system,
                     before=one.before,
                     after=one.after,
+                    kind="schema" if one.fact.partition(" ")[0] in KINDS else "system",
                     missing_in=_lacking(one, left[key].objects.keys() | right[key].objects.keys(), ids),
                 )
                 for one in fact_differences(left[key].facts, right[key].facts)
@@ -162,7 +231,7 @@ def _used(before: Fingerprint, after: Fingerprint) -> tuple[Mapping[str, Any], M
 def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:
     before, after = (results.run.version if results.run else "" for results in (reference, other))
     if before != after:
-        yield Difference(name="proveout", where="", before=before, after=after)
+        yield Difference(name="proveout", where="", before=before, after=after, kind="program")
 
 
 # ---- plan --------------------------------------------------------------------------------------------------------

@@ -8,23 +8,30 @@ rates, what follows the rate has no ratio (`offered_rates`).
 
 In all sentences the runs have short names: A is the reference, B, C, … the others (`short_name`).
 
-All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
-widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
-repeats within a run; they do not cover further differences from one run to the next.
+The level of an interval is 1 - a · min(1/k, r/m) (`_level`) for the k rungs that the runs share and the m judged
+numbers of its family, of which r are shown to differ at this level: r/m is the procedure of Benjamini & Hochberg over
+the family, 1/k that of Bonferroni over the rungs of one number. The families are the main numbers (`FAMILIES`), with
+a = 4 %, and all others, with 1 %, or with 5 % where a main number differs. Two equal systems then differ in no number
+of any table in 95 % of the comparisons; of the differences that are shown in a family 5 % are false at most; and a
+number that was decided on beforehand is called changed at any rung by mistake with 5 % at most, whatever the others do.
+An interval excludes 1 exactly where its p value is within the level. The intervals cover the spread of the repeats
+within a run; they do not cover further differences from one run to the next.
+
+Source: Benjamini & Hochberg, JRSS B 57 (1995); Benjamini & Yekutieli, JASA 100 (2005), for the intervals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare import offered_rates
-from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
+from proveout.coordinator.compare.comparability import Difference, differences, refuse, refuse_a_copy, refused
 from proveout.coordinator.compare.offered_rates import THROUGHPUT, OfferedRates
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import (
-    RungResult,
     RunResults,
     StageResult,
     climbed,
@@ -41,6 +48,19 @@ from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.proto.events import Metrics
 
+Family: TypeAlias = Literal["throughput", "time to solve", "response avg", "response p99", "measured value"]
+FAMILIES: Mapping[tuple[str, ...], Family] = {
+    ("tps",): "throughput",
+    ("iops",): "throughput",
+    ("rate",): "throughput",
+    ("solve_s",): "time to solve",
+    ("response", "avg_us"): "response avg",
+    ("response", "p99_us"): "response p99",
+}
+"""The main numbers of a rung, by their path in its tree or in that of one of several loads."""
+MISSED = 1.0 - CONFIDENCE
+MAIN_MISSED = 0.8 * MISSED
+"""The chance of a false difference among the main numbers of equal systems; all others have the rest."""
 Direction: TypeAlias = Literal["better", "worse", "changed", "same", "none", "unknown", "offered"]
 
 ERRORS = ("errors", "fraction")
@@ -96,6 +116,11 @@ class Row:
     def metric(self) -> str:
         """The last name, whose ending is the unit."""
         return self.path[-1]
+
+    @property
+    def of_load(self) -> tuple[str, tuple[str, ...]]:
+        """The name of one of several loads, "" for the only one, and the path in its tree."""
+        return (self.path[1], self.path[2:]) if self.path[0] == metrics.LOADS else ("", self.path)
 
     @property
     def ratio(self) -> Mapping[str, Any]:
@@ -171,13 +196,15 @@ class StagePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """Run `runs[1]` against the reference `runs[0]`. `confidence` is the level of every interval; `notes` qualify the
-    numbers; `band` as in `Row`."""
+    """Run `runs[1]` against the reference `runs[0]`. `levels` are those of the intervals of the main numbers and of all
+    others, `judged` the counts of the numbers of both that are judged; `notes` qualify the numbers; `band` as in
+    `Row`."""
 
     runs: tuple[ComparedRun, ComparedRun]
     differences: tuple[Difference, ...]
     stages: tuple[StagePair, ...]
-    confidence: float
+    levels: tuple[float, float]
+    judged: tuple[int, int]
     notes: tuple[str, ...]
     band: float = 0.0
 
@@ -203,31 +230,38 @@ def compare(
 ) -> ComparedRuns:
     """Compare the runs; `name` is the short name of `other`, `band` as in `Row`.
 
-    NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault.
+    NotComparable when they are one run, or differ in something that `allow` does not name, unless `despite`;
+    JournalFault.
     """
+    refuse_a_copy(reference, other)
     found = differences(reference, other, ("*",) if despite else allow)
     if against := refused(found):
-        raise refuse(_id(reference), _id(other), against)
-    measured = sum(bool(_measured(stage)) for name, stage in reference.stages.items() if name in other.stages)
-    compared = sum(1 for _ in _shared_rungs(reference, other)) + measured
-    confidence = statistics.confidence_after(max(1, compared))
+        raise refuse(reference, other, against)
     before, after = _trees(reference), _trees(other)
     sides = (_Side(REFERENCE, reference), _Side(name, other))
-    stages = tuple(
-        _stage(
-            (reference.stages[stage], other.stages[stage]),
-            paired(before[stage], after[stage], confidence),
-            (REFERENCE, name),
-            reference.plan_stage(stage),
+
+    def at(levels: tuple[float, float]) -> tuple[StagePair, ...]:
+        return tuple(
+            _stage(
+                (reference.stages[stage], other.stages[stage]),
+                paired(before[stage], after[stage], *levels),
+                (REFERENCE, name),
+                reference.plan_stage(stage),
+            )
+            for stage in before
+            if stage in after and stage in reference.stages and stage in other.stages
         )
-        for stage in before
-        if stage in after and stage in reference.stages and stage in other.stages
-    )
+
+    first = at((CONFIDENCE, CONFIDENCE))
+    main, others = _p_values(first)
+    levels = _levels(main, others, sum(len(stage.rungs) or bool(stage.values) for stage in first))
+    stages = at(levels)
     return ComparedRuns(
         runs=(_run(sides[0]), _run(sides[1])),
         differences=found,
         stages=tuple(_banded(stage, band) for stage in stages) if band else stages,
-        confidence=confidence,
+        levels=levels,
+        judged=(len(main), len(others)),
         notes=(*_notes(*sides), *_absent(*sides), *_unanswered(*sides), *_offered(stages), *_few(stages)),
         band=band,
     )
@@ -289,11 +323,36 @@ def _trees(results: RunResults) -> Metrics:
     return environment(results) | open_ladders
 
 
-def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[RungResult, RungResult]]:
-    for name, stage in reference.stages.items():
-        if stage.climbs and name in other.stages:
-            after = {rung.threads: rung for rung in other.stages[name].rungs if rung.tree}
-            yield from ((rung, after[rung.threads]) for rung in stage.rungs if rung.tree and rung.threads in after)
+def _p_values(stages: Sequence[StagePair]) -> tuple[list[float], list[float]]:
+    """The p values of the main numbers and of all others that are judged, rising; the rates of searches have none."""
+    main: list[float] = []
+    others: list[float] = []
+    for stage in stages:
+        found = [*((row, row.of_load[1] in FAMILIES) for rung in stage.rungs for row in rung.rows),
+                 *((row, True) for row in stage.values)]  # fmt: skip
+        for row, is_main in found:
+            if not row.offered and "p_value" in row.change:
+                (main if is_main else others).append(row.change["p_value"])
+    return sorted(main), sorted(others)
+
+
+def _levels(main: Sequence[float], others: Sequence[float], places: int) -> tuple[float, float]:
+    """The levels of the intervals of the main numbers and of all others (see the module); the p values rise, `places`
+    are the rungs and the stages with measured values."""
+    first = _level(main, places, MAIN_MISSED if others else MISSED)
+    differs = not main or main[0] <= 1.0 - first
+    return first, _level(others, places, MISSED if differs else MISSED - MAIN_MISSED)
+
+
+def _level(p_values: Sequence[float], places: int, missed: float) -> float:
+    """The level of the intervals of one family, of which `missed` may be false.
+
+    >>> [round(_level(found, 2, 0.05), 4) for found in ([0.3, 0.4, 0.5, 0.6], [1e-4, 0.4, 0.5, 0.6], [1e-4, 1e-4, 0.5])]
+    [0.9875, 0.9875, 0.975]
+    """
+    shares = [min(1.0 / places, rank / len(p_values)) for rank in range(1, len(p_values) + 1)]
+    shown = [share for share, found in zip(shares, p_values, strict=True) if found <= missed * share]
+    return 1.0 - missed * max(shown, default=min(shares, default=1.0 / max(places, 1)))
 
 
 def _notes(*sides: _Side) -> Iterator[str]:
@@ -336,8 +395,19 @@ def _few(stages: Sequence[StagePair]) -> Iterator[str]:
 # ---- trees -------------------------------------------------------------------------------------------------------
 
 
-def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = CONFIDENCE) -> Metrics:
-    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have."""
+def paired(
+    base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = CONFIDENCE, others: float | None = None
+) -> Metrics:
+    """Merge two trees of the same names: `{base, other, change, ratio}` in the place of each number that both have.
+
+    `confidence` is the level of the main numbers, `others` that of all others, the same by default.
+    """
+    return _paired(base, other, (confidence, confidence if others is None else others), ())
+
+
+def _paired(
+    base: Mapping[str, Any], other: Mapping[str, Any], levels: tuple[float, float], path: tuple[str, ...]
+) -> Metrics:
     result: Metrics = {}
     for name, left in base.items():
         right = other.get(name)
@@ -346,9 +416,10 @@ def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float 
         if isinstance(left, Mapping) != isinstance(right, Mapping):
             continue
         if isinstance(left, Mapping) and "mean" not in left:
-            result[name] = paired(left, right, confidence)
+            result[name] = _paired(left, right, levels, (*path, name))
         else:
-            result[name] = {BASE: left, OTHER: right} | _changed(name, left, right, confidence)
+            is_main = not path or ("transactions" not in path and bool({(name,), (path[-1], name)} & FAMILIES.keys()))
+            result[name] = {BASE: left, OTHER: right} | _changed(name, left, right, levels[not is_main])
     return result
 
 
@@ -366,13 +437,15 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
     if "mean" not in quotient:
         return {}
     kept = {key: quotient[key] for key in _KEPT if key in quotient}
+    if "degrees" in quotient:
+        kept["p_value"] = statistics.p_value(math.log(quotient["mean"]), quotient["cv"], quotient["degrees"])
     found = {key: quotient[key] for key in _MOVED if key in quotient}
     return {CHANGE: {key: value - 1.0 for key, value in found.items()} | kept, RATIO: found | kept}
 
 
 _MOVED = ("mean", "median", "lower", "upper")
 """The keys of an estimate that change by 1 from a ratio to a change."""
-_KEPT = ("n", "method", "confidence", "chosen_from")
+_KEPT = ("n", "method", "confidence", "chosen_from", "p_value")
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------

@@ -37,16 +37,30 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The outcome of a condition: PASS means that it holds, which fails the job."""
+    """The outcome of a condition: PASS means that it holds, which fails the job. `rungs`: how many it was judged at, 0
+    where it was judged once; `evidence` is of those with the outcome."""
 
     text: str
     outcome: Outcome
     evidence: tuple[str, ...]
+    rungs: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether the job fails."""
         return self.outcome == "PASS"
+
+
+RESULTS: Mapping[Outcome, str] = {"PASS": "FAILED", "FAIL": "passed", "INCONCLUSIVE": "UNDECIDABLE"}
+"""The words for the outcome of a condition, which fails the job where it holds."""
+
+
+def told(judged: Judgement) -> str:
+    """The finding: `tps.ratio.upper < 0.95 holds at 2 of 5 rungs`."""
+    of = f" of {judged.rungs} rungs" if judged.rungs > 1 else ""
+    at = f" at {len(judged.evidence)}{of}" if of else ""
+    words = {"PASS": f"holds{at}", "INCONCLUSIVE": f"is undecidable{at}"}
+    return f"{judged.text} {words.get(judged.outcome, f'does not hold at any{of}' if of else 'does not hold')}"
 
 
 def sentence(judged: Judgement) -> str:
@@ -55,12 +69,7 @@ def sentence(judged: Judgement) -> str:
     >>> sentence(Judgement(text="tps.change.upper < -5%", outcome="FAIL", evidence=("all: -1 %",)))
     'passed: tps.change.upper < -5% does not hold (all: -1 %)'
     """
-    word, verb = {
-        "PASS": ("failed", "holds"),
-        "FAIL": ("passed", "does not hold"),
-        "INCONCLUSIVE": ("inconclusive", "is undecidable"),
-    }[judged.outcome]
-    return safe(f"{word}: {judged.text} {verb} ({'; '.join(judged.evidence)})")
+    return safe(f"{RESULTS[judged.outcome].lower()}: {told(judged)} ({'; '.join(judged.evidence)})")
 
 
 def exit_code(judged: Iterable[Judgement]) -> int:
@@ -128,7 +137,9 @@ def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
     for outcome in ("PASS", "INCONCLUSIVE", "FAIL"):
         evidence = tuple(words for one, words in found if one == outcome)
         if evidence:
-            return Judgement(text=condition.text, outcome=outcome, evidence=evidence)
+            return Judgement(
+                text=condition.text, outcome=outcome, evidence=evidence, rungs=len(found) if condition.ladders else 0
+            )
     nothing = f"{' and '.join(compared.names)} have no rung in common"
     return Judgement(text=condition.text, outcome="INCONCLUSIVE", evidence=(nothing,))
 

@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.core.statistics import t_quantile
+from proveout.core.statistics import p_value, t_quantile
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Status: TypeAlias = Literal["history", "open", "steady", "change"]
@@ -355,11 +355,7 @@ class _Step:
     @property
     def p_value(self) -> float:
         """Of the two-sided test that the means are equal."""
-        from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
-        if self.error == 0.0:
-            return 0.0 if self.distance else 1.0
-        return 2.0 * float(special.stdtr(self.degrees, -abs(self.distance) / self.error))
+        return p_value(self.distance, self.error, self.degrees)
 
 
 def _step(values: Floats, own: Floats, cuts: Sequence[int], regimes: Sequence[int]) -> _Step:

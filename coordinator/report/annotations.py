@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from proveout.coordinator.compare.fail_if import Judgement
+from proveout.coordinator.compare.fail_if import RESULTS, Judgement, told
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import dataclass
@@ -127,17 +127,16 @@ def to_github(found: Iterable[Remark], root: Path) -> str:
 
 def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark, ...]:
     """The conditions of a comparison that hold or cannot be decided; `legend` says what the short names stand for."""
-    words = {"PASS": "holds", "INCONCLUSIVE": "is undecidable"}
     return tuple(
         Remark(
             id="compare",
             level="error",
             outcome=one.outcome,
-            title=f"fails if {one.text}",
-            text=f"{words[one.outcome]}: {'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
+            title=f"{RESULTS[one.outcome]}: {told(one)}",
+            text=f"{'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
         )
         for one in judged
-        if one.outcome in words
+        if one.outcome in ("PASS", "INCONCLUSIVE")
     )
 
 

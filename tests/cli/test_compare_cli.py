@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -79,11 +80,11 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     condition = ("--fail-if", "tps.change.upper < -5%")
     files = ("--json", str(tmp_path / "c.json"), "--markdown", str(tmp_path / "c.md"))
     assert compare(tmp_path, before, after, *condition, *files) == 1
-    assert "HOLDS         fails if tps.change.upper < -5%" in capsys.readouterr().out
+    assert "FAILED        tps.change.upper < -5% holds" in capsys.readouterr().out
     assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
     assert "0.8000 ×" in (tmp_path / "c.md").read_text()
     assert compare(tmp_path, after, before, *condition) == 0
-    assert compare(tmp_path, before, before, after, *condition) == 1
+    assert compare(tmp_path, after, before, record(tmp_path, 0.6), *condition) == 1
     assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3
 
 
@@ -111,7 +112,7 @@ def test_a_wrong_band_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = record(tmp_path, 1.0), record(tmp_path, 1.0, kernel="6.2")
+    before, after = record(tmp_path, 1.0), record(tmp_path, 1.01, kernel="6.2")
     assert compare(tmp_path, before, after) == 2
     assert "db1: kernel: 6.1 -> 6.2" in capsys.readouterr().err
     assert compare(tmp_path, before, after, "--allow", "cpus,kernel") == 0
@@ -119,6 +120,14 @@ def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest
     assert "db1: kernel 6.1 6.2" in printed
     assert "compared despite 1 difference" in printed
     assert compare(tmp_path, before, after, "--despite") == 0
+
+
+def test_a_copy_of_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate that compares a run with itself is green for ever."""
+    run = record(tmp_path, 1.0)
+    shutil.copytree(tmp_path / run, tmp_path / "reference")
+    assert compare(tmp_path, "reference", run, "--despite", "--fail-if", "tps.ratio.upper < 0.95") == 2
+    assert f"both runs are {run}, or copies of it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("latest",), ("latest", "nothing"), ("latest", "latest", "--fail-if", "tpss < 1")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from proveout.proto.events import (
 )
 
 HOSTILE = "\x1b[31m<b>|`[bold]\u202e"
+_NUMBERS = itertools.count(1)
+"""Runs begin at different times, and without a name have one of their own."""
 FACTS = {"kernel": "6.1", "cpus": 2, "boot_id": "one", "host_name": "a"}
 
 
@@ -51,12 +54,18 @@ def results(
     plan: Plan,
     rungs: Mapping[int, Sequence[float]],
     *,
-    run_id: str = "one",
+    run_id: str = "",
     facts: Mapping[str, Any] = FACTS,
     version: str = "1.0",
     finished: bool = True,
 ) -> RunResults:
-    iterations = [iteration(n, i + 1, tps) for n, values in rungs.items() for i, tps in enumerate(values)]
+    number = next(_NUMBERS)
+    run_id = run_id or f"run-{number}"
+    iterations = [
+        replace(iteration(n, i + 1, tps), started_unix_s=float(number))
+        for n, values in rungs.items()
+        for i, tps in enumerate(values)
+    ]
     started = RunStarted(
         run_id=run_id,
         epoch=1,

@@ -19,6 +19,7 @@ from simulated_loads import DRIFTS, RATIOS, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
     TRUE_TPS,
+    Floats,
     Rig,
     bimodal,
     drifting,
@@ -48,6 +49,7 @@ from proveout.proto.wire.results import CaptureSample, Reading
 from proveout.proto.wire.tasks import wait_names
 
 SEED = 20261122
+RUNGS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +332,47 @@ def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measure
         return any(row.direction in ("better", "worse") for row in rows)
 
     return _count(trials, ("compare", repeats, rungs), one)
+
+
+def compared_tables(repeats: int, rungs: tuple[int, ...], trials: int, *, gains: Floats, of: str) -> Measured:
+    """Count the comparisons of which something is true. The runs have the 26 numbers a rung of a load of 7
+    transactions; those of the second are `gains` times as high, of shape (rungs, 26).
+
+    `of`: "any" number of the table is called different, "all rungs" whose throughput has a gain are called better, the
+    "throughput" of any rung is called different.
+    """
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = compare(*(_table_run(generator, rungs, repeats, factors) for factors in (np.ones_like(gains), gains)))
+        table = [{row.path: row.direction for row in rung.rows} for rung in found.stages[0].rungs]
+        assert {len(rows) for rows in table} == {26}
+        if of == "any":
+            return any(direction in ("better", "worse", "changed") for rows in table for direction in rows.values())
+        if of == "throughput":
+            return any(rows["tps",] in ("better", "worse") for rows in table)
+        return all(rows["tps",] == "better" for rows, gain in zip(table, gains[:, 0], strict=True) if gain > 1.0)
+
+    return _count(trials, ("compare table", repeats, rungs, of, *gains[:, 0], float(gains.sum())), one)
+
+
+def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: int, factors: Floats) -> Any:
+    """A run whose 26 numbers a rung vary by 3 % from repeat to repeat together, and by 3 % each."""
+    made = []
+    for rung, own in zip(rungs, factors, strict=True):
+        for repeat in range(1, repeats + 1):
+            both, each = 0.03 * generator.standard_normal(), 0.03 * generator.standard_normal(26)
+            tps, *numbers = (TRUE_TPS * own * np.exp(both + each)).tolist()
+            response, transactions = numbers[:4], np.reshape(numbers[4:], (7, 3)).tolist()
+            metrics = {
+                "tps": tps,
+                "response": dict(zip(("avg_us", "p50_us", "p95_us", "p99_us"), response, strict=True)),
+                "transactions": {
+                    f"t{at}": {"tps": rate, "response": {"avg_us": avg, "p99_us": p99}}
+                    for at, (rate, avg, p99) in enumerate(transactions)
+                },
+            }
+            made.append(iteration("ladder", rung, repeat, np.full(10, tps), **metrics))
+    return ladder_run(made, f"run {generator.integers(2**32)}")
 
 
 def gated_equal(repeats: int, trials: int) -> Measured:
@@ -631,11 +674,37 @@ def comparison_rows() -> Iterator[Row]:
             weight=0.5,
         )
         yield _at_most(
+            f"`compare` of two equal systems, 5 rungs: any of 130 numbers flagged, {name}",
+            0.05,
+            0.05,
+            lambda trials, n=repeats: compared_tables(n, RUNGS, trials, gains=np.ones((5, 26)), of="any"),
+            weight=0.1,
+        )
+        yield _at_most(
             f"`--fail-if 'tps.change.upper < 0'`, equal systems, {name}",
             0.025,
             0.025,
             lambda trials, n=repeats: gated_equal(n, trials),
             weight=0.5,
+        )
+    others = np.full((5, 26), 1.3)
+    others[:, 0] = 1.0
+    yield _at_most(
+        "`compare`, all numbers but throughput 30 % higher, 5 rungs: throughput flagged, 5 repeats",
+        0.05,
+        0.05,
+        lambda trials: compared_tables(5, RUNGS, trials, gains=others, of="throughput"),
+        weight=0.1,
+    )
+    for name, higher in (("all numbers at 4 of 5 rungs", (4, 26)), ("5 of 26 numbers at 1 of 5 rungs", (1, 5))):
+        gains = np.ones((5, 26))
+        gains[: higher[0], : higher[1]] = 1.2
+        yield _at_least(
+            f"`compare`, {name} 20 % higher: throughput called better there, 5 repeats",
+            0.7,
+            0.7,
+            lambda trials, gains=gains: compared_tables(5, RUNGS, trials, gains=gains, of="all rungs"),
+            weight=0.1,
         )
 
 

@@ -46,7 +46,8 @@ def rendered(found: Comparison) -> RenderableType:
         for name, run in (("A", f"{found.reference} (reference)"), ("B", found.other))
     ]
     if found.refused:
-        return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), differences(found), Text(DESPITE))
+        parts.append(Text(f"✗ {safe(found.refused)}", style="bold red"))
+        return Group(*parts, *((differences(found), Text(DESPITE)) if found.differences else ()))
     if found.headline:
         parts.append(Text(safe(found.headline), style="bold"))
     parts += [Text(f"! {safe(note)}", style="yellow") for note in found.notes]
@@ -142,7 +143,8 @@ class ComparedScreen(Screen[None]):
             await parts.mount_all(self._parts(self.found))
 
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
-        parts: list[Static | Collapsible] = [Forest(found), Static(Text.assemble((SIGNS, MUTED)), id="forest-signs")]
+        signs = Text(safe(f"{SIGNS}\n{found.level}".rstrip()), style=MUTED)
+        parts: list[Static | Collapsible] = [Forest(found), Static(signs, id="forest-signs")]
         if found.differences:
             count = len(found.differences)
             title = f"{count} difference{'s' if count != 1 else ''} of plan and environment"
@@ -156,8 +158,10 @@ class ComparedScreen(Screen[None]):
         return parts
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer `despite` only after a refusal."""
-        return self.found is not None and bool(self.found.refused) if action == "despite" else True
+        """Offer `despite` only after a refusal that it can overrule: not for a run and its copy."""
+        if action != "despite":
+            return True
+        return self.found is not None and bool(self.found.refused and self.found.differences)
 
     def action_despite(self) -> None:
         """Compare despite all differences; they stay listed."""

@@ -138,7 +138,7 @@ class Ratio:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Run `other`, B in all texts, against run `reference`, A. `refused` is the reason for a refusal, "" for none;
-    `headline` is the answer in one sentence.
+    `headline` is the answer in one sentence, `level` is the sentence about the level of the intervals.
     """
 
     reference: str
@@ -147,6 +147,7 @@ class Comparison:
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     headline: str = ""
+    level: str = ""
     ratios: tuple[Ratio, ...] = ()
     heads: tuple[str, ...] = ()
     parts: tuple[ComparedPart, ...] = ()

@@ -11,8 +11,7 @@ from dataclasses import replace
 from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row, RungPair, StagePair
 from proveout.coordinator.report.compare.ratio_notation import DIRECTIONS, interval_text, outcome, ratio_text
 from proveout.coordinator.report.document import Cell, Table, Value
-from proveout.core.numbers import half_width, notation, percent, rung_name
-from proveout.dsl.metrics import LOADS
+from proveout.core.numbers import half_width, level, notation, percent, rung_name
 
 LAYOUT = "lrrrrl"
 
@@ -32,8 +31,8 @@ def values_title(stage: StagePair) -> str:
     """`load, measured values`, `cap, search (intervals of 80 %)`: those of searches have a level of their own."""
     if stage.kind != "search":
         return f"{stage.id}, measured values"
-    level = next((float(row.change["confidence"]) for row in stage.values if "confidence" in row.change), None)
-    return f"{stage.id}, search" + ("" if level is None else f" (intervals of {percent(level)})")
+    at = next((float(row.change["confidence"]) for row in stage.values if "confidence" in row.change), None)
+    return f"{stage.id}, search" + ("" if at is None else f" (intervals of {percent(at)})")
 
 
 def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
@@ -46,7 +45,7 @@ def values_table(one: ComparedRuns, stage: StagePair) -> Table:
     rows: list[tuple[Value, ...]] = []
     for direction, (*words, last) in value_cells(stage, one.names[1]):
         rows.append((*words, Cell(last, DIRECTIONS[direction][2])))
-    return Table(heads=heads(one), rows=tuple(rows), layout=LAYOUT)
+    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
 
 
 def value_cells(stage: StagePair, other: str) -> Iterator[tuple[Direction, tuple[str, ...]]]:
@@ -61,10 +60,28 @@ def value_cells(stage: StagePair, other: str) -> Iterator[tuple[Direction, tuple
                 yield "none", (f"{end} end", *shown, "", "", "")
 
 
-def heads(one: ComparedRuns) -> tuple[str, ...]:
-    """The heads over `cells`: `A`, `B`, `B / A`."""
+def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
+    """The heads over `cells`: `A`, `B`, `B / A`; of a table of `main` numbers with the level of their intervals."""
     base, other = one.names
-    return ("", base, other, f"{other} / {base}", f"{percent(one.confidence)} CI", "")
+    return ("", base, other, f"{other} / {base}", f"{_level(one.levels[0])} CI" if main else "CI", "")
+
+
+def level_note(one: ComparedRuns) -> str:
+    """The levels of the intervals, what they are corrected over, and what follows for equal systems."""
+    names = ("main number", "other number")
+    parts = [
+        f"{_level(at)} for the {count} {name}{'s' if count > 1 else ''}"
+        for at, count, name in zip(one.levels, one.judged, names, strict=True)
+        if count
+    ]
+    return (
+        f"Levels of the intervals: {' and '.join(parts)}, corrected over the numbers (Benjamini–Hochberg) and over the "
+        "rungs (Bonferroni): two equal systems differ in none of them in 95 of 100 comparisons."
+    )
+
+
+def _level(confidence: float) -> str:
+    return level({"confidence": confidence, "lower": 0.0, "upper": 0.0})
 
 
 def cells(row: Row, other: str) -> tuple[str, ...]:
@@ -80,8 +97,9 @@ def table_row(name: str, row: Row, other: str) -> tuple[Value, ...]:
 
 def label(row: Row) -> str:
     """`TPS`, `response p99`, `UpdateLocation avg`; `one: TPS` of the load `one`."""
-    if row.path[0] == LOADS:
-        return f"{row.path[1]}: {label(replace(row, path=row.path[2:]))}"
+    load, path = row.of_load
+    if load:
+        return f"{load}: {label(replace(row, path=path))}"
     if row.path[0] == "transactions":
         return f"{row.path[1]} {_short(row.path[-1])}"
     if row.path[0] == "response":

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 
 from proveout.coordinator.compare.comparability import SHOWN_MAX
 from proveout.coordinator.compare.comparison import REFERENCE, ComparedRun, ComparedRuns
-from proveout.coordinator.compare.fail_if import Judgement
+from proveout.coordinator.compare.fail_if import RESULTS, Judgement, told
 from proveout.coordinator.report.compare.change_tables import (
     LAYOUT,
     change_table,
     heads,
+    level_note,
     missing_rungs,
     rung_title,
     table_row,
@@ -48,11 +49,7 @@ ROWS_MAX = 30
 """Rows of the main numbers in the short form; where there are more, those at the lead rung of each stage and those that
 are better or worse."""
 
-_CONDITIONS: Mapping[str, tuple[str, Tone]] = {
-    "PASS": ("HOLDS", "bad"),
-    "FAIL": ("does not hold", "good"),
-    "INCONCLUSIVE": ("UNDECIDABLE", "warn"),
-}
+_TONES: Mapping[str, Tone] = {"PASS": "bad", "FAIL": "good", "INCONCLUSIVE": "warn"}
 """A condition that holds fails the job."""
 
 
@@ -165,8 +162,13 @@ def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
 
 
 def _condition(one: Judgement) -> Outcome:
-    result, tone = _CONDITIONS[one.outcome]
-    return Outcome(outcome=result, tone=tone, title=f"fails if {one.text}", evidence=one.evidence, brief=one.evidence)
+    return Outcome(
+        outcome=RESULTS[one.outcome],
+        tone=_TONES[one.outcome],
+        title=told(one),
+        evidence=one.evidence,
+        brief=one.evidence,
+    )
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -190,6 +192,8 @@ def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
         blocks.append(Paragraph("No stage was run in both.", "warn"))
     elif not numbers:
         blocks.append(Paragraph("No rung was measured in both.", "warn"))
+    if any(one.judged):
+        blocks.append(Paragraph(level_note(one), "dim"))
     if several:
         yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))
     else:
@@ -201,7 +205,7 @@ def _main_table(one: ComparedRuns, numbers: Sequence[MainNumber], shown: Sequenc
     rows: list[tuple[Value, ...]] = [
         table_row(f"{named[id(number)]}: {number.what}", number.row, one.names[1]) for number in shown
     ]
-    return Table(heads=heads(one), rows=tuple(rows), layout=LAYOUT)
+    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
 
 
 def _short(numbers: Sequence[MainNumber]) -> Sequence[MainNumber]:

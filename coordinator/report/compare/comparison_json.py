@@ -4,8 +4,9 @@ Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the typ
 `schema` -> `proveout schema --compare` and docs/reference/compare.schema.json. Within version 1 fields are only added.
 
 A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, names, confidence,
-band, differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, ratio, change, direction,
-reason`) and `missing`. Notes and evidence have the short `names`. An unknown number is null.
+confidence_others, judged, answer, over_rungs, band, differences, notes, stages`, a stage its `rungs` (rows with
+`metric, base, other, ratio, change, direction, reason`) and `missing`. Notes, answer and evidence have the short
+`names`. An unknown number is null.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from proveout.coordinator.compare.comparability import Difference
-from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row, RungPair, StagePair
+from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Family, Row, RungPair, StagePair
 from proveout.coordinator.compare.fail_if import Judgement, exit_code
 from proveout.coordinator.compare.offered_rates import OfferedRates
+from proveout.coordinator.report.compare.comparison_headline import run_answer
+from proveout.coordinator.report.compare.main_numbers import AcrossRungs, across_rungs, main_numbers
 from proveout.coordinator.report.json_schemas import COUNT, NUMBER, TEXT, Definitions, Schema, list_of, maybe, record
 from proveout.core.json_data import to_plain
 
 FORMAT = "proveout.compare/1"
+_SHOWN: tuple[Direction, ...] = ("better", "worse", "changed", "same")
 
 
 def to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
@@ -46,11 +50,26 @@ def _comparison(one: ComparedRuns) -> dict[str, Any]:
     return {
         "other": one.runs[1].run_id,
         "names": list(one.names),
-        "confidence": one.confidence,
+        "confidence": one.levels[0],
+        "confidence_others": one.levels[1],
+        "judged": list(one.judged),
+        "answer": run_answer(one),
+        "over_rungs": [_across(across) for across in across_rungs(main_numbers(one))],
         "band": one.band,
         "differences": to_plain(one.differences),
         "notes": list(one.notes),
         "stages": [_stage(stage, one) for stage in one.stages],
+    }
+
+
+def _across(across: AcrossRungs) -> dict[str, Any]:
+    first = across.first
+    return {
+        "stage": first.stage,
+        "load": first.load,
+        "family": first.family,
+        **{direction: [one.threads for one in across.of(direction)] for direction in _SHOWN},
+        "undecided": [one.threads for one in across.undecided],
     }
 
 
@@ -113,7 +132,25 @@ def schema() -> Schema:
     comparison = record(
         other=TEXT,
         names={"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2},
-        confidence=NUMBER,
+        confidence=NUMBER | {"description": "The level of the intervals of the main numbers."},
+        confidence_others=NUMBER | {"description": "The level of the intervals of all other numbers."},
+        judged={
+            "type": "array",
+            "items": COUNT,
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "The main and the other numbers that the two levels are corrected over.",
+        },
+        answer=TEXT,
+        over_rungs=list_of(
+            record(
+                stage=TEXT,
+                load=TEXT,
+                family={"enum": list(get_args(Family))},
+                **{name: list_of(COUNT) for name in (*_SHOWN, "undecided")},
+            )
+            | {"description": "The rungs at which a main number is better, worse, … or undecided."}
+        ),
         band=NUMBER,
         differences=list_of(made.of(Difference)),
         notes=list_of(TEXT),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.compare.comparison import REFERENCE, ComparedRuns, Direction
-from proveout.coordinator.report.compare.change_tables import sides
+from proveout.coordinator.report.compare.change_tables import level_note, sides
 from proveout.coordinator.report.compare.main_numbers import MainNumber, lead, main_numbers, places
 from proveout.coordinator.report.compare.ratio_notation import (
     DIRECTIONS,
@@ -93,11 +93,12 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
     band = compared[0].band
     within = f" The band: ratios within {percent(band)} of 1 do not matter." if band else ""
     named = _names(every, len(compared) > 1)
+    levels = " ".join(dict.fromkeys(map(level_note, compared)))
     yield Figure(
         name="ratios",
         slug="ratios",
         title=f"{_over(compared)}: ratios with their intervals",
-        caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {_levels(compared)} "
+        caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {levels} "
         f"{_apart(every)}An interval across 1 tells nothing apart.{within}{cut if len(drawn) < len(numbers) else ''}",
         spec=_spec(drawn, named, band),
         heads=("", "", REFERENCE, "run", "ratio", "CI", ""),
@@ -115,11 +116,6 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
 def _over(compared: Sequence[ComparedRuns]) -> str:
     """`B / A`, `B, C / A`."""
     return f"{', '.join(one.names[1] for one in compared)} / {REFERENCE}"
-
-
-def _levels(compared: Sequence[ComparedRuns]) -> str:
-    levels = sorted({percent(one.confidence) for one in compared})
-    return f"Intervals of {' and '.join(levels)}, so that those of one number hold together with 95 %."
 
 
 def _apart(every: Sequence[MainNumber]) -> str:

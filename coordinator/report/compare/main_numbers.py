@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
-from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row
+from proveout.coordinator.compare.comparison import FAMILIES, ComparedRuns, Direction, Family, Row
 from proveout.coordinator.report.compare.change_tables import label
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import level, rung_name
-from proveout.dsl.metrics import LOADS
-
-Family: TypeAlias = Literal["throughput", "time to solve", "response avg", "response p99", "measured value"]
-_FAMILIES: dict[tuple[str, ...], Family] = {
-    ("tps",): "throughput",
-    ("iops",): "throughput",
-    ("rate",): "throughput",
-    ("solve_s",): "time to solve",
-    ("response", "avg_us"): "response avg",
-    ("response", "p99_us"): "response p99",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +56,8 @@ def main_numbers(compared: ComparedRuns) -> tuple[MainNumber, ...]:
         for rung in stage.rungs:
             place = rung_name(stage.kind, rung.threads)
             for row in rung.rows:
-                load, path = (row.path[1], row.path[2:]) if row.path[0] == LOADS else ("", row.path)
-                if family := _FAMILIES.get(path):
+                load, path = row.of_load
+                if family := FAMILIES.get(path):
                     others.append(
                         MainNumber(run=run, stage=stage.id, place=place, family=family, row=replace(row, path=path),
                                    load=load, threads=rung.threads)
@@ -97,9 +85,41 @@ def places(numbers: Sequence[MainNumber]) -> dict[int, str]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcrossRungs:
+    """A number of one load at all rungs that both runs have, those at other offered rates left out."""
+
+    numbers: tuple[MainNumber, ...]
+
+    @property
+    def first(self) -> MainNumber:
+        """The number at the lowest rung."""
+        return self.numbers[0]
+
+    def of(self, *directions: Direction) -> tuple[MainNumber, ...]:
+        """The numbers with one of these directions."""
+        return tuple(one for one in self.numbers if one.row.direction in directions)
+
+    @property
+    def undecided(self) -> tuple[MainNumber, ...]:
+        """The numbers that are not distinguishable, or not judged."""
+        return self.of("none", "unknown")
+
+
+def across_rungs(numbers: Sequence[MainNumber], *families: Family) -> tuple[AcrossRungs, ...]:
+    """The numbers of these families, each load together; of all families where none is named."""
+    found: dict[tuple[str, ...], list[MainNumber]] = {}
+    for one in numbers:
+        judged = one.threads and one.row.direction != "offered" and "mean" in one.row.ratio
+        if judged and (not families or one.family in families):
+            found.setdefault((one.run, one.stage, one.load, one.family), []).append(one)
+    return tuple(AcrossRungs(numbers=tuple(group)) for group in found.values())
+
+
 def lead(numbers: Sequence[MainNumber]) -> MainNumber | None:
-    """The number that stands for the comparison: throughput, or the time to solve, at the rung where the reference was
-    fastest, of the first stage whose throughput is compared; else the answer of a search, else the first number.
+    """The number that is kept where not all are shown: throughput, or the time to solve, at the rung where the
+    reference was fastest, of the first stage whose throughput is compared; else the answer of a search, else the first
+    number.
 
     The rung is chosen by the reference alone, so that chance in the ratios does not choose it.
     """
@@ -111,11 +131,6 @@ def lead(numbers: Sequence[MainNumber]) -> MainNumber | None:
             return choose(found, key=lambda one: one.row.base or 0.0)
     found = [one for one in numbers if "mean" in one.row.ratio and one.row.direction != "offered"]
     return found[0] if found else None
-
-
-def beside(numbers: Sequence[MainNumber], one: MainNumber, family: Family) -> MainNumber | None:
-    """The number of another family at the same rung."""
-    return next((other for other in numbers if other.rung == one.rung and other.family == family), None)
 
 
 def tally(numbers: Sequence[MainNumber]) -> Iterator[tuple[int, Direction]]:

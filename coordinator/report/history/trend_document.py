@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.compare.comparability import SHOWN_MAX
+from proveout.coordinator.compare.fail_if import RESULTS
 from proveout.coordinator.history import change_points
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.metric_history import (
@@ -82,13 +83,16 @@ def _condition(trend: Trend) -> Iterator[Section]:
         return
     found = open_changes(trend.histories, trend.condition)
     code = exit_code(trend.histories, trend.condition)
-    outcome = {0: "does not hold", 1: "HOLDS", 3: "UNDECIDABLE"}[code]
+    outcome, verb = {
+        0: (RESULTS["FAIL"], "is not found"), 1: (RESULTS["PASS"], "is found"),
+        3: (RESULTS["INCONCLUSIVE"], "is undecidable"),
+    }[code]  # fmt: skip
     evidence = tuple(f"{where(history)}: {history.metric} {words(change)}" for history, change in found)
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
         evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
     tone = {0: "good", 1: "bad", 3: "warn"}[code]
-    one = Outcome(outcome=outcome, tone=tone, title=f"fails if {trend.condition}", evidence=evidence)  # type: ignore[arg-type]
+    one = Outcome(outcome=outcome, tone=tone, title=f"{trend.condition} {verb}", evidence=evidence)  # type: ignore[arg-type]
     yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
 
 

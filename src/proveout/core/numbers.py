@@ -408,13 +408,17 @@ def one_digit(count: int, *, up: bool) -> int:
 
 
 def level(estimate: Estimate) -> str:
-    """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided.
+    """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided;
+    never rounded up to 100 %.
 
     That of one end alone is higher, since either end may be the wrong one.
     """
     confidence = float(estimate.get("confidence", 0.95))
     one_end = (estimate.get("lower") is None) != (estimate.get("upper") is None)
-    return percent((1.0 + confidence) / 2.0 if one_end else confidence)
+    confidence = (1.0 + confidence) / 2.0 if one_end else confidence
+    if not 0.999 < confidence < 1.0:
+        return percent(confidence)
+    return f"{100.0 * confidence:.{math.ceil(round(-math.log10(100.0 - 100.0 * confidence), 6))}f} %"
 
 
 def rung_name(kind: str, count: int) -> str:

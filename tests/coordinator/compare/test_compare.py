@@ -17,12 +17,13 @@ from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
 from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparability import NotComparable, differences, refused
+from proveout.coordinator.compare.comparability import Difference, NotComparable, differences, refused
 from proveout.coordinator.compare.comparison import ComparedRuns, compare
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import markdown as markdown_renderer
 from proveout.coordinator.report import terminal
 from proveout.coordinator.report.compare import comparison_json
+from proveout.coordinator.report.compare.change_tables import level_note
 from proveout.coordinator.report.compare.comparison_document import comparison_document
 from proveout.coordinator.report.compare.overlaid_figures import overlaid
 from proveout.coordinator.results.results import RunResults, load_results
@@ -93,12 +94,22 @@ def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     assert back["tps"].direction == back["response.avg_us"].direction == "better"
 
 
-def test_intervals_are_wide_enough_for_all_rungs_together(plan: Plan) -> None:
-    two = compare(results(plan, BASE), results(plan, BASE))
-    one = compare(results(plan, {4: BASE[4]}), results(plan, {4: BASE[4]}))
-    assert one.confidence == pytest.approx(0.95)
-    assert two.confidence == pytest.approx(0.975)
-    assert rows(two, 4)["tps"].change["upper"] > rows(one, 4)["tps"].change["upper"]
+def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
+    """Bonferroni over the rungs, Benjamini-Hochberg over the main numbers and over all others; an interval excludes 1
+    where its p value is within the level."""
+    moved = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
+    assert moved.judged == (6, 10)
+    assert moved.levels == pytest.approx((1.0 - 0.04 / 2, 1.0 - 0.05 / 2))
+    one_rung = compare(results(plan, BASE), results(plan, {1: slower(1.0001)[1], 4: slower(0.8)[4]}, run_id="two"))
+    assert one_rung.levels == pytest.approx((1.0 - 0.04 * 3 / 6, 1.0 - 0.05 * 5 / 10))
+    equal = compare(results(plan, BASE), results(plan, slower(1.0001), run_id="two"))
+    assert equal.levels == pytest.approx((1.0 - 0.04 / 6, 1.0 - 0.01 / 10))
+    assert "99.3 % for the 6 main numbers and 99.9 % for the 10 other numbers" in level_note(equal)
+    for compared in (moved, one_rung, equal):
+        for name, row in (*rows(compared, 1).items(), *rows(compared, 4).items()):
+            missed = 1.0 - compared.levels[name not in ("tps", "response.avg_us", "response.p99_us")]
+            assert row.change["confidence"] == pytest.approx(1.0 - missed)
+            assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
 
 
 @pytest.mark.thorough
@@ -148,6 +159,38 @@ def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
     with pytest.raises(NotComparable):
         compare(one, two, allow=["db2:kernel", "cpus"])
     assert compare(one, two, despite=True).differences
+
+
+def test_a_run_is_not_compared_with_itself_or_its_copy(plan: Plan) -> None:
+    """`despite` does not help: a copy shows nothing whatever else differs."""
+    one, other = results(plan, BASE), results(plan, BASE)
+    renamed = replace(one, run=one.run and replace(one.run, run_id="renamed"))
+    resumed = replace(other, run=other.run and one.run and replace(other.run, run_id=one.run.run_id))
+    for copy, words in ((one, "both runs are"), (resumed, "both runs are"), (renamed, "iteration for iteration")):
+        with pytest.raises(NotComparable, match=words) as raised:
+            compare(one, copy, despite=True)
+        assert "--despite" not in str(raised.value)
+    assert compare(one, other).stages
+
+
+def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) -> None:
+    system, workload = plan.systems[0], plan.workloads[0]
+    sqlite = replace(plan, name="lite", systems=(replace(system, engine="sqlite"),))
+    one = results(plan, BASE)
+    with pytest.raises(NotComparable) as raised:
+        compare(one, results(sqlite, BASE, facts=FACTS | {"kernel": "6.2"}))
+    assert "they have different plans (smoke, lite) and engines (postgres, sqlite), so that" in str(raised.value)
+    assert "--despite" in str(raised.value)
+    assert "--allow" not in str(raised.value)
+    other = results(replace(plan, workloads=(replace(workload, kind="tpcb"),)), BASE, facts=FACTS | {"kernel": "6.2"})
+    with pytest.raises(NotComparable, match=r"they have different workloads \(hlr, tpcb\)"):
+        compare(one, other)
+    assert [item.name for item in differences(one, other)] == ["plan.workloads.hlr.kind", "kernel"]
+
+
+def test_no_digest_is_shown_to_a_person() -> None:
+    found = Difference(name="table t", where="db", before=f"id integer, … sha256:{'a' * 64}", after="id integer")
+    assert str(found) == "db: table t differs behind its first part (id integer)"
 
 
 def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
@@ -238,7 +281,9 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = markdown_renderer.render(comparison_document(compared, judged))
     assert "| TPS | 3,010 | 2,408 | 0.800 × | (" in markdown
-    assert "❌ HOLDS" in markdown
+    assert "❌ FAILED" in markdown
+    assert "-5% holds at 2 of 2 rungs" in markdown
+    assert "fails if" not in markdown
     data = json.loads(comparison_json.to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
     assert data["exit_code"] == 1
@@ -272,7 +317,7 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     values = specs["relative-tps-latency-a--ladder"]["data"]["values"]
     relative = {(value["ladder"][0], value["threads"]): value["relative"] for value in values}
     assert relative["B", 4] == pytest.approx(relative["A", 4] * 0.8)
-    places = [html.index(text) for text in ('id="overview"', "HOLDS", "<figure", 'id="figures"', 'id="numbers"')]
+    places = [html.index(text) for text in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]
     assert places == sorted(places)
     assert "<td>0.800 ×</td>" in html
 

@@ -150,4 +150,4 @@ def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None
         Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in ("PASS", "FAIL")
     ]
     (found,) = annotations.of_conditions(judged)  # type: ignore[arg-type]
-    assert (found.level, found.text) == ("error", "holds: e")
+    assert (found.level, found.title, found.text) == ("error", "FAILED: tps.change.upper < -5% holds", "e")

@@ -21,18 +21,24 @@ if TYPE_CHECKING:
 def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     """Run `other` against run `reference`, directories. JournalFault, or ProveoutError when one has not begun."""
     from proveout.coordinator.compare import comparison as comparing
-    from proveout.coordinator.compare.comparability import NotComparable, differences
-    from proveout.coordinator.report.compare.change_tables import heads
+    from proveout.coordinator.compare.comparability import NotComparable, differences, refuse_a_copy, unlike
+    from proveout.coordinator.report.compare.change_tables import heads, level_note
     from proveout.coordinator.report.compare.comparison_headline import sentence
     from proveout.coordinator.report.compare.main_numbers import main_numbers
 
     before, after = _results(Path(reference)), _results(Path(other))
     names = Path(reference).name, Path(other).name
-    differing = tuple(map(str, differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))))
+    found_differences = differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))
+    differing = tuple(map(str, found_differences))
+    try:
+        refuse_a_copy(before, after)
+    except NotComparable as fault:
+        return shown.Comparison(reference=names[0], other=names[1], refused=fault.what)
     try:
         found = comparing.compare(before, after, despite=despite)
     except NotComparable:
-        refused = "The runs differ in their plan or environment."
+        apart = unlike(before, after, found_differences)
+        refused = f"The runs differ in their plan or environment{apart and f': {apart}'}."
         return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
     numbers = main_numbers(found)
     return shown.Comparison(
@@ -41,6 +47,7 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
         differences=differing,
         notes=found.notes,
         headline=sentence(found.names[1], numbers),
+        level=level_note(found),
         ratios=tuple(_ratios(numbers)),
         heads=heads(found),
         parts=tuple(_parts(found)),
