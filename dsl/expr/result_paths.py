@@ -13,7 +13,7 @@ stands for are places where the results have none of their own, and series other
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from proveout.core.data_classes import dataclass
@@ -86,9 +86,7 @@ def lay_out(
     named: dict[str, list[Result]] = {}
     for label, text in of.items():
         named[label] = _named(laid, ("of", label), text, scope, parameters)
-    base = _named(laid, ("relative_to",), relative_to, scope, parameters) if relative_to else []
-    if len(base) > 1:
-        laid.faults.append((("relative_to",), f"`{relative_to}` is more than one result", f"name one: {base[0].text}"))
+    base = _base(laid, relative_to, scope, parameters) if relative_to else []
     every = [one for found in named.values() for one in found]
     laid.lines = bool(every) and all(one.rung and not one.cell for one in every)
     laid.place = "threads" if laid.lines else _axis(of.values(), scope, parameters)
@@ -115,6 +113,17 @@ def _axis(texts: Iterable[str], scope: Group, parameters: Mapping[str, float | b
     return ""
 
 
+def _base(laid: LaidOut, text: str, scope: Group, parameters: Mapping[str, float | bool]) -> Sequence[Result | Leaf]:
+    """The divisor of the numbers: a result, which has a number for each, or one number for all."""
+    shape, filled, _ = shape_of(text, scope, parameters)
+    if shape is not None and not isinstance(shape, (Group, Boolean)):
+        return [Leaf(text=filled, is_estimate=isinstance(shape, Estimate))]
+    found = _named(laid, ("relative_to",), text, scope, parameters)
+    if len(found) > 1:
+        laid.faults.append((("relative_to",), f"`{text}` is more than one result", f"name one: {found[0].text}"))
+    return found
+
+
 def _named(
     laid: LaidOut, path: tuple[str, ...], text: str, scope: Group, parameters: Mapping[str, float | bool]
 ) -> list[Result]:
@@ -136,11 +145,11 @@ def _leaves(laid: LaidOut, one: Result, metric: str, heading: str) -> Iterator[L
             laid.faults.append(problem)
 
 
-def _relative(laid: LaidOut, leaf: Leaf, base: list[Result], metric: str, heading: str) -> str:
+def _relative(laid: LaidOut, leaf: Leaf, base: Sequence[Result | Leaf], metric: str, heading: str) -> str:
     """The ratio of a number to that of the base; of the base to itself 1."""
     for below in base[:1]:
-        for found in _leaves(laid, below, metric, heading):
-            if found.name != leaf.name:
+        for found in [below] if isinstance(below, Leaf) else _leaves(laid, below, metric, heading):
+            if not isinstance(below, Leaf) and found.name != leaf.name:
                 continue
             if not (found.is_estimate and leaf.is_estimate):
                 message = f"`{metric}` of {leaf.text} has no repeats to make a ratio of"

@@ -81,7 +81,7 @@ class ChartPoint:
 class Chart:
     """A figure that the plan declares: bars, or `lines` over rungs; `place` is the title of its axis.
 
-    With `relative_to` (the text of a result) all numbers are ratios to those of it.
+    With `relative_to` (the text of a result, or of a number) all numbers are ratios to those of it, or to it.
     """
 
     id: str

@@ -365,7 +365,9 @@ class ChartEntry(Strict):
     )
     place: str = Field("", max_length=60, description="The title of the axis.")
     relative_to: Text | None = Field(
-        None, description="A result: every number is divided by the one of this result, with the interval of the ratio."
+        None,
+        description="A result, by whose own number each number is divided, or one number for all; with the interval of "
+        "the ratio.",
     )
 
 

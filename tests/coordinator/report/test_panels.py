@@ -251,7 +251,8 @@ def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None
 
 
 def test_a_star_stands_for_every_transaction_and_a_ladder_for_its_rungs() -> None:
-    unlike, relative, cpu = charts_of(results_of("hlr-cache-lab"))
+    results = results_of("hlr-cache-lab")
+    relative, unlike, cpu = charts_of(results)
     labels = ["instance 1, 32 threads", "instance 2, 32 threads", "cache, 4 threads"]
     assert [(series, at) for series, at, _ in shown(unlike.spec)][:8:7] == [
         (labels[0], "GetBasicSubscriberData"), (labels[1], "GetBasicSubscriberData"),
@@ -259,8 +260,21 @@ def test_a_star_stands_for_every_transaction_and_a_ladder_for_its_rungs() -> Non
     assert len(unlike.rows) == 3 * 7
     panels_of = [chart["title"]["text"] for chart in charts(relative)]
     assert panels_of == ["instance 1", "instance 2"]
-    assert {value for _, at, value in shown(next(charts(relative))) if at == "2"} == {1.0}
-    assert [chart["title"]["text"] for chart in charts(cpu)] == ["mean busy", "busiest second"]
+    assert [chart["title"]["text"] for chart in charts(cpu)][2:] == ["user", "system", "waiting for I/O", "idle"]
+
+
+def test_a_number_divides_all_numbers_of_a_chart() -> None:
+    results = results_of("hlr-cache-lab")
+    relative, _, _ = charts_of(results)
+    first = results.stages["baseline"].rungs[0].tree["loads"]["one"]["transactions"]
+    base = first["InsertCallForwarding"]["response"]["avg_us"]["mean"]
+    read = first["GetAccessData"]["response"]["avg_us"]["mean"]
+    found = {series: value for series, at, value in shown(next(charts(relative))) if at == "2"}
+    assert found["InsertCallForwarding"] == 1.0
+    assert found["GetAccessData"] == pytest.approx(read / base, rel=0.01) != 1.0
+    assert (
+        "relative to baseline.at(2).loads.one.transactions.InsertCallForwarding.response.avg_us = 1" in relative.caption
+    )
 
 
 def test_a_matrix_has_its_first_axis_as_series(tmp_path: Path) -> None:

@@ -103,21 +103,21 @@ def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
     """The text has the number of changes, kept and destructive ones, the databases, and values known only during the run."""
     output = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
     for line in (
-        "rac1    33 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 24 of them",
-        "MTU of bond0, bond0.102, bond0.103, bond0.104, bond0.105: 9000, until the host starts again",
-        "cache1  5 kept after the run; DESTROYS DATA in 1 of them",
+        "rac1    36 kept after the run, 4 set back after the run, 3 looked at only; DESTROYS DATA in 26 of them",
+        "MTU of bond0, p2p1, p2p2, bond1, bond1.104, bond1.105: 9000, until the host starts again",
+        "cache1  8 kept after the run; DESTROYS DATA in 2 of them",
         "xfs, label ttdb",
         "must be installed, or the run ends: oracle-database-preinstall-19c",
         "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",
         "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
-        "oracle on rac1, runs already: hlr/${secrets.oracle}@//rac1.lab.example:1521/HLR1",
+        "oracle on rac1, runs already: appuser/${secrets.oracle}@//rac1.lab.example:1521/TTORACDB1",
         "tables made again, those of an earlier populate are dropped: subscriber, access_info",
         "only when cap.rate.mean >= 220000.0",
-        "and as long as fill may take; at most",
+        "and as long as schema and fill may take; at most",
         "what they change is not set back after the run",
     ):
         assert line in output, line
-    assert output.index("disk group REDO1 (asm_disk_group") < output.index("redo of instance 1 (oracle_redo")
+    assert output.index("disk group REDO1_DG (asm_disk_group") < output.index("redo of instance 1 (oracle_redo")
 
 
 def test_hosts_are_tuned_and_listed_before_systems(tmp_path: Path) -> None:
