@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 BAD = sorted(path.stem for path in (GOLDEN / "bad").glob("*.yaml"))
 GOOD = sorted(path.stem for path in (GOLDEN / "good").glob("*.yaml"))
 PLANS = sorted(path.stem for path in (ROOT / "plans").glob("*.yaml"))
+NUMBERS = {word: n for n, word in enumerate(["a", "two", "three", "four", "five", "six", "seven", "eight", "nine"], 1)}
 
 
 def check_golden(path: Path, text: str) -> None:
@@ -69,8 +71,12 @@ def test_good_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_shipped_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    plan = compile_plan(Path("plans") / f"{name}.yaml")
-    check_golden(GOLDEN / "explain" / f"{name}.txt", render(timetable(plan)) + "\n")
+    path = Path("plans") / f"{name}.yaml"
+    found = timetable(compile_plan(path))
+    check_golden(GOLDEN / "explain" / f"{name}.txt", render(found) + "\n")
+    if stated := re.search(r"A run takes[\s#]+about[\s#]+(\w+)[\s#]+(minute|second)", path.read_text()):
+        number = NUMBERS.get(stated[1]) or float(stated[1])
+        assert abs(number * (60 if stated[2] == "minute" else 1) - found.seconds) <= 30
 
 
 @pytest.mark.parametrize("name", PLANS)
