@@ -197,6 +197,8 @@ async def _settled(pilot: Pilot[Any]) -> None:
 
 
 def _is_reading(app: App[Any]) -> bool:
+    if any(worker.is_running and worker.group in ("result", "compare") for worker in app.workers):
+        return True
     if not isinstance(app, HomeApp):
         return False
     cards = (*app.view.plans.values(), *app.view.runs.values())

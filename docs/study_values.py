@@ -37,7 +37,7 @@ _SLASH = re.compile(r"/(?![^{}]*\})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A value of a study. `at`: places in plans, none where no plan has it; `plan`: what is expected there."""
+    """A value of a study. `at`: places in plans, none where no plan has it; `plan`: the value there."""
 
     section: str
     what: str

@@ -14,7 +14,7 @@ from dataclasses import replace
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import safe
 from proveout.dsl.plan.phases import edges_s, level_at
-from proveout.proto.events import IterationId
+from proveout.proto.events import IterationId, IterationStarted
 from proveout.tui.run_view import Begun, FaultMark, Moment, RunView
 from proveout.tui.stage_view import StageView
 
@@ -104,9 +104,11 @@ def _iteration(view: RunView, one: Begun) -> Span:
     identity = one.started.id
     kind = _kind(view, identity)
     what = f"depth {identity.rung}" if kind == "tool" else f"{identity.rung} thr"
-    number = f"probe {identity.repeat}" if kind == "search" else f"#{identity.repeat}"
+    number, short = f"#{identity.repeat}", f"{identity.rung}#{identity.repeat}"
+    if kind == "search":
+        number, short = f"probe {identity.repeat}", number
     again = f" attempt {identity.attempt}" if identity.attempt > 1 else ""
-    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=f"{what} {number}{again}", short=f"#{identity.repeat}")
+    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=f"{what} {number}{again}", short=short)
 
 
 def _stages(begun: Iterable[Begun]) -> Iterator[Span]:
@@ -121,6 +123,17 @@ def _phases(view: RunView, one: Begun) -> Iterator[Span]:
     for name, begins_s, ends_s in edges_s(stage.phases if stage is not None else ()):
         first_s = one.measured_from_s
         yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name))
+
+
+def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]:
+    """The window that an iteration is in after `gone_s` seconds: name, seconds into it, its length."""
+    if gone_s < 0.0:
+        return "starts", 0.0, 0.0
+    for name, length in (("ramp-up", started.ramp_up_s), ("measure", started.measure_s)):
+        if gone_s < length:
+            return name, gone_s, length
+        gone_s -= length
+    return "ramp-down", min(gone_s, started.ramp_down_s), started.ramp_down_s
 
 
 def phase_at(stage: StageView | None, measured_s: float) -> tuple[str, float, float] | None:

@@ -264,7 +264,9 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     declared = event.plan.get("declared", ()) if isinstance(event.plan, Mapping) else ()
     hosts = event.plan.get("hosts", ()) if isinstance(event.plan, Mapping) else ()
     known = {stage.id for stage in view.stages}
-    new = tuple(planned_view(data) for data in planned if data.get("id") not in known)
+    captures = event.plan.get("captures", ()) if isinstance(event.plan, Mapping) else ()
+    kinds = {one["name"]: one["kind"] for one in captures}
+    new = tuple(planned_view(data, kinds) for data in planned if data.get("id") not in known)
     # A stage that ran when the last coordinator died does not run now.
     kept = tuple(replace(stage, state="waiting") if stage.state == "running" else stage for stage in view.stages)
     return replace(
@@ -341,7 +343,10 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
         case IterationVoided():
             stage = view.stage(event.id.stage)
             ended = replace(view, iteration=None, transactions=None, waits={})
-            return ended if stage is None else _put(ended, replace(stage, voided=stage.voided + 1))
+            if stage is None:
+                return ended
+            left = tuple(one for one in stage.finished if event.rerun or one.id != event.id)
+            return _put(ended, replace(stage, voided=stage.voided + 1, finished=left))
 
 
 def _going(view: RunView, stage_id: str, unix_s: float) -> RunView:
@@ -374,7 +379,8 @@ def _stage(view: RunView, event: _OfStage, unix_s: float) -> RunView:
             )
             view = replace(view, current=event.stage)
         case StageFinished():
-            changed = replace(stage, state=event.outcome, ended_unix_s=unix_s, progress={})
+            reported = event.metrics.get("rungs", {})
+            changed = replace(stage, state=event.outcome, ended_unix_s=unix_s, progress={}, reported=reported)
         case StageProgress() if stage.state != "running":
             return view  # it comes live, and may be later than the end of the stage
         case StageProgress():

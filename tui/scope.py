@@ -103,6 +103,7 @@ def _limited(stage: StageView, part: _Part) -> StageView:
     return replace(
         stage,
         finished=finished,
+        reported={} if part.iteration else stage.reported,
         planned=stage.planned if part.rung is None else tuple(rung for rung in stage.planned if rung == part.rung),
         probes=tuple(one for one in stage.probes if one.probe in repeats) if part.iteration else stage.probes,
         loads=tuple(load for load in stage.loads if part.load in ("", load.name)),

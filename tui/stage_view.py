@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.core.numbers import with_interval
 from proveout.core.power import CONFIDENCE
 from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
@@ -116,9 +117,10 @@ class Throughput:
     upper: float | None
 
     @property
-    def half(self) -> float | None:
-        """Half the width of the interval."""
-        return None if self.lower is None or self.upper is None else (self.upper - self.lower) / 2.0
+    def cells(self) -> tuple[str, str]:
+        """Mean and interval as in the tables of the report: `1,234`, `1,200 … 1,270`; "" without an interval."""
+        mean, ends = with_interval({"mean": self.mean, "lower": self.lower, "upper": self.upper})
+        return mean, ends.removeprefix("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,8 @@ class StageView:
     """A stage of the plan; `cell` is its cell of a matrix.
 
     `iterations` is their largest number; times are Unix seconds, 0 before the start. `planned`: the rungs; `phases` and
-    `levels` (of a rate): those of the measure window; `accept`: the condition of a search.
+    `levels` (of a rate): those of the measure window; `accept`: the condition of a search; `captured`: the kinds of its
+    captures; `reported`: its rungs' numbers in the results, by the name of the rung, once it has ended.
     """
 
     id: str
@@ -151,6 +154,8 @@ class StageView:
     phases: tuple[tuple[str, float], ...] = ()
     levels: tuple[Level, ...] = ()
     accept: str = ""
+    captured: tuple[str, ...] = ()
+    reported: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rungs(self) -> dict[int, tuple[IterationView, ...]]:
@@ -161,13 +166,18 @@ class StageView:
 
     @property
     def throughput(self) -> dict[int, Throughput]:
-        """The throughput of each rung that has a valid iteration, with the interval of the report."""
+        """The throughput of each rung that has a valid iteration: that of the results, before it has ended the same
+        estimate over the repeats so far."""
         return self.throughput_of("")
 
     def throughput_of(self, load: str) -> dict[int, Throughput]:
         """`throughput` of one of several loads; of all together for ""."""
         found: dict[int, Throughput] = {}
         for rung, items in self.rungs.items():
+            if known := self.reported.get(str(rung)):
+                estimates = known.get("loads", {}).get(load, {}) if load else known
+                found |= {rung: _shown(estimates["tps"])} if "tps" in estimates else {}
+                continue
             by_repeat = {item.id.repeat: item.loads.get(load) if load else item.tps for item in items}
             values = tuple(value for _, value in sorted(by_repeat.items()) if value is not None)
             if values:
@@ -177,12 +187,15 @@ class StageView:
 
 @functools.lru_cache(maxsize=1024)
 def _throughput(values: tuple[float, ...], confidence: float) -> Throughput:
-    found = estimate(values, confidence=confidence)
-    return Throughput(mean=found["mean"], n=len(values), lower=found.get("lower"), upper=found.get("upper"))
+    return _shown(estimate(values, confidence=confidence))
 
 
-def planned_view(data: Mapping[str, Any]) -> StageView:
-    """The view of a stage that waits, of its data in the plan."""
+def _shown(found: Mapping[str, Any]) -> Throughput:
+    return Throughput(mean=found["mean"], n=found["n"], lower=found.get("lower"), upper=found.get("upper"))
+
+
+def planned_view(data: Mapping[str, Any], captures: Mapping[str, str]) -> StageView:
+    """The view of a stage that waits, of its data in the plan; `captures`: the kind of each capture of the plan."""
     repeats = data.get("repeat", 0)
     rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
     rungs = tuple(rungs) if isinstance(rungs, (list, tuple)) else ()
@@ -204,6 +217,7 @@ def planned_view(data: Mapping[str, Any]) -> StageView:
             Level(**{**level, "values": tuple(level["values"]), "at_s": tuple(level["at_s"])}) for level in levels
         ),
         accept=str((data.get("accept") or {}).get("text", "")),
+        captured=tuple(captures[name] for name in data.get("captures") or () if name in captures),
     )
 
 

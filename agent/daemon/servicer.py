@@ -39,13 +39,6 @@ from proveout.agent.daemon.tasks import Handler
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import renewal
 from proveout.agent.security.authz import AuthzInterceptor, Identity, server_credentials
-from proveout.agent.security.path_trust import (
-    check_own_file,
-    check_own_folder,
-    check_own_journal,
-    check_undo_journal,
-    names_of,
-)
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.signatures import TrustStore
 from proveout.agent.tuning import tuner as tuning
@@ -54,6 +47,13 @@ from proveout.agent.tuning.tuner import Tuner
 from proveout.core import linux
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
+from proveout.core.path_trust import (
+    check_own_file,
+    check_own_folder,
+    check_own_journal,
+    check_undo_journal,
+    names_of,
+)
 from proveout.proto.trust.audit_log import FILE, AuditLog
 from proveout.proto.trust.identities import AUTHORITY, DENIED, Denied
 from proveout.proto.wire import agent_pb2 as pb

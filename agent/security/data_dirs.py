@@ -19,8 +19,8 @@ from pathlib import Path
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import user_files
-from proveout.agent.security.path_trust import is_link_free
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
+from proveout.core.path_trust import is_link_free
 from proveout.dsl import engines
 from proveout.proto.wire.tasks import (
     Endpoint,

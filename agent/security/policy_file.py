@@ -24,11 +24,11 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from proveout.agent.security import allow_lists, device_rules, policy
-from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.security.protected_names import PATHS_OF_THE_HOST, is_runner
 from proveout.core import units
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.core.path_trust import exposure_above, exposure_of, names_of
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.database.oracle_values import CONSENT, needs_consent
 from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS

@@ -16,8 +16,8 @@ import stat
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.security.path_trust import walk
 from proveout.agent.security.policy import Policy
+from proveout.core.path_trust import walk
 from proveout.dsl.rules import duckdb_settings
 from proveout.proto.wire.tasks import Endpoint
 

@@ -30,6 +30,7 @@ from proveout.agent.tools.program import Program, ToolFolder
 from proveout.agent.tools.target_address import address
 from proveout.agent.tools.template_fields import PASSWORD_FILE, checked, load_fields, variables
 from proveout.agent.values.value_table import NoValue
+from proveout.core.untrusted_trees import read
 from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.program import parameters
 from proveout.proto.wire import histogram
@@ -100,9 +101,15 @@ class _Generator:
         return replace(result, values=tuple(values))
 
     def _write_password(self) -> None:
-        """The password alone, in a file that only the program's user reads; it goes with the folder."""
+        """The password alone, in a new file that only the program's user reads; it goes with the folder. TaskFault when
+        that user has put something in its place, which others might read."""
         path = self._folder.path / PASSWORD_FILE
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise TaskFault(
+                "refused", f"{path} was made by another program, and the password is not written there"
+            ) from None
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(self._target.password)
             user = _unprivileged()
@@ -201,21 +208,20 @@ class _Generator:
 
     def _file(self, name: str) -> bytes:
         try:
-            descriptor = os.open(self._folder.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as stream:
-                found = stream.read(FILE_BYTES_MAX + 1)
+            return _content(self._folder.path / name, FILE_BYTES_MAX)
         except OSError as error:
             what = f"{self._model.argv[0]} has left no file {name!r} in its folder: {error.strerror}"
             raise TaskFault("fault", what, way_out="its argument names the file without a folder") from None
-        if len(found) > FILE_BYTES_MAX:
-            raise TaskFault("fault", f"the file {name!r} is larger than {FILE_BYTES_MAX >> 20} MiB")
-        return found
 
     def _logs(self) -> list[str]:
-        paths = [path for path in sorted(self._folder.path.glob("pgbench_log.*")) if not path.is_symlink()]
-        if sum(path.stat().st_size for path in paths) > LOG_BYTES_MAX:
-            raise TaskFault("fault", f"the log of pgbench is larger than {LOG_BYTES_MAX >> 20} MiB")
-        return [_read(path) for path in paths]
+        found: list[str] = []
+        left = LOG_BYTES_MAX
+        for path in sorted(self._folder.path.glob("pgbench_log.*")):
+            with suppress(OSError):  # a link, for example
+                content = _content(path, left)
+                left -= len(content)
+                found.append(content.decode(errors="replace"))
+        return found
 
     def _result(self, measured: Measured, output: str, skew_ns: int) -> LoadResult:
         cpu_s, threads = self._cpu_between(measured.start_ns, measured.end_ns)
@@ -244,7 +250,10 @@ class _Generator:
         return max(float(last - first), 0.0), max([1, *inside])
 
 
-def _read(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
-        return stream.read()
+def _content(path: Path, limit: int) -> bytes:
+    """A file of at most `limit` bytes in the folder of the program, which can have put anything there. OSError as
+    `read`; TaskFault when it is larger."""
+    found = read(path, limit + 1)
+    if len(found) > limit:
+        raise TaskFault("fault", f"the file {path.name!r} is larger than {limit >> 20} MiB")
+    return found

@@ -22,13 +22,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.security.path_trust import check_undo_journal
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network
 from proveout.agent.tuning.public_dsn import without_secrets
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
+from proveout.core.path_trust import check_undo_journal
 from proveout.dsl.operations.change import Change, SetText
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.tasks import Endpoint

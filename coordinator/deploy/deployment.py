@@ -113,7 +113,8 @@ def steps_of(target: Target, order: Order, facts: Mapping[str, Any], now: dateti
         _check_room(target, house, facts)
         old = f" in place of {facts['release']}" if facts["release"] else ""
         lines.append(f"install {house.release}{old} ({len(house.wheels)} wheels, {house.size / MIB:.0f} MiB to copy)")
-    why = _enrolment(target, order, facts, now)
+    policy = _policy(target, order, facts)
+    why = _enrolment(target, order, facts, now, is_root=bool(policy or facts["policy"]))
     if why:
         if facts["authority_problem"]:
             raise HostError(
@@ -122,7 +123,6 @@ def steps_of(target: Target, order: Order, facts: Mapping[str, Any], now: dateti
                 way_out="Run `proveout pki serve`, name its address as hosts reach it with --authority, open the port.",
             )
         lines.append(f"enrol with {order.authority} as agent/{target.name}{why if record else ''}")
-    policy = _policy(target, order, facts)
     if policy:
         lines.append("write /etc/proveout/policy.yaml")
     lines += _service(target, mode, facts, changes=bool(lines))
@@ -162,7 +162,7 @@ def _check_room(target: Target, house: Wheelhouse, facts: Mapping[str, Any]) -> 
             )
 
 
-def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: datetime.datetime) -> str:
+def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: datetime.datetime, *, is_root: bool) -> str:
     """The reason to enrol the host (a remark in parentheses); "" when its certificate is fine."""
     if not facts["certificate"] or not facts["ca"]:
         return " "
@@ -179,6 +179,8 @@ def _enrolment(target: Target, order: Order, facts: Mapping[str, Any], now: date
         return " (its certificate is revoked)"
     if Shown.of(shown).roles != {f"agent/{target.name}"} or target.hostname not in _names(shown):
         return " (its certificate is for another name)"
+    if is_root and not facts["keys_of_root"]:  # that user may have given its key away, and changed what it trusts
+        return " (its keys are those of an agent that was not root)"
     return " (the authority has another address)" if facts["authority"] != order.authority else ""
 
 

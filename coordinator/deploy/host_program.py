@@ -1,12 +1,13 @@
-"""The part of `proveout deploy` that runs on a host: two modules of the standard library alone, sent over SSH, as root.
+"""The part of `proveout deploy` that runs on a host: modules of the standard library alone, sent over SSH, as root.
 
 Requests are lines of JSON on standard input (`{"do": "facts"}`); one with `bytes` is followed by that many bytes. Each
 has one answer, a line of JSON after `MARK` on standard output: `{"ok": …}` or `{"error": …, "way_out": …}`.
 
 A change of the host is a transaction: `begin` -> `file`, `install`, `enrol`, `service` -> `commit`. Each thing that is
-made is noted in `CHANGE` before it is made. When standard input ends before `commit`, all of it is undone: the
-coordinator was interrupted, or the connection broke. When this process is killed, `CHANGE` stays, and the next `begin`
-or `remove` undoes it first. `commit` turns it into `DEPLOYMENT`, the list of what `remove` takes away.
+made is noted in `CHANGE` before it is made. When standard input ends before `commit`, the program that runs is killed
+and all of it is undone: the coordinator was interrupted or killed, or the connection broke. When this process is
+killed, `CHANGE` stays, and the next `begin` or `remove` undoes it first. `commit` turns it into `DEPLOYMENT`, the list
+of what `remove` takes away.
 
     /opt/proveout/releases/ID    an environment with proveout; `current` is a link to the one in use
     /etc/proveout/pki            keys and certificates       /etc/proveout/policy.yaml    the owner's policy
@@ -21,10 +22,12 @@ import hashlib
 import json
 import os
 import platform
+import select
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,6 +51,7 @@ from proveout.coordinator.deploy.host_state import (
     UNIT,
     USER,
     Refused,
+    check_places,
     delete,
     existing,
     forget,
@@ -63,6 +67,7 @@ from proveout.coordinator.deploy.host_state import (
     owner,
     read_record,
     read_text,
+    read_theirs,
     run,
     start,
     stop,
@@ -77,12 +82,22 @@ MARK = "proveout-deploy "
 class Host:
     """The state of one connection: the change that is being made, {} for none."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: BufferedReader) -> None:
         self.change: dict[str, Any] = {}
-        self._lock = -1
+        self._reader, self._lock = reader, -1
+
+    def _run(self, *argv: str | Path, environment: Mapping[str, str] = ENVIRONMENT) -> str:
+        """Run a program that ends with the connection."""
+        return run(*argv, environment=environment, is_cut=self._is_cut)
+
+    def _is_cut(self) -> bool:
+        """Whether the connection has ended. The next request comes after the answer, so there is nothing else to
+        read."""
+        return bool(select.select([self._reader], [], [], 0)[0]) and not self._reader.peek(1)
 
     def facts(self, authority: str) -> dict[str, Any]:
         """The facts of this host, and whether it reaches the authority; changes nothing."""
+        check_places()
         record = read_record(DEPLOYMENT)
         base = Path(sys.base_prefix).resolve()
         free = {str(place): shutil.disk_usage(existing(place)).free for place in (HOME, STATE)}
@@ -100,9 +115,10 @@ class Host:
             "running": bool(record) and is_running(record["mode"]),
             "policy": hash_of(POLICY),
             "unit": hash_of(UNIT),
-            "ca": read_text(PKI / "ca.pem"),
-            "certificate": read_text(PKI / "agent.pem"),
-            "authority": read_text(PKI / "authority").strip(),
+            "ca": read_theirs(PKI / "ca.pem"),
+            "certificate": read_theirs(PKI / "agent.pem"),
+            "authority": read_theirs(PKI / "authority").strip(),
+            "keys_of_root": PKI.exists() and PKI.stat().st_uid == 0,
             "authority_problem": unreachable(authority) if authority else "",
         }
 
@@ -141,7 +157,7 @@ class Host:
     def _take_lock(self) -> None:
         if self._lock >= 0:
             return
-        self._lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -195,7 +211,7 @@ class Host:
         release = RELEASES / self.change["release"]
         self._note("path", str(release))
         delete(release)  # of a deployment that was killed
-        run(sys.executable, "-I", "-m", "venv", "--without-pip", release)
+        self._run(sys.executable, "-I", "-m", "venv", "--without-pip", release)
         write(INCOMING / "requirements.txt", requirements)
         (pip,) = INCOMING.glob("pip-*.whl")
         options = ["--isolated", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--quiet"]
@@ -208,9 +224,9 @@ class Host:
             "--no-compile",
         ]
         python = release / "bin/python"
-        run(python, "-I", pip / "pip", "install", *options, *wanted, "-r", INCOMING / "requirements.txt")
-        run(python, "-I", "-m", "compileall", "-q", "-j", "0", *release.glob("lib/python*/site-packages"))
-        said = run(release / "bin/proveout", "--version")
+        self._run(python, "-I", pip / "pip", "install", *options, *wanted, "-r", INCOMING / "requirements.txt")
+        self._run(python, "-I", "-m", "compileall", "-q", "-j", "0", *release.glob("lib/python*/site-packages"))
+        said = self._run(release / "bin/proveout", "--version")
         delete(INCOMING)
         return {"said": said.strip()}
 
@@ -226,7 +242,7 @@ class Host:
         environment = {**ENVIRONMENT, "PROVEOUT_ENROL_TOKEN": token}
         argv: list[str | Path] = ["pki", "enrol", authority, "--ca-hash", ca_hash, "--pki", PKI]
         program = RELEASES / (self.change["release"] or linked()) / "bin/proveout"
-        return {"said": run(program, *argv, environment=environment).strip()}
+        return {"said": self._run(program, *argv, environment=environment).strip()}
 
     def service(self, name: str, listen: str, mode: str, policy: str, example: str) -> dict[str, Any]:
         """Write the policy and its template, make the user and the unit, and start the agent of the release."""
@@ -246,8 +262,17 @@ class Host:
             self._note("user", USER)
             shell = next((one for one in ("/usr/sbin/nologin", "/sbin/nologin") if Path(one).exists()), "/bin/false")
             run("useradd", "--system", "--home-dir", STATE, "--no-create-home", "--shell", shell, USER)
+        was_roots = STATE.stat().st_uid == 0
         for folder in (PKI, STATE):
-            give(folder, owner())
+            if left := give(folder, owner()):
+                raise Refused(
+                    f"{left[0]} belongs to another user, or has several names", "Find out whose it is, and remove it."
+                )
+        if owner() == "root" and not was_roots and (left := outstanding()):
+            raise Refused(
+                f"{left[0]} lists changes of an agent that was not root, and root would undo them",
+                "Remove it, when nothing in it is to be undone.",
+            )
         arguments = ["agent", "--listen", listen, "--pki", str(PKI), "--state-dir", str(STATE), "--name", name]
         program = str(CURRENT / "bin/proveout")
         if mode == "systemd":
@@ -260,7 +285,7 @@ class Host:
         settings = {"name": name, "listen": listen, "mode": mode, "arguments": arguments}
         change["settings"] = settings
         write(CHANGE, json.dumps(change))
-        start(mode, arguments)
+        start(mode, arguments, self._is_cut)
         return {"start": " ".join([program, *arguments]), "user": owner()}
 
     def commit(self) -> dict[str, Any]:
@@ -303,7 +328,7 @@ class Host:
         take_away(left["made"])
         for folder in (PKI, STATE):
             if record and folder.exists():
-                give(folder, owner())
+                give(folder, owner())  # what is left was not the agent's
         if touched and has_systemd():
             run("systemctl", "daemon-reload")
         if before["running"] and not is_running(record["mode"]):
@@ -343,9 +368,9 @@ def _stays(made: list[str]) -> bool:
     return made[0] in ("user", "content", "file", "folder") or (made[0] == "path" and not passing)
 
 
-def serve(reader: BinaryIO, writer: BinaryIO) -> None:
+def serve(reader: BufferedReader, writer: BinaryIO) -> None:
     """Answer requests until the end of the input; then undo a change that was not committed."""
-    host = Host()
+    host = Host(reader)
     requests: dict[str, Callable[..., dict[str, Any]]] = {
         name: getattr(host, name) for name in ("facts", "begin", "install", "enrol", "service", "commit", "remove")
     }
@@ -387,4 +412,5 @@ def main() -> None:
     """Serve the connection. Signals are ignored: its end is what ends the program, in order."""
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    assert isinstance(sys.stdin.buffer, BufferedReader)  # noqa: S101 - it has a descriptor
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,8 @@
-"""The parts of `host_program`: programs, files and the agent's process on a host. The standard library only."""
+"""The parts of `host_program`: programs, files and the agent's process on a host. The standard library only.
+
+The agent's user owns `PKI` and `STATE`, and can be changing them: they are given away and removed by `untrusted_trees`,
+and read by `read_theirs`. All other places are in folders that only root can write (`check_places`).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,16 @@ import hashlib
 import json
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from proveout.core.path_trust import exposure_above, exposure_of
+from proveout.core.untrusted_trees import empty, give_away, read, remove
 
 FORMAT = 1
 HOME = Path("/opt/proveout")
@@ -45,19 +51,36 @@ class Refused(Exception):
         super().__init__(what)
 
 
-def run(*argv: str | Path, environment: Mapping[str, str] = ENVIRONMENT) -> str:
-    """Run a program; its output. Refused with its last words when it fails."""
+def stays() -> bool:
+    """The connection of what must be done whether there is one or not."""
+    return False
+
+
+def run(*argv: str | Path, environment: Mapping[str, str] = ENVIRONMENT, is_cut: Callable[[], bool] = stays) -> str:
+    """Run a program; its output. Refused with its last words when it fails; EOFError when the connection ends
+    meanwhile, after it and its children are killed."""
+    ends_s = time.monotonic() + PROGRAM_S
     try:
-        done = subprocess.run(
-            argv, env=dict(environment), cwd="/", capture_output=True, text=True, timeout=PROGRAM_S, check=False,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
+        with subprocess.Popen(
+            argv, env=dict(environment), cwd="/", text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        ) as running:  # fmt: skip
+            while True:
+                try:
+                    output, errors = running.communicate(timeout=POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    cut = is_cut()
+                    if cut or time.monotonic() > ends_s:
+                        os.killpg(running.pid, signal.SIGKILL)
+                    if cut:
+                        raise EOFError from None
+    except OSError as error:
         raise Refused(f"{argv[0]} cannot be run: {error}") from error
-    if done.returncode:
-        words = (done.stderr.strip() or done.stdout.strip())[-600:]
-        raise Refused(f"{Path(argv[0]).name} failed with exit code {done.returncode}: {words}")
-    return done.stdout
+    if running.returncode:
+        words = (errors.strip() or output.strip())[-600:]
+        raise Refused(f"{Path(argv[0]).name} failed with exit code {running.returncode}: {words}")
+    return output
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -68,6 +91,14 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def read_theirs(path: Path) -> str:
+    """The text of a file in a folder that the agent's user owns; "" when there is none, or something else."""
+    try:
+        return read(path, BLOCK).decode(errors="replace")
+    except OSError:
         return ""
 
 
@@ -115,9 +146,25 @@ def linked() -> str:
 def delete(path: Path) -> None:
     """Remove a file, a link or a folder; nothing when it is not there."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def check_places() -> None:
+    """Refused when a user other than root can put something else at a place of `deploy`, or owns what is there; the
+    agent's user may own `PKI` and `STATE`."""
+    try:
+        theirs = {0, pwd.getpwnam(USER).pw_uid}
+    except KeyError:
+        theirs = {0}
+    for place in (HOME, ETC, STATE, UNIT, PKI):
+        exposure = exposure_above(place)
+        if exposure is None and os.path.lexists(place):
+            is_theirs = place in (STATE, PKI) and place.stat().st_uid in theirs
+            exposure = None if is_theirs else exposure_of(place)
+        if exposure is not None:
+            raise Refused(f"other users can replace {place}: {exposure.what}", exposure.way_out)
 
 
 def hash_of(path: Path) -> str:
@@ -170,8 +217,8 @@ def owner() -> str:
     return "root" if POLICY.exists() else USER
 
 
-def start(mode: str, arguments: list[str]) -> None:
-    """Start the agent, and wait until it has not ended at once."""
+def start(mode: str, arguments: list[str], is_cut: Callable[[], bool] = stays) -> None:
+    """Start the agent, and wait until it has not ended at once. EOFError when the connection ends meanwhile."""
     if mode == "systemd":
         run("systemctl", "enable", SERVICE)
         run("systemctl", "restart", SERVICE)
@@ -186,6 +233,8 @@ def start(mode: str, arguments: list[str]) -> None:
         write(PID, f"{started.pid} {born(started.pid)}")
         until_s = time.monotonic() + START_S
         while "listens at" not in read_text(LOG)[-4000:]:
+            if is_cut():
+                raise EOFError
             if started.poll() is not None:
                 raise Refused(f"the agent ended at once: {read_text(LOG).strip()[-600:]}")
             if time.monotonic() > until_s:
@@ -211,12 +260,12 @@ def stop(mode: str) -> None:
 
 def outstanding() -> list[str]:
     """Undo journals: changes of the host that no agent has undone."""
-    return [str(path) for path in STATE.rglob(UNDO_JOURNAL)] if STATE.is_dir() else []
+    return [f"{folder}/{UNDO_JOURNAL}" for folder, _, files, _ in os.fwalk(STATE) if UNDO_JOURNAL in files]
 
 
 def forget() -> None:
-    """Remove the files of a deployment that are not in its list."""
-    for path in (DEPLOYMENT, CURRENT, PID, LOG, REPLACED):
+    """Remove files of a deployment that are not in its list. Its record goes with its folder."""
+    for path in (CURRENT, PID, LOG, REPLACED):
         delete(path)
 
 
@@ -227,37 +276,68 @@ def kept(folder: Path) -> str:
 
 
 def take_away(made: list[list[str]]) -> None:
-    """Remove what was made, the newest first; the folder with the records last.
+    """Remove what was made, the newest first; the folder with the records last, when the rest is removed.
 
     Kinds: `path` (a file or folder with all in it), `file` (as it was written), `folder` (when it is empty), `content`
     (of a folder that was there), `replaced`, `user`.
     """
+    problems: list[Exception] = []
     newest_first = made[::-1]
     for kind, what, *before in sorted(newest_first, key=lambda one: one[1] == str(HOME)):
-        if kind == "path" or (kind == "file" and hash_of(Path(what)) == before[0]):
-            delete(Path(what))
-        elif kind == "folder":
-            with contextlib.suppress(OSError):  # files of others are in it
-                Path(what).rmdir()
-        elif kind == "content":
-            for path in Path(what).iterdir():
-                delete(path)
-            user, group, mode = map(int, before[0].split())
-            os.chown(what, user, group)
-            Path(what).chmod(mode)
-        elif kind == "replaced" and REPLACED.exists():
-            delete(Path(what))
-            REPLACED.rename(what)
-        elif kind == "user" and has_user():
-            run("userdel", what)
+        if problems and what == str(HOME):
+            break
+        try:
+            _take(kind, Path(what), *before)
+        except (OSError, Refused) as error:  # the rest is taken away in any case
+            problems.append(error)
+    if problems:
+        raise problems[0]
 
 
-def give(folder: Path, user: str) -> None:
-    """Give a folder with its content to a user."""
+def _take(kind: str, what: Path, before: str = "") -> None:
+    if kind == "path" or (kind == "file" and hash_of(what) == before):
+        delete(what)
+    elif kind == "folder":
+        with contextlib.suppress(OSError):  # files of others are in it
+            what.rmdir()
+    elif kind == "content":
+        empty(what)
+        user, group, mode = map(int, before.split())
+        os.chown(what, user, group)
+        what.chmod(mode)
+    elif kind == "replaced" and REPLACED.exists():
+        delete(what)
+        REPLACED.rename(what)
+    elif kind == "user" and has_user():
+        end_processes(pwd.getpwnam(str(what)).pw_uid)
+        run("userdel", what)
+
+
+def end_processes(uid: int) -> None:
+    """Kill the processes of a user that sees the same root folder (containers use the same numbers), until none is
+    left: `userdel` refuses while there are."""
+    until_s = time.monotonic() + END_S
+    while (found := list(_processes(uid))) and time.monotonic() < until_s:
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none starts another
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        time.sleep(POLL_S / 10)
+
+
+def _processes(uid: int) -> Iterator[int]:
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if place.stat().st_uid == uid and born(int(place.name)) and (place / "root").samefile("/"):
+                yield int(place.name)
+
+
+def give(folder: Path, user: str) -> list[str]:
+    """Give a folder with its content to a user, when it is another's; the paths in it that are not given."""
     entry = pwd.getpwnam(user)
-    for path in (folder, *folder.rglob("*")):
-        if path.lstat().st_uid != entry.pw_uid:
-            os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+    if folder.stat().st_uid == entry.pw_uid:
+        return []
+    return give_away(folder.resolve(), entry.pw_uid, entry.pw_gid, (pwd.getpwnam(USER).pw_uid,))
 
 
 def unreachable(address: str) -> str:

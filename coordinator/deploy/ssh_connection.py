@@ -34,8 +34,15 @@ NO_PYTHON = 97
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=10", "ServerAliveCountMax=3", "LogLevel=ERROR")
 PASSED = ("SSH_AUTH_SOCK",)
 
-MODULES = ("host_state", "host_program")
-"""The host program: its modules, the imported one first."""
+MODULES = (
+    "proveout.core.data_classes",
+    "proveout.core.errors",
+    "proveout.core.path_trust",
+    "proveout.core.untrusted_trees",
+    "proveout.coordinator.deploy.host_state",
+    "proveout.coordinator.deploy.host_program",
+)
+"""The host program: its modules, imported ones first, and none that is not of the standard library or listed before."""
 LOADER = """import json, sys, types
 for name, text in json.loads(sys.stdin.buffer.readline()):
     sys.modules[name] = types.ModuleType(name)
@@ -118,9 +125,9 @@ class Ending:
 
 def _program() -> bytes:
     """The line that the loader reads: the names and texts of the modules."""
-    own = importlib.resources.files(__package__)
-    parts = [(f"{__package__}.{name}", own.joinpath(f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
-    return json_line(parts)
+    parts = [name.rpartition(".") for name in MODULES]
+    files = [importlib.resources.files(package) / f"{module}.py" for package, _, module in parts]
+    return json_line(list(zip(MODULES, (file.read_text(encoding="utf-8") for file in files), strict=True)))
 
 
 class Connection:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.compare.comparison import Direction, Row
 from proveout.coordinator.history import change_points
-from proveout.coordinator.history.change_points import ChangePoint, Decisions, Effect, Point
+from proveout.coordinator.history.change_points import ChangePoint, Decisions, Effect, Point, SpreadChange
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.run_summary import RungSummary, RunSummary
 from proveout.coordinator.storage.run_directory import write_whole
@@ -62,6 +62,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A change of the spread between runs from `run` on, shown by run `shown_by`. It fails no job."""
+
+    run: RunSummary
+    shown_by: RunSummary
+    found: SpreadChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """A segment: runs `first` to `last` (positions in the history) and their geometric mean."""
 
@@ -82,6 +91,7 @@ class MetricHistory:
     points: tuple[Point, ...]
     decisions: Decisions
     changes: tuple[Change, ...]
+    spread_changes: tuple[Spread, ...]
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -108,22 +118,22 @@ def histories(
 ) -> tuple[MetricHistory, ...]:
     """The histories of these metrics at every rung.
 
-    The bound on p is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. It is
-    that of the oldest run, so that a further run does not move it.
+    The level is shared by the rungs, as in `compare`, so that those of one metric together keep its promise. It is by
+    the rungs of the oldest run, so that a further run does not move it.
     """
     rungs = {(rung.stage, rung.threads): rung for run in selection.runs for rung in run.rungs}
     measured = [rung for rung in selection.runs[0].rungs if any(_values(rung, metric) for metric in metrics)]
-    p_max = change_points.P_MAX / max(len(measured), 1)
-    found = (_history(selection, rung, metric, p_max, accepted) for rung in rungs.values() for metric in metrics)
+    share = 1.0 / max(len(measured), 1)
+    found = (_history(selection, rung, metric, share, accepted) for rung in rungs.values() for metric in metrics)
     return tuple(history for history in found if history.runs)
 
 
 def _history(
-    selection: Selection, rung: RungSummary, metric: str, p_max: float, accepted: Sequence[Acknowledgement]
+    selection: Selection, rung: RungSummary, metric: str, share: float, accepted: Sequence[Acknowledgement]
 ) -> MetricHistory:
     found = list(_points(selection.runs, rung, metric))
     runs, points = tuple(run for run, _ in found), tuple(one for _, one in found)
-    decisions = change_points.detect(points, p_max=p_max)
+    decisions = change_points.detect(points, share=share)
     changes = tuple(
         Change(
             run=runs[one.index],
@@ -144,6 +154,9 @@ def _history(
         points=points,
         decisions=decisions,
         changes=changes,
+        spread_changes=tuple(
+            Spread(run=runs[one.index], shown_by=runs[one.decided], found=one) for one in decisions.spread_changes
+        ),
     )
 
 

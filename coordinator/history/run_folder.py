@@ -22,7 +22,7 @@ from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import from_plain, to_plain
 
-FORMAT = 3
+FORMAT = 4
 """Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
 `core.statistics`."""
 

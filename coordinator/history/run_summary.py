@@ -16,6 +16,7 @@ from typing import Any
 from proveout.coordinator.compare.comparability import MEASURED
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.schemas import schemas
 from proveout.coordinator.storage.event_codec import JournalFault, recorded_plan
 from proveout.core.data_classes import dataclass, field
 from proveout.core.json_data import digest
@@ -101,8 +102,12 @@ def _recorded_study(results: RunResults) -> str:
 
 
 def environment_digest(results: RunResults) -> str:
-    """`sha256:<hex>` of the fingerprints of all hosts and systems; "" when none was taken."""
-    found = [(one.host or one.equipment, one.system, one.digest) for one in fingerprints(results)]
+    """`sha256:<hex>` of the fingerprints of all hosts and systems, and of the schemas and settings at the stages;
+    "" when none was taken."""
+    found: list[tuple[str, ...]] = [
+        (one.host or one.equipment, one.system, one.digest) for one in fingerprints(results)
+    ]
+    found += [(one.stage, one.system, digest(dict(one.facts))) for one in schemas(results)]
     return digest(found) if found else ""
 
 

@@ -124,6 +124,51 @@ def test_runs_that_differ_are_excluded_with_the_reason(tmp_path: Path, capsys: p
     assert len(json.loads(file.read_text())["histories"][0]["runs"]) == 4
 
 
+def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Seen before: a trigger that sleeps was taken for the same series, without a word."""
+    tps = {1: [1000.0, 1001.0, 1002.0]}
+    plain = {"table t": "id integer", "fsync": "on"}
+    slow = {**plain, "trigger wait on t": "sleeps"}
+    for day, schema in enumerate((plain, plain, slow, {**slow, "fsync": "off"})):
+        record(tmp_path, tps, day=float(day), schema=schema)
+    file = tmp_path / "trend.json"
+    assert trend(tmp_path, "--json", str(file)) == 0
+    found = json.loads(file.read_text())
+    assert [len(history["runs"]) for history in found["histories"]] == [1, 1, 1]
+    assert [one["reason"] for one in found["left_out"]] == [
+        "it differs in fsync, trigger wait on t",
+        "it differs in fsync, trigger wait on t",
+        "it differs in fsync",
+    ]
+    names = [[one["name"] for one in boundary["differences"]] for boundary in found["boundaries"]]
+    assert names == [["trigger wait on t"], ["fsync"]]
+    capsys.readouterr()
+    assert trend(tmp_path, "--allow", "fsync,trigger *", "--json", str(file)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Boundaries" in shown
+    assert "trigger wait on t" in shown
+    assert "Fewer than 10 runs (4)" in shown
+    found = json.loads(file.read_text())
+    assert len(found["histories"][0]["runs"]) == 4
+    assert found["boundaries"][0]["run"] == found["histories"][0]["runs"][2]["run"]
+
+
+def test_a_wider_spread_is_a_row_of_its_own(tmp_path: Path) -> None:
+    generator = np.random.default_rng(4)
+    for day in range(44):
+        level = 1000.0 * float(np.exp(generator.normal(0.0, 0.04 if day >= 24 else 0.005)))
+        record(tmp_path, {1: [level, level * 1.001, level * 0.999]}, day=day)
+    file, text = tmp_path / "trend.json", tmp_path / "trend.md"
+    words = ("--json", str(file), "--markdown", str(text), "--fail-if", "change")
+    assert trend(tmp_path, "--metric", "tps", *words) == 0
+    (history,) = json.loads(file.read_text())["histories"]
+    (spread,) = history["spread_changes"]
+    assert history["changes"] == []
+    assert spread["ratio"] > 4.0
+    assert "spread of tps" in text.read_text()
+    assert "runs differ more" in text.read_text()
+
+
 def test_by_plan_file_and_by_name(steady: Path) -> None:
     assert trend(steady, str(SMOKE)) == 0
     assert trend(steady, "smoke") == 0

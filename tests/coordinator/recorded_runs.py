@@ -46,6 +46,7 @@ def record(
     day: float = 0.0,
     labels: Mapping[str, str] | None = None,
     kernel: str = "6.1",
+    schema: Mapping[str, str] | None = None,
     of: Plan | None = None,
     ended: bool = True,
 ) -> str:
@@ -68,6 +69,7 @@ def record(
         started,
         e.FactsTaken(when="start", host="db1", system="", facts={"kernel": kernel}),
         e.StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
+        *([e.FactsTaken(when="stage", host="", system="db1", stage="ladder", facts=dict(schema))] if schema else []),
         *iterations,
     ]
     if ended:

@@ -29,7 +29,6 @@ from proveout.core.numbers import (
     size,
     threads,
     together,
-    uncertainty,
     with_interval,
 )
 
@@ -134,27 +133,6 @@ def test_interval_of_an_extreme_is_that_of_its_median() -> None:
 )
 def test_a_number_has_the_digits_of_its_interval(value: float, half: float, text: str) -> None:
     assert number(value, half) == text
-
-
-@pytest.mark.parametrize(
-    ("half", "text"), [(123.0, "120"), (1.0, "1.0"), (0.0996, "0.10"), (12_500.0, "13,000"), (0.0, "0"), (None, "-")]
-)
-def test_half_the_width_of_an_interval_has_two_digits(half: float | None, text: str) -> None:
-    assert uncertainty(half) == text
-
-
-@pytest.mark.parametrize(
-    ("half", "mean", "text"),
-    [
-        (120.0, 1_200.0, "120"),
-        (1_200.0, 1_200.0, "1,200"),
-        (250_000.0, 1_200.0, ">100 %"),
-        (None, 1_200.0, "-"),
-        (1.0, 0.0, ">100 %"),
-    ],
-)
-def test_an_interval_wider_than_its_number_is_not_printed_in_digits(half: float | None, mean: float, text: str) -> None:
-    assert uncertainty(half, mean) == text
 
 
 def test_a_table_has_the_ends_of_an_interval_as_every_other_surface() -> None:
@@ -293,8 +271,9 @@ def test_an_estimate_and_the_limit_beside_it_read_different(name: str, mean: flo
     limit = mean + at * half
     same = notation(name, estimate, limit)
     for value in (estimate["lower"], mean, estimate["upper"]):
-        assert (_read(same.text(value)) < _read(same.text(limit))) == (value < limit)
-        assert (_read(same.text(value)) > _read(same.text(limit))) == (value > limit)
+        is_same = math.isclose(value, limit, rel_tol=1e-13)  # 14 digits are printed at most
+        assert is_same or (_read(same.text(value)) < _read(same.text(limit))) == (value < limit)
+        assert is_same or (_read(same.text(value)) > _read(same.text(limit))) == (value > limit)
 
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12))
@@ -304,7 +283,6 @@ def test_rounding_changes_a_number_by_less_than_its_interval_shows(value: float,
     if half > value * 1e-9:
         assert abs(printed - Decimal(value)) <= Decimal(half) * Decimal("0.0501")
     assert abs(printed - Decimal(value)) <= Decimal(value) * Decimal("0.0501")
-    assert abs(_read(uncertainty(half)) - Decimal(half)) <= Decimal(half) * Decimal("0.0501")
 
 
 @given(st.lists(_ORDINARY, min_size=2, max_size=6), _NAMES)

@@ -33,7 +33,7 @@ from simulated_rigs import (
 
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
-from proveout.coordinator.history.change_points import HORIZON, detect, effect, point
+from proveout.coordinator.history.change_points import HORIZON, Point, detect, effect, point
 from proveout.coordinator.measure.capture_metrics import measured_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.report.summary.headline import headline
@@ -407,6 +407,41 @@ def change_size(step: float, cv: float, later: int, trials: int) -> Measured:
     return _count(trials, ("change", step, cv, later), one)
 
 
+def level_changes(
+    runs: int, at: int, sigmas: float, trials: int, *, odd: bool = False, spread: float = 1.0
+) -> Measured:
+    """Count the histories with a change of level: near `at` for a step or an `odd` run of so many standard deviations,
+    else anywhere; from `at` on runs have `spread` times the standard deviation."""
+    return _count(
+        trials,
+        ("level", runs, at, sigmas, odd, spread),
+        lambda generator: any(
+            not sigmas or abs(change.index - at) <= 5
+            for change in detect(_runs(generator, runs, at, sigmas, odd=odd, spread=spread)).changes
+        ),
+    )
+
+
+def spread_changes(runs: int, at: int, spread: float, trials: int) -> Measured:
+    """Count the histories with a change of spread where the standard deviation is `spread` times as large from `at`
+    on."""
+    return _count(
+        trials,
+        ("spread", runs, at, spread),
+        lambda generator: bool(detect(_runs(generator, runs, at, 0.0, spread=spread)).spread_changes),
+    )
+
+
+def _runs(
+    generator: np.random.Generator, runs: int, at: int, sigmas: float, *, odd: bool = False, spread: float = 1.0
+) -> list[Point]:
+    """Runs of one repeat with a standard deviation of 1 %."""
+    order = np.arange(runs)
+    deviation = generator.standard_normal(runs) * np.where(order >= at, spread, 1.0)
+    moved = deviation + np.where(order == at if odd else order >= at, sigmas, 0.0)
+    return [Point(0.01 * float(value), None, 1) for value in moved]
+
+
 def search_coverage(accept: str, true_rate: float, trials: int) -> Measured:
     """Count the intervals of searches of the same queue that contain the true rate."""
     stage = search(accept)
@@ -643,7 +678,53 @@ def search_rows() -> Iterator[Row]:
 
 
 def history_rows() -> Iterator[Row]:
-    """Sizes of changes in the history of a metric, given that the change is shown."""
+    """Changes in the history of a metric, and their sizes, given that the change is shown."""
+    for runs, share in ((20, 0.03), (100, 0.05)):
+        yield _at_most(
+            f"`trend` of {runs} equal runs shows a change of level",
+            0.05,
+            share,
+            lambda trials, n=runs: level_changes(n, 0, 0.0, trials),
+            weight=0.25,
+        )
+    yield _at_most(
+        "`trend` of 100 equal runs shows a change of spread",
+        0.05,
+        0.05,
+        lambda trials: spread_changes(100, 50, 1.0, trials),
+        weight=0.25,
+    )
+    for sigmas in (7, 10, 20):
+        yield _at_most(
+            f"`trend` takes one odd run of {sigmas} sigma, 30 of 60, for a change of level",
+            0.02,
+            0.02,
+            lambda trials, sigmas=sigmas: level_changes(60, 30, sigmas, trials, odd=True),
+            weight=0.25,
+        )
+    for at, share in ((10, 0.79), (15, 0.60)):
+        yield _at_least(
+            f"`trend` finds a step of 2 sigma at {at} of 20 runs",
+            share,
+            share,
+            lambda trials, at=at: level_changes(20, at, 2.0, trials),
+            weight=0.25,
+        )
+    for spread, level, found in ((2, 0.15, 0.50), (4, 0.15, 0.95)):
+        yield _at_most(
+            f"`trend` takes a spread x{spread}, 30 of 60, for a change of level",
+            level,
+            level,
+            lambda trials, spread=spread: level_changes(60, 30, 0.0, trials, spread=spread),
+            weight=0.25,
+        )
+        yield _at_least(
+            f"`trend` finds a spread x{spread}, 30 of 60",
+            found,
+            found,
+            lambda trials, spread=spread: spread_changes(60, 30, spread, trials),
+            weight=0.25,
+        )
     # A small change is shown where the level before it is off as well: that part is chosen too.
     for step, cv, least in ((0.01, 0.01, 0.90), (0.02, 0.01, 0.93), (0.05, 0.03, 0.93)):
         for later in (3, 10):

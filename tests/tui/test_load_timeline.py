@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from functools import reduce as fold
 from typing import Any
@@ -89,6 +90,14 @@ def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> N
     assert text.splitlines()[-1].rstrip().endswith("now")
 
 
+def test_names_of_close_percentiles_are_in_their_order() -> None:
+    close = {"p50_us": 11_000.0, "p95_us": 11_500.0, "p99_us": 12_500.0}
+    ticks = [dataclasses.replace(tick, **close) for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks[5] = dataclasses.replace(ticks[5], p50_us=80.0, p99_us=400_000.0)
+    text = "\n".join(lines(at(going(*ticks), 13.0), 100, 17))
+    assert text.index("p99") < text.index("p95") < text.index("p50")
+
+
 def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
     silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p95_us": None, "p99_us": None, "errors": 3}
     ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
@@ -99,7 +108,7 @@ def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
     columns = [place for place, sign in enumerate(errors) if sign == "×"]
     assert len(columns) == 4
     between = range(columns[0] + 1, columns[-1])
-    below = rows[rows.index(next(row for row in rows if row.lstrip().startswith("├"))) + 1 : -1]
+    below = rows[rows.index(next(row for row in rows if "├─" in row)) + 1 : -1]
     drawn = {row[plot][column] for row in below for column in between}
     assert drawn <= {" ", "┊"}, drawn
 
@@ -113,6 +122,19 @@ def test_faults_are_named_on_the_timeline() -> None:
         "a name that does not fit is left out whole"
     )
     assert "▼crash" in next(row for row in lines(view, 160) if "▼" in row)
+
+
+def test_marks_of_faults_and_errors_hide_no_data() -> None:
+    fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
+    ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks = [dataclasses.replace(tick, p99_us=400_000.0) if tick.second == 7 else tick for tick in ticks]
+    calm = lines(at(going(*ticks), 13.0))
+    failing = [dataclasses.replace(tick, errors=3) for tick in ticks]
+    struck = lines(at(going(*failing, fault, dataclasses.replace(fault, step="healed", at_s=4.5)), 13.0))
+    assert sum(row.count("┊") for row in struck) > sum(row.count("┊") for row in calm)
+    for before, after in zip(calm, struck, strict=True):
+        if "▏" not in before and "├" not in before:  # the names, and the zero line
+            assert all(old in (new, " ") for old, new in zip(before, after, strict=False)), (before, after)
 
 
 def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> None:
@@ -154,11 +176,36 @@ def test_phases_are_found_by_the_time_in_the_window() -> None:
 
 @pytest.mark.parametrize("high", [0.0, 0.3, 7.0, 99.0, 7225.0, 1e6])
 def test_ticks_are_1_2_or_5_times_a_power_of_ten(high: float) -> None:
-    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0])):
+    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0], 9)):
         steps = {f"{tick:.0e}"[0] for tick in (scale.ticks if scale.log else scale.ticks[1:2])}
         assert steps <= {"1", "2", "5"}
         assert scale.low <= scale.high
         assert len(scale.ticks) >= 2
+
+
+@pytest.mark.parametrize("rows", range(3, 20))
+@pytest.mark.parametrize("values", [(36.0, 7_500.0), (240.0, 2_450.0), (51.9, 13_700.0), (999.0, 1_001.0), (1.0, 1e9)])
+def test_ticks_of_response_times_are_at_rows(values: tuple[float, float], rows: int) -> None:
+    scale = scales.logarithmic(values, rows)
+    assert scale.low <= min(values) * 1.000001 and scale.high >= max(values) * 0.999999
+    powers = [scale.place(tick) * rows for tick in scale.ticks if f"{tick:.0e}".startswith("1")]
+    if math.log10(scale.high / scale.low) <= rows:
+        assert powers == pytest.approx([round(row) for row in powers], abs=1e-6)
+        assert all(abs(row - round(row)) < 0.25 for row in (scale.place(tick) * rows for tick in scale.ticks))
+
+
+@pytest.mark.parametrize("tps", [9_800.0, 20_000.0, 21_870.0])
+@pytest.mark.parametrize("height", [9, 15, 16, 17, 24, 40])
+def test_ticks_of_the_load_are_equally_far_apart_and_at_their_values(height: int, tps: float) -> None:
+    ticks = [dataclasses.replace(tick, tps=tps) for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    rows = lines(at(going(*ticks, plan={"stages": []}), 13.0), 100, height)
+    zero = next(place for place, row in enumerate(rows) if "├─" in row)
+    marks = {float(row.split("┤")[0].replace(",", "")): zero - at for at, row in enumerate(rows[:zero]) if "┤" in row}
+    of_row = next(value / above for value, above in marks.items())
+    assert [value / above for value, above in marks.items()] == pytest.approx([of_row] * len(marks))
+    drawn = "".join(row[75] for row in reversed(rows[:zero])).strip()
+    blocks = 8 * (len(drawn) - 1) + " ▁▂▃▄▅▆▇█".index(drawn[-1])
+    assert blocks / 8 + 0.5 == pytest.approx(tps / of_row, abs=1 / 8), "the zero line is half a row below the plot"
 
 
 def test_an_interval_of_two_repeats_does_not_stretch_the_axis() -> None:
@@ -185,6 +232,15 @@ def test_the_bracket_of_a_search() -> None:
     text = "\n".join(str(row) for row in search_plot.draw(probes, (4, 300.0), 60, 12))
     assert (text.count("●"), text.count("×"), text.count("▶")) == (2, 1, 1)
     assert "best 200" in text and "refused 400" in text
+
+
+def test_the_names_of_a_search_are_at_their_rates() -> None:
+    rates = (10_000.0, 20_460.0, 14_300.0, 17_210.0, 15_490.0)
+    probes = [probe(at, rate, accepted=at % 2 == 1) for at, rate in enumerate(rates, 1)]
+    few, many = ([str(row) for row in search_plot.draw(probes, None, 70, height)] for height in (5, 8))
+    assert next(row for row in few if "╌" in row).endswith(" 15,490 … 17,210"), "one row is both"
+    assert next(row for row in many if "best 15,490" in row).lstrip().startswith("15,000┤╌")
+    assert next(row for row in many if "refused 17,210" in row).lstrip().startswith("│╌")
 
 
 def test_each_of_several_loads_has_numbers() -> None:

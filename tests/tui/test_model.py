@@ -405,10 +405,34 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     view = view_of(STARTED, begin, moving(one, "ramp_up", 1.0), moving(one, "measure", 2.0), waits)
     assert view.transactions == moving(one, "measure", 2.0)
     assert view.waits == {"w on db": waits}
+    early = view_of(STARTED, begin, moving(one, "ramp_up", 1.0))
+    titles = [
+        tables.transactions_of(dataclasses.replace(early, now_unix_s=early.iteration_began_unix_s + second)).split(
+            "#1, "
+        )[1]
+        for second in (0.5, 1.5)
+    ]
+    assert titles == ["ramp-up, which does not count", "newest are of the ramp-up, which does not count"]
     view = view_of(moving(one, "ramp_down", 1.0), moving(two, "measure", 9.0), view=view)
     assert view.transactions == moving(one, "measure", 2.0)
     view = view_of(IterationVoided(id=one, reason="r", rerun=True), moving(one, "measure", 3.0), view=view)
     assert (view.transactions, dict(view.waits)) == (None, {})
+
+
+def test_a_table_without_a_row_says_why() -> None:
+    ladder = {"id": "base", "kind": "ladder", "threads": [4], "repeat": 2, "captures": ["w"]}
+    plan = {"stages": [ladder], "captures": [{"name": "w", "kind": "waits"}, {"name": "l", "kind": "lag"}]}
+    going = view_of(dataclasses.replace(STARTED, plan=plan), stage("base", "ladder", 40.0, 4), begun())
+    nothing = WaitsTick(id=identity(), host="db", capture="w", seconds=1.0, waits=())
+    views = (going, view_of(nothing, view=going), view_of(ended(), view=going))
+    assert [tables.waits(view)[0][0] for view in views] == [
+        "no reading in this iteration yet", "no session was seen to wait", "no session was seen to wait"
+    ]  # fmt: skip
+    assert tables.lags(going)[0][0] == "base has no capture of kind lag"
+    assert tables.probes(going)[0][0] == "no stage of the plan is a search"
+    without = view_of(dataclasses.replace(STARTED, plan={"stages": [{**ladder, "captures": []}]}), begun())
+    assert tables.waits(without)[0][0] == "base has no capture of kind waits"
+    assert tables.waits(view_of(STARTED)) == []
 
 
 @pytest.mark.parametrize(("passes", "shown"), [(1, "1 pass"), (3, "3 passes")])
@@ -491,13 +515,17 @@ def test_the_interval_of_a_rung_is_that_of_the_report(repeats: int, repeat_min: 
         for repeat in range(repeats, 0, -1)
     ]
     invalid = ended(7.0, valid=False, repeat=9)
-    events = [started, stage("base", "ladder", 40.0, 6), *items, invalid]
+    taken_back = [ended(900.0, repeat=8), IterationVoided(id=identity(repeat=8), reason="r", rerun=False)]
+    events = [started, stage("base", "ladder", 40.0, 6), *items, invalid, *taken_back]
     (seen,) = view_of(*events).stages
     (rung,) = load_results(events).stages["base"].rungs
     reported = rung.tree["tps"]
     shown = seen.throughput[4]
     assert (shown.mean, shown.lower, shown.upper) == (reported["mean"], reported.get("lower"), reported.get("upper"))
     assert (shown.lower is None) is (repeats == 1)
+    reported = {**reported, "lower": 1.0}  # once the stage has ended, those of the results, whatever they are
+    (seen,) = view_of(*events, dataclasses.replace(done("base"), metrics={"rungs": {"4": {"tps": reported}}})).stages
+    assert seen.throughput[4].lower == 1.0
 
 
 def test_equipment_is_listed_below_the_hosts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Result
 from proveout.tui.run.app import RunApp
 from proveout.tui.themed_app import ThemedApp
+from proveout.tui.widgets.header import headline
 from proveout.tui.widgets.plan_tree import PlanTree
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
@@ -136,6 +138,27 @@ async def test_r_replays_from_the_begin_and_the_arrows_seek() -> None:
         await until(pilot, lambda: "iteration 0 of" in app._note())
         assert "iteration" in last
         await until(pilot, lambda: leaves(tree) == 0)  # iterations that have not been yet are not in the tree
+
+
+async def test_a_result_that_is_read_late_leaves_the_replay_open() -> None:
+    read = threading.Event()
+
+    class Slow(made.FakeRun):
+        def result(self) -> Result:
+            read.wait()
+            return super().result()
+
+    app = RunApp(made.at_end(), Slow())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.view.ended is not None)
+        await pilot.press("r", "space")
+        await until(pilot, lambda: app.view.ended is None)
+        read.set()
+        await until(pilot, lambda: app.result is not None)
+        assert app.screen.query_one(ContentSwitcher).current == "live"
+        head = headline(app.view, app._note(), 118).plain
+        assert "[replay paused, iteration 0 of" in head
+        assert "running" not in head and "left" not in head
 
 
 async def test_the_replay_of_a_run_that_has_just_ended_takes_another_source() -> None:

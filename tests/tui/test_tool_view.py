@@ -63,7 +63,7 @@ def test_the_tree_has_depths_with_their_results() -> None:
     assert (stage.iterations, stage.repeats) == (6, 3)
     labels = {path: str(label) for path, label in lines(view)}
     assert labels["reads",].startswith("▶ reads tool")
-    assert labels["reads", "16"].startswith("▶ depth 16 1,100 ±")
+    assert labels["reads", "16"] == "▶ depth 16 1,100 (350 … 3,500)"
     assert labels["reads", "16", "reads/16/1/1"] == "✓ #1 1,000 p99 300 µs"
     assert labels["reads", "16", str(NEXT)] == "▶ #3 running"
 

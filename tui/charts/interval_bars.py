@@ -1,4 +1,4 @@
-"""Means with their intervals as one row each, on a common axis from 0: `4 thr  7,225 ±120   ├──●──┤`. Pure.
+"""Means with their intervals as one row each, on a common axis from 0: `4 thr  7,225 7,110 … 7,340  ├──●──┤`. Pure.
 
 Data flow: `Bar`s -> `draw` -> `Text`. An interval from two repeats has a factor of 12.7 (Student's t) and says little:
 such intervals do not stretch the axis, they end at its ends with an arrow.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import number, uncertainty
+from proveout.core.numbers import number
 from proveout.tui.charts import scales
 from proveout.tui.charts.scales import Scale
 from proveout.tui.colours import ACCENT, MUTED
@@ -47,21 +47,20 @@ def draw(bars: Sequence[Bar], width: int) -> list[Text]:
     """The rows and the axis below them, each at most `width` cells: names and numbers first, the picture in the
     rest."""
     known = [bar.found for bar in bars if bar.found is not None]
-    means = [number(bar.found.mean, bar.found.half) if bar.found else "" for bar in bars]
-    halves = [_half(bar.found) for bar in bars]
+    means, ends = zip(*(bar.found.cells if bar.found else ("", "") for bar in bars), strict=True) if bars else ((), ())
     name_width = max((len(bar.name) for bar in bars), default=0)
-    mean_width, half_width = (max(map(len, cells), default=0) for cells in (means, halves))
-    used = name_width + mean_width + half_width + 4
+    mean_width, ends_width = (max(map(len, cells), default=0) for cells in (means, ends))
+    used = name_width + mean_width + ends_width + 4
     room = width - used
     if room < _WIDTH_LEAST and name_width + mean_width + 3 + _WIDTH_LEAST <= width:
-        halves, half_width = [""] * len(bars), 0
+        ends, ends_width = ("",) * len(bars), 0
         room = width - name_width - mean_width - 4
     scale = axis(known, max(room // 10, 1))
     rows = []
-    for bar, mean, half in zip(bars, means, halves, strict=True):
+    for bar, mean, between in zip(bars, means, ends, strict=True):
         text = Text(f"{bar.name:<{name_width}} ", style=bar.style, no_wrap=True, end="")
         text.append(f"{mean:>{mean_width}} ", style="bold" if not bar.style else bar.style)
-        text.append(f"{half:<{half_width}}  ", style=MUTED)
+        text.append(f"{between:<{ends_width}}  ", style=MUTED)
         if bar.found is not None and room >= _WIDTH_LEAST:
             text.append_text(_picture(bar.found, scale, room))
         elif bar.note:
@@ -70,10 +69,6 @@ def draw(bars: Sequence[Bar], width: int) -> list[Text]:
     if known and room >= _WIDTH_LEAST:
         rows.append(Text(" " * (width - room), no_wrap=True, end="").append_text(_axis(scale, room)))
     return rows
-
-
-def _half(found: Throughput | None) -> str:
-    return f"±{uncertainty(found.half, found.mean)}" if found is not None and found.half is not None else ""
 
 
 def _picture(found: Throughput, scale: Scale, width: int) -> Text:

@@ -42,12 +42,12 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         return []
     canvas = Canvas(width, height - 1)
     wide = max(rates) / max(min(rates), 1e-9) > 20.0
-    scale = scales.logarithmic(rates, max(height // 2, 2)) if wide else scales.linear(max(rates), max(height // 3, 2))
+    scale = scales.logarithmic(rates, height - 2) if wide else scales.upright(max(rates), height - 2, min(rates))
     first = max(0, len(probes) + (going is not None) - width)
     count = len(probes) + (going is not None) - first
 
     def row(rate: float) -> int:
-        return canvas.cell(round(scale.place(rate) * (canvas.dots_y - 1)))
+        return canvas.row(scale.place(rate))
 
     def place(index: int) -> int:
         return round((index + 0.5) / max(count, 8) * (width - 1))
@@ -58,8 +58,9 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         if rate is not None:
             for cell in range(width):
                 canvas.put(cell, row(rate), "╌", style)
-            at = row(rate)
-            legend[at if at not in legend else min(at + 1, height - 2)] = (f"{name} {number(round(rate))}", style)
+            legend[row(rate)] = (f"{name} {number(round(rate))}", style)
+    if best is not None and ceiling is not None and row(best) == row(ceiling):
+        legend[row(best)] = (f"{number(round(best))} … {number(round(ceiling))}", TARGET)
     for index, probe in enumerate(probes[first:]):
         sign, style = _SIGNS[probe.accepted]
         confirms = probe.phase == "confirm"
@@ -72,7 +73,7 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         label = labels.get(line, "")
         text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, no_wrap=True, end="")
         name, style = legend.get(line, ("", ""))
-        name = name if len(name) < RIGHT else name.rpartition(" ")[2]
+        name = name if len(name) < RIGHT else name.split(" ")[-1]
         rows.append(text.append_text(drawn).append(f" {name}", style=style))
     end = f"probe {first + count}"
     start = f"{first + 1}"

@@ -47,7 +47,7 @@ def draw(found: Timeline, width: int, height: int) -> Text:
         heads.append(plot.events())
     rest = height - len(heads) - 2
     upper = (rest + 1) // 2
-    rows = [*heads, *plot.load(upper), plot.rule(), *plot.response(rest - upper), plot.times()]
+    rows = [*heads, *plot.load(upper), *plot.response(rest - upper), plot.times()]
     return Text("\n", no_wrap=True, end="").join(rows)
 
 
@@ -96,38 +96,43 @@ class _Plot:
     # ---- plots ---------------------------------------------------------------------------------------------------
 
     def load(self, height: int) -> Iterator[Text]:
-        """Throughput."""
-        found, canvas = self._found, self._canvas(height)
+        """Throughput over its zero line."""
+        found, canvas = self._found, self._canvas(height, below=True)
         binned = list(self._binned(lambda tick: tick.tps, _mean, 2))
         targets = [target for target in found.targets if target]
-        scale = scales.linear(max([*(value for _, value, _ in binned), *targets, 1.0]), max(height // 3, 1))
+        scale = scales.upright(max([*(value for _, value, _ in binned), *targets, 1.0]), height)
         for cell, value, moment in binned:
             canvas.fill(cell, scale.place(value), LOAD if moment.tick.window == "measure" else RAMP)
         for moment, target in zip(found.seconds, found.targets, strict=True):
             if target:
                 for cell in range(self._dot(moment.unix_s - 1.0) // 2, self._dot(moment.unix_s) // 2):
-                    canvas.dash(cell, canvas.cell(round(scale.place(target) * (canvas.dots_y - 1))), TARGET)
+                    canvas.dash(cell, canvas.row(scale.place(target)), TARGET)
         self._marks(canvas)
-        for moment in found.seconds:
-            if moment.tick.errors:
-                canvas.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), height - 1, "×", BAD)
         newest = found.seconds[-1]
         now = f" {number(round(newest.tick.tps))}" if found.fresh else ""
         legend = [(scale.place(newest.tick.tps), f"{found.unit}{now}", LOAD)]
         if found.targets[-1]:
             text = f"target {number(round(found.targets[-1]))}" if found.fresh else "target"
             legend.append((scale.place(found.targets[-1]), text, TARGET))
-        if any(moment.tick.errors for moment in found.seconds):
-            legend.append((0.0, "× errors", BAD))
         labels = [number(tick) if tick < 1e6 else f"{tick / 1e6:g} M" for tick in scale.ticks]
-        return self._framed(canvas, scale, labels, legend)
+        yield from self._framed(canvas, scale, labels, legend)
+        yield Text(f"{labels[0]:>{LEFT}}├", style=MUTED, end="").append_text(self._zero_line())
+
+    def _zero_line(self) -> Text:
+        """The line below the throughput, with a sign at each second that has errors."""
+        row = _Row(self._width)
+        row.put(0, "─" * self._width, MUTED)
+        failed = [moment for moment in self._found.seconds if moment.tick.errors]
+        for moment in failed:
+            row.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), "×", BAD)
+        return row.text().append(" × errors" if failed else "", style=BAD)
 
     def response(self, height: int) -> Iterator[Text]:
         """The percentiles of response times."""
         canvas = self._canvas(height)
         ticks = [moment.tick for moment in self._found.seconds]
         values = [value for tick in ticks for field, _, _ in PERCENTILES if (value := getattr(tick, field))]
-        scale = scales.logarithmic(values, max(height // 2, 2))
+        scale = scales.logarithmic(values, height - 1)
         legend = []
         for number_of, (field, name, style) in enumerate(PERCENTILES):
             line = list(self._binned(_reader(field), max, 1))
@@ -138,16 +143,16 @@ class _Plot:
         self._marks(canvas)
         return self._framed(canvas, scale, [microseconds(tick) for tick in scale.ticks], legend)
 
-    def _canvas(self, height: int) -> Canvas:
+    def _canvas(self, height: int, *, below: bool = False) -> Canvas:
         """A canvas with the measure windows shaded."""
-        canvas = Canvas(self._width, height)
+        canvas = Canvas(self._width, height, below=below)
         for moment in self._found.seconds:
             if moment.tick.window == "measure":
                 canvas.shade(self._dot(moment.unix_s - 1.0) // 2, self._dot(moment.unix_s) // 2 - 1, SHADE)
         return canvas
 
     def _marks(self, canvas: Canvas) -> None:
-        """Lines where faults begin and end, and where phases begin."""
+        """Lines where faults begin and end, and where phases begin: in the cells that have no data."""
         for mark in self._found.faults:
             self._upright(canvas, mark.unix_s, _FAULT[mark.seen.step][1])
         for before, span in itertools.pairwise(self._found.phases):
@@ -156,7 +161,7 @@ class _Plot:
 
     def _upright(self, canvas: Canvas, at_s: float, style: str) -> None:
         for row in range(canvas.height):
-            canvas.put(self._dot(at_s) // 2, row, "┊", style, over=row % 2 == 0)
+            canvas.put(self._dot(at_s) // 2, row, "┊", style, over=False)
 
     def _binned(self, value: _Value, together: _Together, dots: int) -> Iterator[tuple[int, float, Moment]]:
         """The place, in units of `dots`, the value of its seconds together, and the newest of them, without those of no
@@ -178,7 +183,7 @@ class _Plot:
     def _line(self, canvas: Canvas, scale: Scale, points: Sequence[tuple[int, float, Moment]], style: str) -> None:
         before: tuple[int, int, Moment] | None = None
         for x, value, moment in points:
-            y = round(scale.place(value) * (canvas.dots_y - 1))
+            y = canvas.y(scale.place(value))
             gap = before is None or moment.unix_s - before[2].unix_s > GAP_S or moment.tick.id != before[2].tick.id
             if gap or before is None:
                 canvas.dot(x, y, style)
@@ -192,8 +197,8 @@ class _Plot:
         self, canvas: Canvas, scale: Scale, labels: Sequence[str], legend: Sequence[tuple[float, str, str]]
     ) -> Iterator[Text]:
         """The canvas with its axis at the left and the legend at the right."""
-        at_row = {canvas.cell(round(scale.place(tick) * (canvas.dots_y - 1))): n for n, tick in enumerate(scale.ticks)}
-        places = _apart([(1.0 - place) * (canvas.height - 1) for place, _, _ in legend], canvas.height)
+        at_row = {canvas.row(scale.place(tick)): n for n, tick in enumerate(scale.ticks)}
+        places = _apart([canvas.height - 0.5 - canvas.up(place) for place, _, _ in legend], canvas.height)
         names = {place: (text, style) for place, (_, text, style) in zip(places, legend, strict=True)}
         for row, drawn in enumerate(canvas.rows()):
             mark = at_row.get(row)
@@ -203,10 +208,6 @@ class _Plot:
             name, style = names.get(row, ("", ""))
             name = name if len(name) < RIGHT else name.rpartition(" ")[2]
             yield text.append(f" {name:<{RIGHT - 1}}", style=style)
-
-    def rule(self) -> Text:
-        """The line between the two plots."""
-        return Text(" " * LEFT + "├" + "─" * self._width, style=MUTED, end="")
 
     def times(self) -> Text:
         """The axis of time: back from now, or from the begin of what is shown."""
@@ -255,13 +256,15 @@ def _reader(field: str) -> _Value:
 
 
 def _apart(rows: Sequence[float], height: int) -> list[int]:
-    """Whole rows near the wanted ones, each only once, in their order."""
-    found: dict[int, int] = {}
-    taken: set[int] = set()
-    for index in sorted(range(len(rows)), key=lambda one: rows[one]):
-        wanted = min(max(round(rows[index]), 0), height - 1)
-        free = [row for row in range(height) if row not in taken]
-        place = min(free, key=lambda row: (abs(row - wanted), row)) if free else wanted
-        taken.add(place)
-        found[index] = place
-    return [found[index] for index in range(len(rows))]
+    """Whole rows near the wanted ones, each only once, in their order.
+
+    >>> _apart([4.4, 4.6, 0.0], 6), _apart([5.0, 5.0, 5.0], 6)
+    ([4, 5, 0], [3, 4, 5])
+    """
+    order, found = sorted(range(len(rows)), key=lambda one: rows[one]), [0] * len(rows)
+    above, below = -1, height
+    for index in order:
+        found[index] = above = max(round(rows[index]), above + 1)
+    for index in reversed(order):
+        found[index] = below = max(min(found[index], below - 1), 0)
+    return found

@@ -29,16 +29,19 @@ from proveout.tui.home.services import Field, Form, HomeServices, PlanCard, Star
 
 DEBOUNCE_S = 0.3
 PROBLEMS_MAX = 8
+_TYPES = {"int": "whole number", "float": "number", "bool": "true or false"}
 
 
 def bounds(field: Field) -> str:
-    """`duration, 1s … 1m`; `int, at least 4`; `text, one of a, b`."""
+    """`duration, 1s … 1m`; `whole numbers with commas, at least 4`; `text, one of a, b`."""
     if field.low and field.high:
         limits = f", {field.low} … {field.high}"
     else:
         limits = f", at least {field.low}" if field.low else f", at most {field.high}" if field.high else ""
     choices = f", one of {', '.join(field.choices)}" if field.choices else ""
-    return f"{field.type}{limits}{choices}"
+    one = field.type.removeprefix("list[").removesuffix("]")
+    words = _TYPES.get(one, one)
+    return f"{words if one == field.type else f'{words}s with commas'}{limits}{choices}"
 
 
 def command(plan: str, choice: Start) -> str:

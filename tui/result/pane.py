@@ -57,11 +57,12 @@ class ResultPane(Vertical):
     def _theme_changed(self) -> None:
         self.call_after_refresh(self._draw)
 
-    def show_result(self, result: Result) -> None:
+    def show_result(self, result: Result, *, focus: bool) -> None:
         """Show it."""
         self._result = result
         self._draw()
-        self.query_one(OptionList).focus()
+        if focus:
+            self.query_one(OptionList).focus()
 
     def on_resize(self) -> None:
         """Draw in the new width."""

@@ -83,9 +83,9 @@ class RunApp(ThemedApp[Left]):
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("t", "light_or_dark", "Light/dark"),
         Binding("space", "pause", "Pause", priority=True),
-        Binding("plus,equals_sign", "pace(1)", "Faster", key_display="+"),
-        Binding("minus", "pace(-1)", "Slower", key_display="-"),
-        Binding("left", "seek('previous')", "Iteration before", key_display="←/→", priority=True),
+        Binding("plus,equals_sign", "pace(1)", "Speed", key_display="+/-"),
+        Binding("minus", "pace(-1)", "Slower", show=False),
+        Binding("left", "seek('previous')", "Iteration", key_display="←/→", priority=True),
         Binding("right", "seek('next')", "Next iteration", show=False, priority=True),
         Binding("home", "seek('begin')", "Begin", show=False, priority=True),
         Binding("end", "seek('end')", "End", show=False, priority=True),
@@ -131,7 +131,7 @@ class RunApp(ThemedApp[Left]):
 
     @work(exclusive=True, group="result")
     async def _read_result(self) -> None:
-        """Read the result of a run that has ended, and show it."""
+        """Read the result of a run that has ended, and open it; a replay that began in between stays open."""
         if self.services is None:
             return
         try:
@@ -139,7 +139,7 @@ class RunApp(ThemedApp[Left]):
         except ProveoutError as fault:
             self.notify(str(fault), severity="error")
             return
-        self._of_run.show_result(self.result)
+        self._of_run.show_result(self.result, opens=not self.replaying)
         self.refresh_bindings()
 
     def draw(self) -> None:

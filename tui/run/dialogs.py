@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from rich.table import Column, Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -13,6 +14,8 @@ from textual.widgets import Button, Footer, Static
 
 Answer: TypeAlias = Literal["detach", "stop", "stay"]
 
+_NAMES = 13
+"""The length of a name in a text of help, with the space after it."""
 HELP = """\
 0 … 9, [ ]   panes: Result, Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events, Tuning
 p            show or hide the plan
@@ -25,17 +28,20 @@ t            light or dark
 Ctrl+P       all commands
 q            quit: detach (the run continues) or stop the run
 o, r         of a run that has ended: open the report; replay the run
-In a replay: Space pauses, + and - change the speed, ← and → go to another iteration, Home and End to both ends.
+in a replay  Space pauses, + and - change the speed, ← and → go to another iteration, Home and End to both ends
 
-Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   \
+Signs        · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   \
 ! check   ~ provisional
-Live: the last two minutes. Measure windows are shaded, ramps grey, the intended rate is dashed; × errors in a second;
-▼ ▲ a fault begins, is healed. Lines break where nothing has answered. Names at the right are at the height of a line.
-Ladder: means over the valid repeats with their confidence interval ├──●──┤, as in the report; ◂ ▸ it goes on: an
-interval of two repeats does not stretch the axis. Search: ● accepted  ◆ confirmed  × refused  ▶ under way.
-Clock: the uncertainty of the host's clock against the coordinator's; the difference itself is taken out of all numbers.
-Transactions and waits are of the measure window so far, else of the newest finished iteration, as their title says.
-A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it again at its end.
+Live         the last two minutes. Measure windows are shaded, ramps grey, the intended rate is dashed; × errors in a \
+second; ▼ ▲ a fault begins, is healed. Lines break where nothing has answered. Names at the right are at the height of \
+a line.
+Ladder       means over the valid repeats with their confidence interval ├──●──┤, as in the report; ◂ ▸ it goes on: an \
+interval of two repeats does not stretch the axis
+Search       ● accepted   ◆ confirmed   × refused   ▶ under way
+Clock        the uncertainty of the host's clock against the coordinator's; the difference itself is taken out of all \
+numbers
+Transactions are of the measure window so far, else of the newest finished iteration, as their title says; so are waits
+Verdicts     with ~ are what the stages that have ended come to; they may change, and the run judges again at its end
 """
 
 
@@ -67,8 +73,16 @@ class AskScreen(ModalScreen[Answer]):
         self.dismiss("detach" if answer == "detach" else "stop" if answer == "stop" else "stay")
 
 
+def _page(text: str) -> Table:
+    """Names and what is said of them, a line each, in two columns."""
+    page = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+    for line in text.splitlines():
+        page.add_row(Text(line[:_NAMES].strip()), Text(line[_NAMES:].strip()))
+    return page
+
+
 class HelpScreen(ModalScreen[None]):
-    """Keys and signs."""
+    """Keys and signs; each line of `text` is a name of `_NAMES` characters and what is said of it."""
 
     BINDINGS = [Binding("escape,q,question_mark", "dismiss", "Close")]  # noqa: RUF012 - Textual's form
 
@@ -79,5 +93,5 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """One page, which scrolls where the terminal is small."""
         with VerticalScroll(id="help"):
-            yield Static(Text(self._text))
+            yield Static(_page(self._text))
         yield Footer()

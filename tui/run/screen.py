@@ -140,10 +140,11 @@ class RunScreen(Screen[None]):
         self._path = node.data or ()
         self.show(self._view, self._note)
 
-    def show_result(self, result: Result) -> None:
-        """Show the result of the run, which has ended; the pane is opened."""
-        self.query_one(ResultPane).show_result(result)
-        self.action_pane("result")
+    def show_result(self, result: Result, *, opens: bool) -> None:
+        """Show the result of the run, which has ended, in its pane, which `opens` or not."""
+        self.query_one(ResultPane).show_result(result, focus=opens)
+        if opens:
+            self.action_pane("result")
 
     def go_to_stage(self, stage: str) -> None:
         """Select a stage in the plan."""

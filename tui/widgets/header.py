@@ -20,7 +20,7 @@ from proveout.tui.charts import big_numbers
 from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted, justified
 from proveout.tui.host_view import is_silent
-from proveout.tui.load_timeline import phase_at
+from proveout.tui.load_timeline import phase_at, window
 from proveout.tui.run_view import RunView
 from proveout.tui.widgets.progress_bar import bar, iteration_bar
 
@@ -42,16 +42,18 @@ STANDSTILL_S = 2
 
 
 def headline(view: RunView, note: str, width: int) -> Text:
-    """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed."""
+    """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed, in place of "running"."""
     sign, style = STATES[view.state]
     left: list[Part] = [(safe(view.name or view.run_id or "waiting for the run"), "bold", 0)]
-    left.append((f"  {sign} {view.state}", style, 1))
+    running = view.state == "running" and not note
+    if running or view.state != "running":
+        left.append((f"  {sign} {view.state}", style, 1))
     if note:
         left += [(" ", "", 1), (f"[{note}]", "bold reverse", 1)]
     if view.shown:
         left += [(" ", "", 1), (f"[only {view.shown}; Esc: all]", "bold reverse", 1)]
     left.append((f"  {clock(view.elapsed_s)}", "", 2))
-    if view.state == "running":
+    if running:
         left.append((f", {clock(view.remaining_s)} left", "", 3))
         ends = datetime.fromtimestamp(view.now_unix_s + view.remaining_s).astimezone()
         left.append((f", ends {ends:%H:%M}", MUTED, 5))
@@ -76,17 +78,6 @@ def verdict_counts(view: RunView) -> list[Part]:
     if waiting := len(set(view.planned_verdicts) - view.judged_ids):
         found.append((f" ·{waiting}", MUTED, 0))
     return found
-
-
-def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]:
-    """The window that an iteration is in after `gone_s` seconds: name, seconds into it, its length."""
-    if gone_s < 0.0:
-        return "starts", 0.0, 0.0
-    for name, length in (("ramp-up", started.ramp_up_s), ("measure", started.measure_s)):
-        if gone_s < length:
-            return name, gone_s, length
-        gone_s -= length
-    return "ramp-down", min(gone_s, started.ramp_down_s), started.ramp_down_s
 
 
 def progress(view: RunView, width: int) -> Text:

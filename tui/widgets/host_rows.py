@@ -1,7 +1,7 @@
 """The hosts as rows of a table: role, agent, CPU, memory, disk and network with what they were, and the clock.
 
-Data flow: `RunView.hosts` -> `hosts` (pure) -> `Rows`. Hosts on one machine stand under a row of it, because they share
-its CPU and disks. Above `HOSTS_MAX` hosts there is a summary with those that need looking at.
+Data flow: `RunView.hosts` -> `hosts` (pure) -> `Rows`. Hosts on one machine stand under a row of it, which has the
+numbers: they share its CPU and disks. Above `HOSTS_MAX` hosts there is a summary with those that need looking at.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ HOSTS = (
     Column("clock", rank=6, right=True),
 )
 _NOTHING = ("-",) * (len(HOSTS) - 3)
+_NUMBERS = len(HOSTS) - 4
 
 
 def spark(values: Sequence[float], highest: float, width: int = SPARK) -> str:
@@ -60,14 +61,19 @@ def lease(host: HostView, lease_s: float, beat_s: float) -> str:
 
 
 def _host(host: HostView, lease_s: float, beat_s: float, before: str = "") -> Row:
-    now, history = newest(host), host.history
+    """A host; `before` its name: one of several on a machine, whose row has the numbers."""
     state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
+    numbers = ("",) * _NUMBERS if before else _numbers(host)
+    clock = f"± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-"
+    return (f"{before}{safe(host.name)}", safe(", ".join(host.roles)), state, *numbers, clock)
+
+
+def _numbers(host: HostView) -> Row:
+    """CPU, memory, disk and network of the machine of a host."""
+    now, history = newest(host), host.history
     busy, total = now.get(CPU), now.get("memory.total_bytes")
     memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
     return (
-        f"{before}{safe(host.name)}",
-        safe(", ".join(host.roles)),
-        state,
         percent(busy),
         "" if busy is None else bar(busy, BAR),
         spark(history.get(CPU, ()), 1.0),
@@ -76,7 +82,6 @@ def _host(host: HostView, lease_s: float, beat_s: float, before: str = "") -> Ro
         spark(history.get(DISK, ()), max(history.get(DISK, ()), default=0.0)),
         _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s"),
         spark(history.get(NETWORK, ()), max(history.get(NETWORK, ()), default=0.0)),
-        f"± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-",
     )
 
 
@@ -103,7 +108,8 @@ def hosts(view: RunView) -> list[Row]:
         if len(group) == 1:
             found.append(_host(group[0], view.lease_s, view.beat_s))
             continue
-        found.append(("one machine", f"{group[0].cores} cores", *[""] * (len(HOSTS) - 2)))
+        read = next((host for host in group if CPU in newest(host)), group[0])
+        found.append(("one machine", f"{read.cores} cores", "", *_numbers(read), ""))
         for number, host in enumerate(group, 1):
             before = "└ " if number == len(group) else "├ "
             found.append(_host(host, view.lease_s, view.beat_s, before))

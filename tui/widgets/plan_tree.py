@@ -15,7 +15,7 @@ from textual.events import Key
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.core.numbers import clock, lower_bound, microseconds, number, safe, uncertainty
+from proveout.core.numbers import clock, lower_bound, microseconds, number, safe
 from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted
 from proveout.tui.run_view import RunView
@@ -86,13 +86,13 @@ def _rung(stage: StageView, rung: int, *, running: bool) -> list[Part]:
     known = stage.throughput if stage.kind != "search" else {}
     if rung not in known:
         return [name]
-    widest = max(len(number(one.mean, one.half)) for one in known.values())
+    widest = max(len(one.cells[0]) for one in known.values())
     return [name, *_mean(known[rung], widest - 2 * running)]
 
 
 def _mean(found: Throughput, width: int = 0) -> list[Part]:
-    half = [(f" ±{uncertainty(found.half, found.mean)}", "", 2)] if found.half is not None else []
-    return [(f" {number(found.mean, found.half):>{max(width, 0)}}", "", 1), *half]
+    mean, ends = found.cells
+    return [(f" {mean:>{max(width, 0)}}", "", 1), *([(f" ({ends})", "", 2)] if ends else [])]
 
 
 def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running: bool) -> list[Part]:

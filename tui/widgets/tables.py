@@ -18,6 +18,7 @@ from proveout.proto.events import (
     TransactionSummary,
     WaitLine,
 )
+from proveout.tui.load_timeline import window
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import at_least_us
 from proveout.tui.widgets.rows import Column, Row
@@ -100,7 +101,9 @@ def transactions_of(view: RunView) -> str:
         now = view.transactions
         if now.window == "measure":
             return f"transactions: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
-        return f"transactions: {_name(now.id)}, ramp-up, which does not count"
+        going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
+        is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
+        return f"transactions: {_name(now.id)}, {'newest are of the ' if is_over else ''}ramp-up, which does not count"
     return f"transactions: {_ended(view)}"
 
 
@@ -129,8 +132,24 @@ def waits(view: RunView) -> list[Row]:
     lines = [(f"{name}: " if many else "", line) for name, tick in view.waits.items() for line in tick.waits]
     if not lines and not many:
         lines = [("", line) for line in (view.last.waits if view.last and not view.waits else ())]
+    if not lines:
+        reasons = ("no session was seen to wait", "or its user may not see those of others")
+        return _nothing(view, "waits", WAITS, *reasons)
     averages = column("_us", [line.average_us for _, line in lines])
     return [(*_wait(line, where), average) for (where, line), average in zip(lines, averages, strict=True)]
+
+
+def _nothing(view: RunView, kind: str, columns: Sequence[Column], *reasons: str) -> list[Row]:
+    """Rows with the reason that a table has no reading of a kind of capture; [] before the first iteration."""
+    begun = view.iteration or view.last
+    stage = None if begun is None else view.stage(begun.id.stage)
+    if stage is None:
+        return []
+    if kind not in stage.captured:
+        reasons = (f"{safe(stage.id)} has no capture of kind {kind}",)
+    elif view.iteration is not None and not (kind == "waits" and view.waits):
+        reasons = ("no reading in this iteration yet",)
+    return [(reason, *[""] * (len(columns) - 1)) for reason in reasons]
 
 
 def _wait(line: WaitLine, where: str) -> Row:
@@ -160,6 +179,8 @@ def lags_of(view: RunView) -> str:
 
 def lags(view: RunView) -> list[Row]:
     """Each capture of lag: the newest value, and its slope in this iteration."""
+    if not view.lags:
+        return _nothing(view, "lag", LAGS, "shown while an iteration runs; the report has all readings")
     newest = column("_us", [points[-1][1] * 1e6 for points in view.lags.values()])
     return [
         (safe(name), now, _signed(slope(points))) for (name, points), now in zip(view.lags.items(), newest, strict=True)
@@ -168,6 +189,8 @@ def lags(view: RunView) -> list[Row]:
 
 def probes(view: RunView) -> list[Row]:
     """The probes of every search, the one under way, and its answer."""
+    if view.stages and all(stage.kind != "search" for stage in view.stages):
+        return [("no stage of the plan is a search", *[""] * (len(PROBES) - 1))]
     found: list[Row] = []
     for stage in view.stages:
         for probe in stage.probes:

@@ -25,6 +25,7 @@ from proveout.agent.engines.embedded.confinement import Access
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.errors import TaskFault
 from proveout.core import linux
+from proveout.core.untrusted_trees import give_away
 
 USER = "proveout"
 PREDECESSOR_S = 20.0
@@ -147,11 +148,11 @@ def is_locked(path: Path) -> bool:
 
 
 def give(root: Path, uid: int) -> None:
-    """Change the owner of a whole tree by file descriptors, so that its present owner cannot redirect the change."""
-    for _, folders, files, descriptor in os.fwalk(root):
-        for name in (*folders, *files):
-            os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(root, uid, uid)
+    """Give a folder with all in it to a user; its present owner cannot redirect that. TaskFault `refused` when
+    something of another user is in it."""
+    if left := give_away(root, uid, uid):
+        what = f"{left[0]} belongs to another user, or has several names (hard links)"
+        raise TaskFault("refused", what, way_out="find out whose it is, and remove it")
 
 
 async def to_its_end(step: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proveout.coordinator.compare.comparability import SHOWN_MAX
 from proveout.coordinator.history import change_points
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.metric_history import (
@@ -68,6 +69,7 @@ def trend_document(trend: Trend, *, figures: bool = False) -> Document:
         sections=(
             *_condition(trend),
             Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
+            *_boundaries(trend.selection),
             Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
             *([Section(title="Figures", blocks=drawn, anchor="figures")] if drawn else ()),
             *_left_out(trend.selection),
@@ -121,6 +123,12 @@ def _changes(trend: Trend) -> Iterator[Block]:
                     seen,
                 )
             )
+        for spread in history.spread_changes:
+            word = "more" if spread.found.ratio > 1.0 else "less"
+            run = spread.run.run if not trend.label else f"{spread.run.run} ({at(spread.run, trend.label)})"
+            name = f"{where(history)}: spread of {history.metric}"
+            ratio = f"{spread.found.ratio:.2g} x"
+            rows.append((name, run, ratio, "-", "-", Cell(f"runs differ {word}", "warn"), "level not changed by it"))
     if rows:
         heads = ("metric", "from run", "new / old", "95 % CI", "later runs", "", "")
         yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")
@@ -148,11 +156,15 @@ def _levels(trend: Trend) -> Iterator[Block]:
         )
     heads = ("metric", "runs", "level", "last run", "CV of runs", "runs at this level", "still open")
     yield Table(heads=heads, rows=tuple(rows))
+    short = min((len(history.runs) for history in trend.histories), default=0)
+    if short < RUNS_MIN:
+        yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
     yield Notes(
         (
             f"A change is shown from {RUNS_MIN} runs on, by at least {change_points.AFTER_MIN} runs of the new level "
             f"and at most {change_points.HORIZON} runs after it began; then the run is decided for good.",
             "100 equal runs show a change of a metric in at most 5 % of cases; more where neighbouring runs are alike.",
+            "The same holds for a change of their spread, which fails no job.",
         )
     )
 
@@ -167,6 +179,24 @@ def _spread(history: MetricHistory) -> float | None:
         return None
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
+
+
+def _boundaries(selection: Selection) -> Iterator[Section]:
+    if not selection.boundaries:
+        return
+    taken = {run.run for run in selection.runs}
+    rows = tuple(
+        (one.run.run, one.names, "; ".join(map(str, one.differences[:SHOWN_MAX])))
+        for one in selection.boundaries
+        if one.run.run in taken or one.after.run in taken
+    )
+    if rows:
+        about = "From these runs on, something else than the measured system's speed may be the reason of a change."
+        yield Section(
+            title="Boundaries",
+            blocks=(Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll"), Notes((about,))),
+            anchor="boundaries",
+        )
 
 
 def _left_out(selection: Selection) -> Iterator[Section]:
@@ -190,6 +220,17 @@ def to_json(trend: Trend) -> str:
         "condition": trend.condition,
         "exit_code": exit_code(trend.histories, trend.condition),
         "histories": [_history(history) for history in trend.histories],
+        "boundaries": [
+            {
+                "run": one.run.run,
+                "after": one.after.run,
+                "differences": [
+                    {"name": found.name, "where": found.where, "before": found.before, "after": found.after}
+                    for found in one.differences
+                ],
+            }
+            for one in trend.selection.boundaries
+        ],
         "left_out": [{"run": run, "reason": reason} for run, reason in trend.selection.left_out],
     }
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
@@ -225,5 +266,14 @@ def _history(history: MetricHistory) -> dict[str, Any]:
                 "acknowledged": to_plain(change.acknowledged) if change.acknowledged else None,
             }
             for change in history.changes
+        ],
+        "spread_changes": [
+            {
+                "run": change.run.run,
+                "shown_by": change.shown_by.run,
+                "ratio": change.found.ratio,
+                "p_value": change.found.p_value,
+            }
+            for change in history.spread_changes
         ],
     }

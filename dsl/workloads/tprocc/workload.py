@@ -333,7 +333,7 @@ class TproccWorkload:
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """Consistency conditions 1 to 4 of TPC-C."""
+        """Consistency conditions 1 to 12 of TPC-C."""
         return INVARIANTS
 
     def keys(self, stream: int) -> Keys:

@@ -71,8 +71,8 @@ def agent(
 
 
 def _check_policy(file: Path, own: list[Path]) -> None:
-    from proveout.agent.security.path_trust import names_of
     from proveout.agent.security.policy_file import describe, read
+    from proveout.core.path_trust import names_of
 
     typer.echo(describe(replace(read(file), own_folders=names_of(*own))))
 

@@ -137,12 +137,6 @@ class Notation:
         sign = "+" if self.signed and figure > 0 else ""
         return f"{sign}{_figure(figure, padded=padded)}{self.unit.suffix}"
 
-    def half(self, half: float | None) -> str:
-        """Half the width of an interval, without unit, to 2 significant digits."""
-        if half is None or not math.isfinite(half):
-            return "-"
-        return _figure(self.unit.rounded(half, self.unit.exponent(half, 2) - 1 if half else 0), padded=True)
-
     def bounds(self, lower: float | None, upper: float | None) -> str:
         """The ends of an interval: `1,200/s … 1,270/s`, `1,200/s or more`, `below 1,270/s`; `-` without any."""
         if lower is None or upper is None:
@@ -336,16 +330,6 @@ def number(value: float | None, half: float | None = None) -> str:
 def figures(value: float | None, half: float | None = None) -> str:
     """A number without unit for a column of figures: 3 digits, zeros at the end too, or the digits of its interval."""
     return Notation(_Unit(digits=3, padded=True), {}, frozenset()).text(value, half)
-
-
-def uncertainty(half: float | None, mean: float | None = None) -> str:
-    """Half the width of an interval: 2 significant digits, without unit; `>100 %` where it is above the mean.
-
-    The interval of two repeats is often many times the mean; then the repeats only tell that they do not decide.
-    """
-    if half is not None and mean is not None and half > abs(mean):
-        return f">{percent(1.0)}"
-    return Notation(_Unit(), {}, frozenset()).half(half)
 
 
 def microseconds(value: float | None) -> str:

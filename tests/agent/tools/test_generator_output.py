@@ -1,12 +1,20 @@
-"""The outputs of pgbench and sysbench -> windows, seconds and latencies."""
+"""The outputs of pgbench and sysbench -> windows, seconds and latencies; the files in the folder of a program."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from proveout.agent.errors import TaskFault
+from proveout.agent.tools import generator
 from proveout.agent.tools.generator_output import pgbench, sysbench
+from proveout.agent.tools.template_fields import PASSWORD_FILE
 from proveout.dsl.plan.stages import Windows
+from proveout.proto.wire.tasks import Endpoint
 
 S = 1_000_000_000
 T0_NS = 50 * S
@@ -93,3 +101,57 @@ def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
     text = "\n".join(line for line in SYSBENCH.splitlines() if gone not in line)
     with pytest.raises(TaskFault, match=words):
         sysbench(text, 0.0, T0_NS, T0_NS)
+
+
+def rung(folder: Path) -> Any:
+    spec: Any = SimpleNamespace(endpoint=Endpoint(system="db", engine="postgres", dsn="host=db user=u password=word"))
+    model: Any = SimpleNamespace(argv=("pgbench",))
+    tool_folder: Any = SimpleNamespace(path=folder)
+    context: Any = None
+    return generator._Generator(context, spec, model, tool_folder)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "hard link"])
+def test_what_is_not_a_file_of_the_program_is_not_read(kind: str, tmp_path: Path) -> None:
+    """A pipe without a writer blocks who opens it to read."""
+    folder, secret = tmp_path / "folder", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("root's")
+    for name in ("pgbench_log.1", "out.csv"):
+        match kind:
+            case "pipe":
+                os.mkfifo(folder / name)
+            case "link":
+                (folder / name).symlink_to(secret)
+            case _:
+                os.link(secret, folder / name)
+    (folder / "pgbench_log.2").write_text("a line")
+    assert rung(folder)._logs() == ["a line"]
+    with pytest.raises(TaskFault, match=r"has left no file 'out\.csv'"):
+        rung(folder)._file("out.csv")
+
+
+def test_large_files_of_a_program_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator, "LOG_BYTES_MAX", 10)
+    (tmp_path / "pgbench_log.1").write_text("seven")
+    assert rung(tmp_path)._logs() == ["seven"]
+    (tmp_path / "pgbench_log.2").write_text("seven, and more")
+    with pytest.raises(TaskFault, match=r"'pgbench_log\.2' is larger"):
+        rung(tmp_path)._logs()
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_password_is_not_written_into_what_is_there(kind: str, tmp_path: Path) -> None:
+    """Another process of the same user can open what it has made, and read the password."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.touch(mode=0o666)
+    path = folder / PASSWORD_FILE
+    path.symlink_to(other) if kind == "link" else path.touch(mode=0o666)
+    with pytest.raises(TaskFault, match="was made by another program"):
+        rung(folder)._write_password()
+    assert path.read_text() == ""
+    path.unlink()
+    rung(folder)._write_password()
+    assert path.read_text() == "word"
+    assert path.stat().st_mode & 0o777 == 0o600

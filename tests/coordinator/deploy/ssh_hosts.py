@@ -40,10 +40,11 @@ for place in {overlays}; do
   mkdir -p "$1/upper/$place" "$1/work/$place"
   mount -t overlay overlay -o "lowerdir=/$place,upperdir=$1/upper/$place,workdir=$1/work/$place" "/$place"
 done
+rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machine
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 cp "$3" /run/authorized_keys
-[ -z "$2" ] || mount -t tmpfs -o "size=$2" tmpfs /opt
+[ -z "$2" ] || mount -t tmpfs -o "size=$2,mode=755" tmpfs /opt
 exec {sshd} -D -e -f "$1/sshd_config"
 """
 CONFIG = """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from hand_made import OBJECTION
-from ssh_hosts import SSHD, SshLab
+from ssh_hosts import SSHD, SshLab, until
 
 from proveout.coordinator.deploy import wheelhouse
 
@@ -30,6 +30,24 @@ pytestmark = [
 ]
 LEFT_OUT = ("numpy", "prompt_toolkit", "pyarrow", "pygments", "scipy", "textual", "tzdata", "vl-convert-python")
 MIB = 1 << 20
+RACER = """
+import ctypes, os, pwd
+libc = ctypes.CDLL(None)
+user = pwd.getpwnam("proveout").pw_uid
+os.setgroups([])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+os.mkdir("folder")
+os.symlink("/etc", "link")
+number = 0
+while True:
+    libc.renameat2(-100, b"folder", -100, b"link", 2)  # RENAME_EXCHANGE
+    number += 1
+    try:
+        os.mkdir(f"new{number % 7}")
+    except OSError:
+        pass
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +74,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
         "old": {"path": str(bare)},
         "foreign": {},
         "stranger": {},
+        "open": {},
+        "killed": {},
     }
     made = SshLab(folder, hosts)
     try:
@@ -92,8 +112,12 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert settled(lab, "db1") == deployed
     assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]))
 
-    # an upgrade keeps policy, journal and keys
+    # a first policy makes the agent root, with keys of root's; an upgrade keeps policy, journal and keys
     lab.shell("db1", "echo 'policy: 1' > /etc/proveout/policy.yaml")
+    said = lab.deploy(one, "--dry-run", "--wheelhouse", str(houses[0]))
+    assert "(its keys are those of an agent that was not root)" in said
+    assert "1 changed" in lab.deploy(one, "--wheelhouse", str(houses[0]))
+    assert host.files()["etc/proveout/pki/agent.key"].split()[1:] != deployed["etc/proveout/pki/agent.key"].split()[1:]
     kept = {
         place: said
         for place, said in host.files().items()
@@ -130,15 +154,17 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
 
 def deploy_beside_hosts_that_cannot_be_used(lab: SshLab, house: Path) -> None:
     """One host's failure does not stop the others, and changes nothing there."""
+    lab.shell("open", "chmod o+w /opt")
     lab.shell("foreign", "mkdir /opt/proveout && echo mine > /opt/proveout/notes")
-    bad = {name: lab.hosts[name].files() for name in ("full", "old", "foreign", "stranger")}
+    bad = {name: lab.hosts[name].files() for name in ("full", "old", "foreign", "stranger", "open")}
     lines = (lab.folder / "known_hosts").read_text().splitlines(keepends=True)
     stranger = lab.hosts["stranger"].host.address
     (lab.folder / "known_hosts").write_text("".join(line for line in lines if not line.startswith(stranger)))
     several = lab.inventory("db1", *bad, name="several.yaml")
     said = lab.deploy(several, "--wheelhouse", str(house), code=4)
-    assert "1 deployed, 4 failed" in said
-    assert "not done: full, old, foreign, stranger" in said
+    assert "1 deployed, 5 failed" in said
+    assert "not done: full, old, foreign, stranger, open" in said
+    assert "other users can replace /opt/proveout: other users can write /opt (chmod go-w /opt" in said
     assert "are needed (Make room there. Nothing was changed)" in said
     assert "no Python 3.11 or newer is found there" in said
     assert "/opt/proveout exists, and deploy has not made it" in said
@@ -172,9 +198,59 @@ def test_a_unit_is_enabled_and_a_failed_start_leaves_nothing(lab: SshLab, houses
     assert "User=proveout" in unit
     lab.shell("managed", "test -e /run/enabled.service")
     assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]), service=True)
+    deploy_beside_a_racer(lab, one, houses[0])
     assert "1 removed" in lab.deploy(one, "--remove")
     assert host.files() == before
     lab.shell("managed", "test ! -e /run/enabled.service")
+
+
+def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
+    """Processes of the agent's user exchange folders in its trees for links to /etc, and put a pipe in place of a
+    certificate, while the trees become root's with a policy, and are given back, again and again; they do not keep the
+    user from being removed."""
+    lab.shell("managed", f"cat > /run/racer.py <<'END'\n{RACER}\nEND")
+    for place in ("/var/lib/proveout", "/etc/proveout/pki"):
+        lab.shell("managed", f"cd {place} && {{ setsid python3 /run/racer.py >/dev/null 2>&1 </dev/null & }}")
+    lab.shell("managed", "cd /etc/proveout/pki && rm agent.pem && mkfifo agent.pem && chown proveout agent.pem")
+    outside = files_outside(lab)
+    planted = "/var/lib/proveout/undo.sqlite"
+    lab.shell("managed", f"echo 'policy: 1' > /etc/proveout/policy.yaml && touch {planted} && chown proveout {planted}")
+    said = lab.deploy(one, "--wheelhouse", str(house), code=4, service=True)
+    assert f"{planted} lists changes of an agent that was not root" in said
+    assert "everything was undone" in said
+    for line in (f"rm {planted}", "rm /etc/proveout/policy.yaml"):
+        lab.shell("managed", line)
+        assert "1 changed" in lab.deploy(one, "--wheelhouse", str(house), service=True)
+    assert files_outside(lab) == outside
+
+
+def files_outside(lab: SshLab) -> dict[str, str]:
+    """The files that are not of the deployment, read while the racers stand still."""
+    lab.shell("managed", "pkill -STOP -f [r]acer.py")
+    trees = ("etc/proveout", "opt/proveout", "var/lib/proveout", "etc/systemd/system/proveout")
+    found = {place: said for place, said in lab.hosts["managed"].files().items() if not place.startswith(trees)}
+    lab.shell("managed", "pkill -CONT -f [r]acer.py")
+    return found
+
+
+def test_a_killed_deployment_is_undone_while_a_program_runs(lab: SshLab, houses: tuple[Path, Path]) -> None:
+    """The host does not wait for the end of what it has started: here that does not come."""
+    host, one = lab.hosts["killed"], lab.inventory("killed", name="killed.yaml")
+    before = but_for_bytecode(host.files())
+    lab.shell("killed", 'echo \'import time; open("/run/hangs", "w"); time.sleep(1e6)\' > /run/hang.py')
+    lab.shell("killed", "mount --bind /run/hang.py $(python3.11 -c 'import venv; print(venv.__path__[0])')/__main__.py")
+    argv = lab.argv(one, "--wheelhouse", str(houses[0]))
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        until(lambda: lab.shell("killed", "ls /run/hangs || :"), host.folder / "sshd.log")
+        assert but_for_bytecode(host.files()) != before
+        running.kill()
+    until(lambda: but_for_bytecode(host.files()) == before, host.folder / "sshd.log")
+    assert lab.shell("killed", "pgrep -f '[-]m venv' || :") == ""
+
+
+def but_for_bytecode(files: dict[str, str]) -> dict[str, str]:
+    """Without what the host's Python has written for itself."""
+    return {place: said for place, said in files.items() if "__pycache__" not in place}
 
 
 def test_logins_that_fail(lab: SshLab, houses: tuple[Path, Path]) -> None:

@@ -208,3 +208,27 @@ SELECT COUNT(CASE WHEN n.waiting IS NULL OR n.newest - n.oldest + 1 = n.waiting 
 
 -- consistency-4
 SELECT COUNT(CASE WHEN o.line_count = l.line_count THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT o_w_id, o_d_id, SUM(o_ol_cnt) AS line_count FROM orders GROUP BY o_w_id, o_d_id) o ON o.o_w_id = d_w_id AND o.o_d_id = d_id LEFT JOIN (SELECT ol_w_id, ol_d_id, COUNT(*) AS line_count FROM order_line GROUP BY ol_w_id, ol_d_id) l ON l.ol_w_id = d_w_id AND l.ol_d_id = d_id;
+
+-- consistency-5
+SELECT COUNT(CASE WHEN (o_carrier_id IS NULL AND no_o_id IS NOT NULL) OR (o_carrier_id IS NOT NULL AND no_o_id IS NULL) THEN 1 END), COUNT(*) FROM orders LEFT JOIN new_order ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id;
+
+-- consistency-6
+SELECT COUNT(CASE WHEN o_ol_cnt = l.line_count THEN 1 END), COUNT(*) FROM orders LEFT JOIN (SELECT ol_w_id, ol_d_id, ol_o_id, COUNT(*) AS line_count FROM order_line GROUP BY ol_w_id, ol_d_id, ol_o_id) l ON l.ol_w_id = o_w_id AND l.ol_d_id = o_d_id AND l.ol_o_id = o_id;
+
+-- consistency-7
+SELECT COUNT(CASE WHEN o_id IS NOT NULL AND ((ol_delivery_d IS NULL AND o_carrier_id IS NULL) OR (ol_delivery_d IS NOT NULL AND o_carrier_id IS NOT NULL)) THEN 1 END), COUNT(*) FROM order_line LEFT JOIN orders ON o_w_id = ol_w_id AND o_d_id = ol_d_id AND o_id = ol_o_id;
+
+-- consistency-8
+SELECT COUNT(CASE WHEN ROUND(w_ytd * 100) = ROUND(h.paid * 100) THEN 1 END), COUNT(*) FROM warehouse LEFT JOIN (SELECT h_w_id, SUM(h_amount) AS paid FROM history GROUP BY h_w_id) h ON h.h_w_id = w_id;
+
+-- consistency-9
+SELECT COUNT(CASE WHEN ROUND(d_ytd * 100) = ROUND(h.paid * 100) THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT h_w_id, h_d_id, SUM(h_amount) AS paid FROM history GROUP BY h_w_id, h_d_id) h ON h.h_w_id = d_w_id AND h.h_d_id = d_id;
+
+-- consistency-10
+SELECT COUNT(CASE WHEN ROUND(c_balance * 100) = ROUND((COALESCE(l.delivered, 0) - COALESCE(h.paid, 0)) * 100) THEN 1 END), COUNT(*) FROM customer LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, SUM(ol_amount) AS delivered FROM orders JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL GROUP BY o_w_id, o_d_id, o_c_id) l ON l.o_w_id = c_w_id AND l.o_d_id = c_d_id AND l.o_c_id = c_id LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, SUM(h_amount) AS paid FROM history GROUP BY h_c_w_id, h_c_d_id, h_c_id) h ON h.h_c_w_id = c_w_id AND h.h_c_d_id = c_d_id AND h.h_c_id = c_id;
+
+-- consistency-11
+SELECT COUNT(CASE WHEN o.taken - COALESCE(n.waiting, 0) = 2100 + c.delivered THEN 1 END), COUNT(*) FROM district LEFT JOIN (SELECT o_w_id, o_d_id, COUNT(*) AS taken FROM orders GROUP BY o_w_id, o_d_id) o ON o.o_w_id = d_w_id AND o.o_d_id = d_id LEFT JOIN (SELECT no_w_id, no_d_id, COUNT(*) AS waiting FROM new_order GROUP BY no_w_id, no_d_id) n ON n.no_w_id = d_w_id AND n.no_d_id = d_id LEFT JOIN (SELECT c_w_id, c_d_id, SUM(c_delivery_cnt) AS delivered FROM customer GROUP BY c_w_id, c_d_id) c ON c.c_w_id = d_w_id AND c.c_d_id = d_id;
+
+-- consistency-12
+SELECT COUNT(CASE WHEN ROUND((c_balance + c_ytd_payment) * 100) = ROUND(COALESCE(l.delivered, 0) * 100) THEN 1 END), COUNT(*) FROM customer LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, SUM(ol_amount) AS delivered FROM orders JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL GROUP BY o_w_id, o_d_id, o_c_id) l ON l.o_w_id = c_w_id AND l.o_d_id = c_d_id AND l.o_c_id = c_id;

@@ -173,7 +173,7 @@ class RayNode:
 
 def _write_secrets(directory: Path, secrets: Secrets, privileges: Privileges) -> None:
     secrets.write(directory)
-    privileges.give(directory, *directory.iterdir())
+    privileges.give(*directory.iterdir(), directory)  # the folder last: its names are root's before
 
 
 def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:

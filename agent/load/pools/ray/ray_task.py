@@ -29,6 +29,7 @@ from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, extras
 from proveout.core.framing import frame, read_frame
+from proveout.core.untrusted_trees import read
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import Cancel, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed, Welcome
 from proveout.proto.wire.results import LoadResult, PoolFormed
@@ -43,6 +44,7 @@ LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
 STDERR_LINES_MAX = 12
+ADDRESS_BYTES_MAX = 4096
 RAY_TMPDIR_DEFAULT = "/tmp/ray"  # noqa: S108 -- Ray's default for `auto`
 
 
@@ -269,7 +271,7 @@ def _clusters_here() -> str:
         return address
     current = Path(os.environ.get("RAY_TMPDIR", RAY_TMPDIR_DEFAULT)) / "ray_current_cluster"
     try:
-        return current.read_text().strip()
+        return read(current, ADDRESS_BYTES_MAX).decode(errors="replace").strip()
     except OSError:
         way_out = "start a node of it on this host, or set the address of the pool"
         raise TaskFault("unreachable", "no Ray cluster was started on this host", way_out=way_out) from None

@@ -17,7 +17,6 @@ from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import division_problem, load_problem, writes
 from proveout.dsl.workloads.pipelines import PIPELINE
 from proveout.dsl.workloads.tprocc import KIND
-from proveout.dsl.workloads.tprocc.invariants import INVARIANTS
 from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
 from proveout.dsl.workloads.tprocc.workload import build
 
@@ -228,6 +227,15 @@ def test_invalid_parameters_are_refused() -> None:
         Tprocc(weights={"Payment": 0.0})
     with pytest.raises(ValidationError, match="from 0"):
         Tprocc(weights={"Payment": -1.0})
+    with pytest.raises(ValidationError, match="give one of them"):
+        Tprocc(mix="paper", weights={"Payment": 1.0})
+
+
+def test_a_mix_has_a_name() -> None:
+    assert Tprocc().weights == {"NewOrder": 10, "Payment": 10, "OrderStatus": 1, "Delivery": 1, "StockLevel": 1}
+    assert Tprocc(mix="paper").weights == {
+        "NewOrder": 45, "Payment": 4, "OrderStatus": 43, "Delivery": 4, "StockLevel": 4,
+    }  # fmt: skip
 
 
 def workload_of(**parameters: Any) -> Workload:
@@ -264,7 +272,3 @@ def test_conformance(counts: tuple[int, ...], mix: bool, rollbacks: bool) -> Non
     findings = {finding.check: finding for finding in conform(workload_of(), seen(*counts))}
     assert findings["mix"].ok is mix
     assert findings["logical-failures"].ok is rollbacks, findings["logical-failures"].evidence
-
-
-def test_the_four_consistency_conditions() -> None:
-    assert [invariant.name for invariant in INVARIANTS] == [f"consistency-{number}" for number in (1, 2, 3, 4)]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proveout.agent.security import path_trust
+from proveout.core import path_trust
 from proveout.core.errors import ProveoutError
 
 THEIRS = 12345
