@@ -38,7 +38,7 @@ _Sizes: TypeAlias = Mapping[str, tuple[float, float]]
 class SolveRow:
     """One rung of a set of queries: `solve` and `geomean` are estimates, s.
 
-    `relative` is the ratio of `solve` to that of the first mode; {} when the first mode has no such row.
+    `relative` is the speed: `solve` of the first mode over this one (2: half its time); {} when that has no such row.
     """
 
     of: str
@@ -149,7 +149,7 @@ def _relative(row: SolveRow, base: SolveRow | None) -> Mapping[str, Any]:
         return {}
     if row is base:
         return {"mean": 1.0}
-    return statistics.ratio(dict(row.solve), dict(base.solve))
+    return statistics.ratio(dict(base.solve), dict(row.solve))
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ take turns.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -21,7 +22,8 @@ from itertools import product
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
-from proveout.dsl.expr.syntax import RESERVED
+from proveout.dsl.expr.evaluation import evaluate
+from proveout.dsl.expr.syntax import RESERVED, ExpressionFault
 from proveout.dsl.plan.matrix_labels import Cell, ids, same
 from proveout.dsl.schema.matrix_values import CellValues, Variants, label_of
 from proveout.dsl.schema.plan_parameters import Parameters
@@ -260,13 +262,20 @@ class _Expansion:
                 yield number, kind[0], _without(kind[1], "when")
 
     def runs(self, when: Node | None, index: int, side: str) -> bool:
-        """Whether a step is one of this cell: its `when` is true or false."""
+        """Whether a step is one of this cell: its `when` is true or false, or a condition on values of the cell."""
         found = when if when is None else self.filled(when, index, side)
         if when is None or found is None or (isinstance(found, Scalar) and found.faulty):
             return True
-        if isinstance(found, Scalar) and isinstance(found.value, bool):
-            return found.value
-        hint = "when: ${matrix.axis}, with the values true and false; else it runs as its ladder does"
+        if isinstance(found, Scalar):
+            value = found.value
+            with contextlib.suppress(ExpressionFault):
+                value = evaluate(found.text, {}) if isinstance(value, str) else value
+            if isinstance(value, bool):
+                return value
+        hint = (
+            "when: ${matrix.axis}, with the values true and false, or a comparison of values of the cell: "
+            '\'"${matrix.mode}" != "disk"\'; else it runs as its ladder does'
+        )
         self.problem(when.where, index, side, "the `when` of a step is true or false", hint)
         return True
 

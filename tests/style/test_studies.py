@@ -31,4 +31,4 @@ def test_each_value_of_a_study_that_differs_is_found(study: study_values.Study) 
 
 
 def test_the_five_studies_are_there() -> None:
-    assert [study.name for study in STUDIES] == ["appliance", "exalogic", "hlr-cache", "xe"]
+    assert [study.name for study in STUDIES] == ["appliance", "exalogic", "hlr-cache", "in-memory", "xe"]

@@ -1,4 +1,4 @@
-"""The figures of an analytic study: time to solve by mode and degree, sizes and compression by table and mode. Pure.
+"""The figures of an analytic study: speed by mode and degree, sizes and compression by table and mode. Pure.
 
 Data flow: `query_sets` -> rows -> `Figure`s with the rows as their tables; `run_document` shows the same tables.
 """
@@ -26,7 +26,7 @@ from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows,
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 
-SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "relative", "CI")
+SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")
 SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
 MB = 1e6
 
@@ -69,7 +69,7 @@ def named(of: str) -> str:
 
 
 def time_to_solve(results: RunResults) -> Iterator[Figure]:
-    """Bars of the time to solve the set, the first mode being 100 % in each case; a figure a matrix."""
+    """Bars of the speed of the set, the first mode being 100 % in each case; a figure a matrix."""
     for of, rows in solve_rows(results).items():
         values = [value for row in rows if (value := _bar(row)) is not None]
         if not values:
@@ -78,10 +78,10 @@ def time_to_solve(results: RunResults) -> Iterator[Figure]:
             name="time-to-solve",
             slug=slug("time-to-solve", of),
             title=f"Time to solve{named(of)}",
-            caption=f"One pass over the set of queries, relative to {safe(rows[0].mode)} = 100 % in each case, "
-            f"with {intervals(row.relative for row in rows)} "
+            caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case "
+            f"(half its time is 200 %), with {intervals(row.relative for row in rows)} "
             "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
-            "order. Shorter is better.",
+            "order. Higher is better.",
             spec=_solve_chart(values),
             heads=SOLVE_HEADS,
             rows=tuple(solve_table(rows)),
@@ -120,12 +120,12 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
-            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale=scale),
+            "y": quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale),
             "color": category("mode", legend={"symbolType": "square"}),
             "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
         },
     }
-    number = quantity("relative", "time to solve, relative")
+    number = quantity("relative", "speed, relative")
     interval = whiskers({"x": x, "xOffset": category("mode")}, "y", number, {"color": {"value": INK}})
     return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
 

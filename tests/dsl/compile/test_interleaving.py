@@ -182,6 +182,19 @@ def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_mo
     assert kinds["m__never__tuned_false"] == ["restart", "sql", "ladder", "pause", "restart"]
 
 
+def test_a_step_is_left_out_in_the_cells_for_which_its_condition_is_false(tmp_path: Path) -> None:
+    pages = {"name": "p", "on": "h", "thp": {"enabled": "always", "defrag": "never"}}
+    step = {"tune": {"when": '"${matrix.mode}" != "on disk"', "tuning": [pages]}}
+    plan = compiled(tmp_path, ladder("m", matrix={"mode": ["on disk", "in memory"]}, before=[step]))
+    assert [(stage.id, stage.kind) for stage in plan.stages[1:]] == [
+        ("m__on_disk", "ladder"),
+        ("m__in_memory__before_1", "tune"),
+        ("m__in_memory", "ladder"),
+        ("m__in_memory__after_1", "revert"),
+    ]
+    assert turns(plan) == [["m__on_disk", "m__in_memory"]]
+
+
 PAGES = {"enabled": "${matrix.pages}", "defrag": "never"}
 
 

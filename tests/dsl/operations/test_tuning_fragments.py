@@ -21,7 +21,9 @@ title: One server and an array
 include: [tuning-in-memory.yaml]
 topology:
   hosts: {db1: {roles: [server], address: "db1.lab.example:7443"}}
-  systems: {orcl: {engine: oracle, host: db1, dsn: "system/${secrets.oracle}@//db1.lab.example:1521/ORCL"}}
+  systems:
+    orcl: {engine: oracle, host: db1, dsn: "system/${secrets.oracle}@//db1.lab.example:1521/ORCL"}
+    asm: {engine: oracle, host: db1, dsn: "sys as sysasm/${secrets.oracle}@//db1.lab.example:1521/+ASM"}
 secrets: {oracle: {env: PROVEOUT_ORACLE_PASSWORD}}
 stages: [{pause: {duration: 1s}}]
 """
@@ -45,58 +47,32 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
     (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
     plan = compile_plan(tmp_path / "plan.yaml")
     assert [tuning.operation for tuning in plan.tunings] == [
-        "udev_rules", "multipath", "udev_rules", "sysctl", "huge_pages", "oracle_parameters", "oracle_redo", "sql",
-        "oracle_parameters",
+        "multipath", "udev_rules", "udev_rules", "sysctl", "huge_pages", "asm_disk_group", "asm_disk_group",
+        "oracle_parameters", "oracle_redo", "sql", "oracle_parameters",
     ]  # fmt: skip
     assert {tuning.hosts for tuning in plan.tunings} == {("db1",)}
     output = render(timetable(plan))
     for line in (
-        'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2", ATTR{queue/scheduler}="noop"',
-        "inmem1 … inmem16: disks of 3PARdata VV",
-        'devnode "^(ram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"',
+        'ACTION=="add|change", KERNEL=="dm-*", ATTR{dm/uuid}=="mpath-360002ac*", ATTR{queue/rotational}="0"',
+        'ENV{DM_NAME}=="redo08", OWNER="oracle", GROUP="oinstall", MODE="660"',
+        'devnode "^(ram|zram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"',
         'detect_prio "yes"',
         "kernel.panic_on_oops = 1",
         "219,726 huge pages of the host's default size: 429.152 GiB where that is 2MiB",
-        "dbhome_1/bin/srvctl stop database -db TPROCH",
+        "dbhome_1/bin/srvctl stop database -db DL580",
         "net.ipv4.ip_local_port_range = 9000 65500",
         "sga_target = 400G",
-        "inmemory_size = 300G",
         "use_large_pages = only",
+        "_high_priority_processes = VKTM*|LG*",
+        "the policy must list audit_trail, dispatchers, _high_priority_processes, _max_outstanding_log_writes under",
         "2 redo log groups of 300G in its thread, on REDO",
         "every other group of its thread is dropped, after log switches and a checkpoint",
-        "CREATE BIGFILE UNDO TABLESPACE undo200 DATAFILE '+DATA' SIZE 200G",
+        "CREATE BIGFILE UNDO TABLESPACE undo200 DATAFILE '+REDO' SIZE 200G",
         "undo_tablespace = UNDO200",
         "ALTER SYSTEM",
     ):
         assert line in output, line
-
-
-GIVEN = {
-    "pga_aggregate_target": "100G",
-    "result_cache_max_size": "1G",
-    "log_buffer": "134217728",
-    "audit_trail": "none",
-    "dispatchers": "(PROTOCOL=TCP)(SERVICE=TPROCHXDB)",
-    "high_priority_processes": "VKTM*|LG*",
-    "max_outstanding_log_writes": "4",
-}
-
-
-def test_parameters_whose_values_the_study_does_not_state_have_to_be_given(tmp_path: Path) -> None:
-    for name in ("tuning-in-memory.yaml", "tuning-in-memory-parameters.yaml"):
-        shutil.copy(FRAGMENTS / name, tmp_path)
-    both = IN_MEMORY.replace("[tuning-in-memory.yaml]", "[tuning-in-memory.yaml, tuning-in-memory-parameters.yaml]")
-    (tmp_path / "plan.yaml").write_text(both, encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
-        compile_plan(tmp_path / "plan.yaml")
-    missing = {problem.message for problem in caught.value.problems}
-    assert {f"the parameter `{name}` has no value" for name in GIVEN} <= missing
-    output = render(timetable(compile_plan(tmp_path / "plan.yaml", overrides=GIVEN)))
-    assert "_high_priority_processes = VKTM*|LG*" in output
-    listed = "_high_priority_processes, _max_outstanding_log_writes, audit_trail, dispatchers"
-    assert set(listed.split(", ")) <= set(
-        output.partition("the policy must list ")[2].partition(" under oracle_parameters")[0].split(", ")
-    )
+    assert "inmemory_size" not in output, "the disk runs of the study have no column store"
 
 
 def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
