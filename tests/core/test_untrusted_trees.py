@@ -15,7 +15,7 @@ from proveout.core import untrusted_trees
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
-USER, OTHER, ROUNDS = 61_900, 61_901, 200
+USER, OTHER, ROUNDS = 61_900, 61_901, 1000
 RACER = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -23,7 +23,8 @@ user, outside = int(sys.argv[1]), sys.argv[2]
 os.setgroups([])
 os.setresgid(user, user, user)
 os.setresuid(user, user, user)
-os.mkdir("folder")
+os.makedirs("folder/inner")  # as in the folder outside
+os.mknod("folder/inner/secret")
 os.symlink(outside, "link")
 print("races", flush=True)
 number = 0
