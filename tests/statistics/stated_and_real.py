@@ -779,7 +779,7 @@ def history_rows() -> Iterator[Row]:
             lambda trials, at=at: level_changes(20, at, 2.0, trials),
             weight=0.25,
         )
-    for spread, level, found in ((2, 0.15, 0.50), (4, 0.15, 0.95)):
+    for spread, level, found in ((2, 0.15, 0.45), (4, 0.15, 0.95)):
         yield _at_most(
             f"`trend` takes a spread x{spread}, 30 of 60, for a change of level",
             level,
