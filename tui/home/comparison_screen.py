@@ -143,7 +143,7 @@ class ComparedScreen(Screen[None]):
             await parts.mount_all(self._parts(self.found))
 
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
-        signs = Text(safe(f"{SIGNS}\n{found.level}".rstrip()), style=MUTED)
+        signs = Text.assemble((f"{SIGNS}\n{safe(found.level)}".rstrip(), MUTED))
         parts: list[Static | Collapsible] = [Forest(found), Static(signs, id="forest-signs")]
         if found.differences:
             count = len(found.differences)

@@ -177,12 +177,12 @@ def _condition(one: Judgement) -> Outcome:
 def _ratios(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
     """The forest plot and the main numbers of each run."""
     drawn = tuple(forest(compared)) if is_page else ()
-    whole, short = ([part for one in compared for part in _main(one, several, short=short)]
+    whole, short = ([part for one in compared for part in _main(one, several, short=short, is_page=is_page)]
                     for several in [len(compared) > 1] for short in (False, True))  # fmt: skip
     return Section(title="Ratios", blocks=(*drawn, *whole), anchor="ratios", brief=tuple(short))
 
 
-def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
+def _main(one: ComparedRuns, several: bool, *, short: bool, is_page: bool) -> Iterator[Block]:
     numbers = main_numbers(one)
     shown = _short(numbers) if short else numbers
     blocks: list[Block] = [_main_table(one, numbers, shown)] if shown else []
@@ -192,7 +192,7 @@ def _main(one: ComparedRuns, several: bool, *, short: bool) -> Iterator[Block]:
         blocks.append(Paragraph("No stage was run in both.", "warn"))
     elif not numbers:
         blocks.append(Paragraph("No rung was measured in both.", "warn"))
-    if any(one.judged):
+    if any(one.judged) and not is_page:  # the caption of the figure has it
         blocks.append(Paragraph(level_note(one), "dim"))
     if several:
         yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))

@@ -99,7 +99,8 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
         slug="ratios",
         title=f"{_over(compared)}: ratios with their intervals",
         caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {levels} "
-        f"{_apart(every)}An interval across 1 tells nothing apart.{within}{cut if len(drawn) < len(numbers) else ''}",
+        f"{_apart(every)}An interval across 1 tells nothing apart; an arrow is an end "
+        f"beyond the axis.{within}{cut if len(drawn) < len(numbers) else ''}",
         spec=_spec(drawn, named, band),
         heads=("", "", REFERENCE, "run", "ratio", "CI", ""),
         rows=tuple(

@@ -155,9 +155,23 @@ def of_chosen(labels: Sequence[str]) -> list[Spec]:
 def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int = 9) -> Spec:
     """An interval as a layer: a rule from `lower` to `upper` with a cap at each end, where the row has both.
 
-    `across` is the channel of the number, "x" or "y"; `shared` are the other channels. An end beyond the axis has no
-    cap: the rule leaves the panel.
+    `across` is the channel of the number, "x" or "y"; `shared` are the other channels. Where the scale of `number` has
+    a `domain` or `domainMax`, an end beyond it has an arrow at the edge in place of the cap.
     """
+    scale = number.get("scale", {})
+    least, most = scale.get("domain") or (None, scale.get("domainMax"))
+    edge = {name: value for name, value in number.items() if name not in ("field", "scale")}
+    arrows: list[Spec] = [
+        {
+            "transform": [{"filter": f"datum.{end} {beyond} {at}"}],
+            "mark": {"type": "point", "shape": f"triangle-{towards[across == 'y']}", "filled": True, "size": 8 * size,
+                     "opacity": 1, "clip": False},
+            "encoding": {**shared, across: {**edge, "datum": at}, **colour},
+        }
+        for end, beyond, at, towards in (
+            ("lower", "<", least, ("left", "down")), ("upper", ">", most, ("right", "up")))
+        if at is not None
+    ]  # fmt: skip
     ends = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
     cap: Spec = {"type": "tick", "thickness": 1.5, "size": size, "clip": True,
                  "orient": "horizontal" if across == "y" else "vertical"}  # fmt: skip
@@ -169,6 +183,7 @@ def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int
                 {"mark": cap, "encoding": {**shared, across: {**number, "field": end}, **colour}}
                 for end in ("lower", "upper")
             ),
+            *arrows,
         ],
     }
 

@@ -170,17 +170,17 @@ def _rungs(field: str, count: int) -> Spec:
 def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     x = _rungs("threads", len({value["threads"] for value in values}))
     side = {"xOffset": category("ladder")} if len({value["ladder"] for value in values}) > 1 else {}
+    number = quantity("relative", "throughput, relative", scale=_from_zero(values, "relative"))
     bar: Spec = {
         "mark": {"type": "bar", "opacity": 0.75},
         "encoding": {
             "x": x,
             **side,
-            "y": quantity("relative", "throughput, relative", scale={"domainMin": 0}),
+            "y": number,
             "color": category("ladder", legend=legend(values, symbolType="square")),
             "tooltip": tips(ladder="ladder", threads="threads", tps="TPS", relative="relative"),
         },
     }
-    number = quantity("relative", "throughput, relative")
     interval = whiskers({"x": x, **side}, "y", number, {"color": {"value": INK}})
     lines: Spec = {
         "transform": [
@@ -206,6 +206,17 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     both = {"layer": [bar, *_only(interval, values, "lower")]}
     more = [{"layer": [lines, points]}] if _has_latency(values) else []
     return chart(values, [both, *more], resolve={"scale": {"y": "independent"}})
+
+
+def _from_zero(values: Sequence[Mapping[str, Any]], *shown: str) -> Spec:
+    """The scale from 0 on; where an interval reaches far beyond the numbers that are `shown`, it ends a bit behind
+    these and the other intervals."""
+    most = max(value[name] or 0.0 for value in values for name in shown)
+    ends = [value["upper"] or 0.0 for value in values]
+    near = [end for end in ends if end <= BEYOND * most]
+    if len(near) == len(ends):
+        return {"domainMin": 0}
+    return {"domainMin": 0, "domainMax": max([1.2 * most, *(1.02 * end for end in near)])}
 
 
 def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[Spec]:
@@ -369,9 +380,7 @@ def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str
 def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     several = len({value["ladder"] for value in values}) > 1
     y = category("transaction", axis={"labelLimit": 170})
-    most = max(max(value["ms"], value["p99_ms"] or 0.0) for value in values)
-    is_far = any((value["upper"] or 0.0) > BEYOND * most for value in values)
-    scale: Spec = {"domainMin": 0, **({"domainMax": 1.2 * most} if is_far else {})}
+    number = quantity("ms", "response, ms", scale=_from_zero(values, "ms", "p99_ms"), axis={"tickCount": 8})
     side = {"yOffset": category("ladder")} if several else {}
     layers: list[Spec] = [
         {
@@ -379,13 +388,13 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "encoding": {
                 "y": y,
                 **side,
-                "x": quantity("ms", "response, ms", scale=scale, axis={"tickCount": 8}),
+                "x": number,
                 "color": category("ladder", legend=legend(values) if several else None),
                 "tooltip": tips(ladder="ladder", transaction="transaction", mean="mean", p99="p99"),
             },
         },
     ]
-    interval = whiskers({"y": y, **side}, "x", quantity("ms", "response, ms"), {"color": {"value": INK}})
+    interval = whiskers({"y": y, **side}, "x", number, {"color": {"value": INK}})
     tick: Spec = {
         "transform": [{"filter": "isValid(datum.p99_ms)"}],
         "mark": {"type": "tick", "thickness": 3, "color": INK, **({"size": 12} if several else {})},

@@ -115,17 +115,17 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
     scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
     cases = len({value["at"] for value in values})
     x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
+    number = quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale)
     bar: Spec = {
         "mark": {"type": "bar", "opacity": 0.85},
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
-            "y": quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale),
+            "y": number,
             "color": category("mode", legend={"symbolType": "square"}),
             "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
         },
     }
-    number = quantity("relative", "speed, relative")
     interval = whiskers({"x": x, "xOffset": category("mode")}, "y", number, {"color": {"value": INK}})
     return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
 

@@ -22,6 +22,7 @@ from proveout.coordinator.report.compare.comparison_document import ROWS_MAX, co
 from proveout.coordinator.report.compare.comparison_headline import answer, tiles
 from proveout.coordinator.report.compare.forest_figure import forest
 from proveout.coordinator.report.compare.main_numbers import main_numbers
+from proveout.coordinator.report.compare.overlaid_figures import overlaid_figures
 from proveout.coordinator.report.compare.ratio_notation import interval_text, outcome, ratio_in_words
 from proveout.coordinator.results.results import RunResults, ladder_metrics
 from proveout.dsl.compile.compiler import compile_plan
@@ -352,6 +353,24 @@ def test_far_and_missing_ratios_are_drawn_within_the_axis(plan: Plan) -> None:
     assert all(domain[0] <= value["ratio"] <= domain[1] for value in values)
     assert [value["tone"] for value in values] == ["better", "not judged"]
     assert values[0]["shown"].startswith("670 × (")
+    (whole,) = (layer for layer in figure.spec["concat"][0]["layer"] if "transform" in layer)
+    arrows = {one["mark"]["shape"]: one for one in whole["layer"] if one["mark"]["type"] == "point"}
+    assert {shape: one["encoding"]["x"]["datum"] for shape, one in arrows.items()} == {
+        "triangle-left": domain[0], "triangle-right": domain[1]
+    }  # fmt: skip
+    (filtered,) = arrows["triangle-right"]["transform"]
+    assert filtered == {"filter": f"datum.upper > {domain[1]}"}
+    assert values[0]["upper"] > domain[1]
+
+
+def test_a_wide_interval_does_not_stretch_the_axis_of_the_bars(plan: Plan) -> None:
+    wide = {**BASE, 4: [1_000.0, 3_000.0, 9_000.0, 3_000.0]}
+    (figure, *_) = overlaid_figures([results(plan, BASE), results(plan, wide, run_id=IDS[1])])
+    values = figure.spec["data"]["values"]
+    number = figure.spec["layer"][0]["layer"][0]["encoding"]["y"]
+    highest = max(value["relative"] for value in values)
+    assert max(value["upper"] for value in values) > 2.0 * highest
+    assert number["scale"]["domainMax"] == pytest.approx(1.2 * highest)
 
 
 def test_nothing_in_common_is_said(plan: Plan) -> None:
