@@ -192,7 +192,9 @@ def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureF
     assert "the plan has no parameter `nothing`" in capsys.readouterr().err
 
 
-def test_check_names_the_policy_that_the_programs_of_a_plan_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_the_policy_that_the_programs_of_a_plan_need(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for name in ("pgbench", "sysbench", "sysbench-mariadb", "compare-clients", "fio-program"):
         plan = f"plans/{name}-embedded.yaml"
         assert f"proveout run {plan} --policy" in (ROOT / plan).read_text(), "the header of the plan"
@@ -207,7 +209,13 @@ def test_check_names_the_policy_that_the_programs_of_a_plan_need(capsys: pytest.
         "- {path: /path/of/pgbench, arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1,"
         in out
     )
-    assert "client1, client2: needs a policy (/etc/proveout/policy.yaml of the host)" in out
+    assert "cache1: needs a policy (/etc/proveout/policy.yaml of the host)" in out
+    shutil.copytree(ROOT / "plans" / "fragments", tmp_path / "fragments")
+    text = (ROOT / "plans" / "hlr-client-lab.yaml").read_text().partition("  - ladder:\n      id: cached")[0]
+    text = text.replace("target: instance2, from: cache1", "target: instance2, from: rac2")
+    (tmp_path / "two.yaml").write_text(text.replace("rac2:   {roles: [server,", "rac2:   {roles: [server, client,"))
+    assert execute(["check", str(tmp_path / "two.yaml")]) == 0
+    assert "cache1, rac2: needs a policy (/etc/proveout/policy.yaml of the host)" in capsys.readouterr().out
     assert execute(["check", "plans/smoke.yaml"]) == 0
     assert "policy" not in capsys.readouterr().out
 
