@@ -267,7 +267,7 @@ class _Expansion:
         if when is None or found is None or (isinstance(found, Scalar) and found.faulty):
             return True
         if isinstance(found, Scalar):
-            value = found.value
+            value: object = found.value
             with contextlib.suppress(ExpressionFault):
                 value = evaluate(found.text, {}) if isinstance(value, str) else value
             if isinstance(value, bool):
