@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
+from proveout.coordinator.measure.faults.undisturbed import missed
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.results.interference import GROUP as INTERFERENCE
 from proveout.coordinator.results.results import (
@@ -40,6 +41,7 @@ from proveout.dsl.expr.syntax import (
     parse,
     ungroup,
 )
+from proveout.dsl.metrics import COMMITS
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.rules.repeat_rules import compared
 from proveout.proto.events import IterationFinished, ValidityFinding
@@ -73,7 +75,8 @@ class Provenance:
     `valid_fewest`: the fewest valid repeats of a rung that has excluded ones. `voids`: the attempts by stage.
     `breaches`: limits that the system broke in counted iterations, in words. `stages`: those that the check reads.
     `failed_checks`: the checks that voided the excluded iterations, or that are breaches. `knees`: the ladders whose
-    knee the check reads and that have none.
+    knee the check reads and that have none. `missed`: of a check that reads tracked commits, the faults of the plan
+    that were not in counted or excluded iterations.
     """
 
     iterations: tuple[str, ...] = ()
@@ -85,6 +88,7 @@ class Provenance:
     stages: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
     knees: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
 
 
 KNEE: Literal["knee"] = "knee"
@@ -130,7 +134,14 @@ def provenance(text: str, results: RunResults) -> Provenance:
             )
         ),
         knees=tuple(stage for stage, rung in read if rung == KNEE and isinstance(results.stages[stage].knee, NoKnee)),
+        missed=tuple(
+            f"{item.id}: {text}" for item in (*used, *excluded) if _reads_commits(tree) for text in missed(item)
+        ),
     )
+
+
+def _reads_commits(node: Syntax) -> bool:
+    return (isinstance(node, Member) and node.name in COMMITS) or any(map(_reads_commits, children(node)))
 
 
 def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
@@ -362,6 +373,7 @@ WAYS_OUT = {
     "samples": "take load off the client hosts, or use fewer `threads` on each",
     "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
     "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",
+    "fault": "a longer `measure` after the fault, or less load on the host that makes it",
     "mix": "look for whatever else works on the tables, and for statements that hang",
     "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
 }

@@ -10,6 +10,7 @@ A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds
   interval does not come to the same outcome. Otherwise the valid repeats decide.
 - It would PASS, and the system broke a limit of the plan in a counted iteration (errors, an outage, a rate that was not
   held, another mix): the number is not that of the planned load. A FAIL stands.
+- It would PASS, reads tracked commits, and a fault of the plan was not in the load of a repeat.
 """
 
 from __future__ import annotations
@@ -171,6 +172,8 @@ def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> 
         yield f"{_without(found)}, and the interval does not decide it"
     if judged.outcome == PASSED and found.breaches:
         yield f"the load was not the planned one: {'; '.join(found.breaches)}"
+    if judged.outcome == PASSED and found.missed:
+        yield f"a fault of the plan missed the load ({found.missed[0]})"
 
 
 def _without(found: Provenance) -> str:
