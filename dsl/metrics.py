@@ -165,9 +165,10 @@ FAULTS = "faults"
 FAULT_NUMBERS = {
     "detection_s": "from the begin of the fault to the first error, or to the instant at which a response exceeds 3 "
     "times the longest usual one, s",
-    "outage_s": "longest time without a transaction that was answered, from the intended time of the first one without "
-    "an answer, s; 0 when none is longer than usual",
-    "recovery_s": "from the begin of the fault to the instant from which throughput stays at 95 % of that before, s",
+    "outage_s": "longest time with less than 10 % of the usual throughput, from the intended time of the first "
+    "transaction without an answer to the answer that ends it, s",
+    "recovery_s": "from the begin of the fault to the instant from which throughput stays at 95 % of that before, and "
+    "at a rate the responses of most tenths of a second at what they were, s",
     "failed": "transactions that failed, or were missed, because of it",
     "lost": "acknowledged commits that the system no longer has",
     "unknown": "commits without an answer",

@@ -43,8 +43,9 @@ class FaultEffect:
     """The effect of one occurrence of a fault on a load, or on several together. None: not known.
 
     `detection_s`: from its begin to the first error, or to the first response beyond the usual bound. `outage_s`: the
-    longest time without a successful transaction that the fault caused, which began `outage_from_s` after the start of
-    the window; `outage_at_least`: it had not ended when the load did. `recovery_s`: from its begin to the first instant
+    longest time with less than a tenth of the usual throughput, which began `outage_from_s` after the start of the
+    window; up to `outage_usual_s` is usual without a fault; `outage_at_least`: it had not ended when the load did.
+    `recovery_s`: from its begin to the first instant
     from which throughput stays at `recovery_level` (95 %, less where it varies more than that by itself) of what it
     was, `tps_before`; None with `recovery_at_least_s` when that was not seen within the window. `failed`: transactions
     that failed or were missed because of it.
@@ -57,6 +58,7 @@ class FaultEffect:
     detection_s: float | None = None
     outage_s: float | None = None
     outage_from_s: float | None = None
+    outage_usual_s: float | None = None
     outage_at_least: bool = False
     recovery_s: float | None = None
     recovery_at_least_s: float | None = None
@@ -67,6 +69,13 @@ class FaultEffect:
     unknown: int | None = None
     unknown_committed: int | None = None
     duplicates: int | None = None
+
+    @property
+    def usual_outage_s(self) -> float | None:
+        """The bound of usual times without service where the outage is not longer, so that it may have another
+        cause."""
+        bound_s = self.outage_usual_s
+        return bound_s if bound_s is not None and self.outage_s is not None and self.outage_s <= bound_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

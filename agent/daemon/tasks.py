@@ -79,7 +79,7 @@ class TaskContext(Protocol):
         ...
 
     async def finished(self) -> None:
-        """Wait for `Finish` (captures run until then)."""
+        """Wait for `Finish` (captures run until then, and loads beside faults count their commits)."""
         ...
 
 

@@ -41,6 +41,8 @@ from proveout.proto.wire.tasks import Endpoint, RunLoad
 
 POOL = "pool:load"
 OVERTIME_S = 10.0
+HEALED_S = 600.0
+"""The longest wait after the windows for the faults beside a load to be over."""
 
 T = TypeVar("T")
 
@@ -122,7 +124,9 @@ class _Run:
             worker.send(worker_messages.Start(t0_ns=t0_ns))
         timeline = Timeline.of(self._spec.windows, t0_ns)
         overtime_s = OVERTIME_S + (FINISH_S if self._spec.tracked else 0.0)
+        overtime_s += HEALED_S if self._spec.awaits_finish else 0.0
         left_s = (timeline.end_ns - time.monotonic_ns()) / 1e9 + overtime_s
+        settling = asyncio.create_task(self._settle())
         try:
             async with asyncio.timeout(left_s):
                 return await self._merged(timeline)
@@ -130,6 +134,14 @@ class _Run:
             raise TaskFault(
                 "timeout", f"the load did not end within {overtime_s:.0f} s after the end of its windows"
             ) from None
+        finally:
+            settling.cancel()
+
+    async def _settle(self) -> None:
+        if self._spec.awaits_finish:
+            await self._context.finished()
+            for worker in self._workers:
+                worker.send(worker_messages.Settle())
 
     async def _armed(self, worker: WorkerProcess) -> None:
         frame = await worker.read()

@@ -85,7 +85,7 @@ class LoadTicker:
         self._messages.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[_Mark] = []
-        self._stopped = self._completed = False
+        self._stopped = self._completed = self._settles = False
         self._ticked_ns = timeline.t0_ns
         self.pause_longest_ns = 0
 
@@ -175,8 +175,17 @@ class LoadTicker:
         If the agent has ended, the kernel kills this process (`core.linux`).
         """
         while not self._stopped and self._messages.poll(0):
-            frame = worker_messages.read_blocking(self._stdin)
-            self._stopped = frame is None or isinstance(frame, worker_messages.Stop)
+            self._read_message()
+
+    def _read_message(self) -> None:
+        frame = worker_messages.read_blocking(self._stdin)
+        self._stopped = frame is None or isinstance(frame, worker_messages.Stop)
+        self._settles = self._settles or isinstance(frame, worker_messages.Settle)
+
+    def await_settle(self) -> None:
+        """Wait, after the load, until its commits are to be read back; not longer than it is wanted."""
+        while not self._settles and not self._stopped:
+            self._read_message()
 
 
 class Load:
@@ -292,6 +301,8 @@ class Load:
             message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
             return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
+        if self._arm.awaits_finish:
+            ticker.await_settle()
         if self._commits is not None:
             self._commits.finish(self._reader)
         cpu_s, window_s = ticker.cpu()

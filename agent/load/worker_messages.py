@@ -1,8 +1,9 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
-Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A message is two
-frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No pickle: a compromised
-worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through argv.
+Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A
+message is two frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No pickle:
+a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through
+argv.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Arm:
     connections: int = 0
     tracked: bool = False
     checked: bool = False
+    awaits_finish: bool = False
 
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
@@ -79,6 +81,7 @@ class Arm:
             connections=connections,
             tracked=spec.tracked,
             checked=spec.checked,
+            awaits_finish=spec.awaits_finish,
         )
 
     def workload(self) -> Workload:
@@ -117,6 +120,11 @@ class Start:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Stop the load; answer `Finished` with the results so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Read the tracked commits back, as soon as the load has ended (`RunLoad.awaits_finish`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +203,9 @@ class Fault:
     line: int = 0
 
 
-ToWorker: TypeAlias = Arm | Start | Stop
+ToWorker: TypeAlias = Arm | Start | Settle | Stop
 FromWorker: TypeAlias = Ready | Armed | Chunk | Finished | Fault
-_TYPES: dict[str, Any] = {t.__name__: t for t in (Arm, Start, Stop, Ready, Armed, Chunk, Finished, Fault)}
+_TYPES: dict[str, Any] = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Armed, Chunk, Finished, Fault)}
 
 
 def encode(frame: ToWorker | FromWorker) -> bytes:

@@ -232,8 +232,8 @@ def values_to_csv(results: RunResults) -> str:
 
 
 _MEASURED = (
-    "detection_s", "outage_s", "outage_from_s", "outage_at_least", "recovery_s", "recovery_at_least_s",
-    "recovery_level", "tps_before", "failed",
+    "detection_s", "outage_s", "outage_from_s", "outage_usual_s", "outage_at_least", "recovery_s",
+    "recovery_at_least_s", "recovery_level", "tps_before", "failed",
 )  # fmt: skip
 _OF_FAULT = (
     "fault", "number", "begins_s", "in_place_s", "healing_s", "healed_s", "lost", "unknown", "unknown_committed",

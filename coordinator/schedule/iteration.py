@@ -17,6 +17,7 @@ from proveout.coordinator.schedule.rate_search import FULL_LENGTH
 from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Occurrence, Turn
 from proveout.coordinator.schedule.tasks import (
+    HEALING_S,
     capture_tasks,
     fault_tasks,
     load_tasks,
@@ -40,8 +41,6 @@ _CAPTURE_MARGIN_S = 0.2
 DRAINED_S = 0.1
 """The replication lag up to which a sink counts as level with its source."""
 LAG_METRIC = "lag.seconds"
-_HEALING_S = 600.0
-"""The longest time that undoing the changes of faults may take beyond the load."""
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
@@ -125,7 +124,10 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             lags = step.lags if lag_s is None else {**step.lags, key: lag_s}
             turn.set(step=replace(step, ready=step.ready | {key}, lags=lags))
         case TaskDone(key=key, result=result):
-            turn.set(step=replace(step, results={**step.results, key: result}))
+            step = replace(step, results={**step.results, key: result})
+            turn.set(step=step)
+            if key in step.faults and step.faults.keys() <= step.results.keys():
+                _let_count(turn, step)
         case TaskFailed(key=key, error=error):
             failed(turn, step, key, error)
             return
@@ -215,7 +217,7 @@ def _start(turn: Turn, step: Iterating) -> None:
     )
     turn.commands.append(StartLoads(id=step.id, loads=loads, captures=captures, in_s=in_s))
     t0_s = turn.at_s + in_s
-    healing_s = _HEALING_S if faults else 0.0
+    healing_s = HEALING_S if faults else 0.0
     turn.set(
         step=replace(
             step,
@@ -255,6 +257,13 @@ def _finish_beside(turn: Turn, step: Iterating, *, ended: bool) -> None:
         if key in turn.state.tasks:
             turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
     turn.set(step=replace(step, finish_s=None))
+
+
+def _let_count(turn: Turn, step: Iterating) -> None:
+    """All faults are over: loads that track their commits count them now (`RunLoad.awaits_finish`)."""
+    for key, host in step.loads.items():
+        if key in turn.state.tasks:
+            turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
 
 
 def unanswered(step: Iterating) -> set[str]:

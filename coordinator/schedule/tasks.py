@@ -68,6 +68,8 @@ from proveout.proto.wire.tasks import (
 )
 
 DRAIN_TIMEOUT_S = 120.0
+HEALING_S = 600.0
+"""The longest time that undoing the changes of faults may take beyond the load."""
 _HOUR_S = 3600.0
 _ROWS_PER_S_MIN = 2_000.0
 _FILE_BYTES_PER_S_MIN = 20e6
@@ -476,9 +478,10 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
         case CheckInvariants(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case RunLoad(windows=windows) | RunFio(windows=windows):
-            return windows.total_s + 240.0
+            waits = isinstance(spec, RunLoad) and spec.awaits_finish
+            return windows.total_s + 240.0 + (HEALING_S if waits else 0.0)
         case InjectFault(windows=windows, tunings=tunings):
-            return windows.total_s + 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
+            return windows.total_s + HEALING_S + 60.0 * len(tunings) + _longest_s(tunings)
         case PrepareFio(job=job):
             return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
         case RunCapture():

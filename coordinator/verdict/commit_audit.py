@@ -7,8 +7,8 @@ to the last statement after the end (`IterationFinished.committed`), and how oft
 the connection was lost, or closed, before the answer) -> one verdict `counted:<system>`.
 
 Where commits are tracked (`dsl.workloads.commits`), those that were found lost are allowed to be missing, and
-`judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. The verdicts of the plan
-judge those that a fault has lost.
+`judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. It passes only where the
+last attempt of each repeat had all faults of the plan. The verdicts of the plan judge those that a fault has lost.
 
 The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left
 out and listed: those with an iteration whose clients were lost, with their count, and those in which the plan restored
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
 
+from proveout.coordinator.measure.faults.undisturbed import missed
 from proveout.coordinator.schedule.tasks import propagations
 from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.loads import in_load, parts
@@ -139,6 +140,8 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
     acknowledged, lost = (sum(getattr(one, name) for _, one in every) for name in ("acknowledged", "lost"))
     unread = sum(one.unread for _, one in every)
     missing = sum(not one.commits for one in ended)
+    repeats = {(one.id.rung, one.id.repeat): one for one in ended}  # of several attempts the last one
+    without = [(one.id, texts) for one in repeats.values() if (texts := missed(one))]
     evidence = f"{acknowledged:,} commits were acknowledged in {_iterations(len(ended))}, {lost:,} are lost"
     if lost:
         evidence += f", {lost - sum(one.lost_apart for _, one in apart):,} of them by faults"
@@ -150,11 +153,14 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
         evidence += f"; those of {unread:,} terminals could not be read back"
     if missing:
         evidence += f"; {_iterations(missing)} without a count"
+    if without:
+        identity, texts = without[0]
+        evidence += f"; {_iterations(len(without))} without a fault of the plan ({identity}: {texts[0]})"
     return VerdictReached(
         id=f"commits:{stage}",
         title=f"No acknowledged commit of {stage} was lost apart from a fault",
         severity="fail",
-        outcome="FAIL" if apart else "INCONCLUSIVE" if unread or missing else "PASS",
+        outcome="FAIL" if apart else "INCONCLUSIVE" if unread or missing or without else "PASS",
         check="each acknowledged commit is in the database when it is read back, but for those that a fault has lost",
         evidence=evidence,
         iterations=tuple(str(identity) for identity, _ in apart),

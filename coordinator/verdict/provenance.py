@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
+from proveout.coordinator.measure.faults.undisturbed import missed
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.results.interference import GROUP as INTERFERENCE
 from proveout.coordinator.results.results import (
@@ -42,6 +43,7 @@ from proveout.dsl.expr.syntax import (
     ungroup,
     walk,
 )
+from proveout.dsl.metrics import COMMITS
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.rules.repeat_rules import compared
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
@@ -77,7 +79,8 @@ class Provenance:
     `breaches`: limits that the system broke in counted iterations, in words. `is_other_load`: more transactions failed
     logically than the workload expects, and the check does not read how many. `stages`: those that the check reads.
     `failed_checks`: the checks that voided the excluded iterations, or that are breaches. `knees`: the ladders whose
-    knee the check reads and that have none.
+    knee the check reads and that have none. `missed`: of a check that reads tracked commits, the faults of the plan
+    that were not in counted or excluded iterations.
     """
 
     iterations: tuple[str, ...] = ()
@@ -90,6 +93,7 @@ class Provenance:
     stages: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
     knees: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
 
 
 KNEE: Literal["knee"] = "knee"
@@ -137,7 +141,14 @@ def provenance(text: str, results: RunResults) -> Provenance:
             )
         ),
         knees=tuple(stage for stage, rung in read if rung == KNEE and isinstance(results.stages[stage].knee, NoKnee)),
+        missed=tuple(
+            f"{item.id}: {text}" for item in (*used, *excluded) if _reads_commits(tree) for text in missed(item)
+        ),
     )
+
+
+def _reads_commits(node: Syntax) -> bool:
+    return (isinstance(node, Member) and node.name in COMMITS) or any(map(_reads_commits, children(node)))
 
 
 def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
@@ -369,6 +380,7 @@ WAYS_OUT = {
     "samples": "take load off the client hosts, or use fewer `threads` on each",
     "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
     "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",
+    "fault": "a longer `measure` after the fault, or less load on the host that makes it",
     "mix": "look for whatever else works on the tables, and for statements that hang",
     LOGICAL_FAILURES: "draw keys that exist, bring the data back before the stage (`reset`), or declare the share that "
     "the workload expects (`logical_failures`)",

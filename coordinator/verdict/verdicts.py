@@ -12,6 +12,7 @@ A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds
   held, another mix): the number is not that of the planned load. A FAIL stands.
 - More transactions failed logically than the workload expects: the load was not the workload. A FAIL stands where the
   check reads the logical failures themselves.
+- It would PASS, reads tracked commits, and a fault of the plan was not in the load of a repeat.
 """
 
 from __future__ import annotations
@@ -173,6 +174,8 @@ def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> 
         yield f"{_without(found)}, and the interval does not decide it"
     if found.breaches and (judged.outcome == PASSED or found.is_other_load):
         yield f"the load was not the planned one: {'; '.join(found.breaches)}"
+    if judged.outcome == PASSED and found.missed:
+        yield f"a fault of the plan missed the load ({found.missed[0]})"
 
 
 def _without(found: Provenance) -> str:

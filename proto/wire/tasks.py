@@ -364,7 +364,8 @@ class RunLoad:
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
     its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
-    the table of `dsl.workloads.commits`; `checked`: and do not run a transaction again that had committed.
+    the table of `dsl.workloads.commits`; `checked`: and do not run a transaction again that had committed. Beside
+    faults the count is made only at `Finish`, when all of them are over: one may be in place longer than the windows.
     """
 
     workload: Workload
@@ -381,6 +382,11 @@ class RunLoad:
     tracked: bool = False
     checked: bool = False
     sessions: Sessions = OWN_SESSIONS
+
+    @property
+    def awaits_finish(self) -> bool:
+        """Whether it has tracked commits beside faults: the tenths are of loads with faults."""
+        return self.tracked and self.bins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,16 +55,18 @@ def iteration(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A load, its mean interval between two transactions, and the longest service time but for one in 10,000."""
+    """A load, its mean interval between two transactions, and the longest service time but for one in 10,000; the time
+    in which the work that waits is done, of a second of outage."""
 
     database: Database
     interval_s: float
     service_s: float
+    drain_s: float = 0.0
 
 
 CASES = {
-    "open 1000/s": Case(Database(services=((1, exponential(0.002)),), rate=1000.0, terminals=16), 0.001, 0.02),
-    "open 100/s": Case(Database(services=((1, lognormal(0.004, 0.8)),), rate=100.0, terminals=8), 0.01, 0.08),
+    "open 1000/s": Case(Database(services=((1, exponential(0.002)),), rate=1000.0, terminals=16), 0.001, 0.02, 1 / 7),
+    "open 100/s": Case(Database(services=((1, lognormal(0.004, 0.8)),), rate=100.0, terminals=8), 0.01, 0.08, 1 / 15),
     "closed": Case(Database(services=((1, exponential(0.004)),)), 0.001, 0.04),
 }
 
@@ -87,12 +89,13 @@ def test_outage_and_recovery_at_random_instants_are_the_true_ones(name: str, kil
         assert found.detection_s is not None
         assert found.detection_s <= (0.0 if kill and name == "closed" else length)
         if found.recovery_s is not None:
-            late.append(found.recovery_s - length)
+            late.append(found.recovery_s - length * (1.0 + case.drain_s))
     assert max(map(abs, errors)) <= 8 * case.interval_s + case.service_s
     assert abs(float(np.mean(errors))) <= case.interval_s + case.service_s / 2
     assert len(late) >= 0.75 * RUNS
-    assert float(np.median(np.abs(late))) <= 0.1
-    assert float(np.mean(np.abs(late) > 0.2)) <= 0.05 + 2 / RUNS
+    resolution_s = 0.3 if case.drain_s else 0.1  # some bins with work that had waited
+    assert float(np.median(np.abs(late))) <= resolution_s
+    assert float(np.mean(np.abs(late) > 2 * resolution_s)) <= 0.05 + 2 / RUNS
 
 
 @pytest.mark.thorough
@@ -101,7 +104,7 @@ def test_a_fault_without_an_effect_has_neither_outage_nor_detection(name: str) -
     alarms = [0, 0, 0]
     for number in range(RUNS):
         (found,) = iteration(CASES[name].database, [(15.0, 0.0)], number).faults
-        alarms[0] += bool(found.outage_s)
+        alarms[0] += (found.outage_s or 0.0) > (found.outage_usual_s or 0.0)
         alarms[1] += found.detection_s is not None
         alarms[2] += bool(found.recovery_s)
     assert max(alarms) <= 0.02 * RUNS + 2, alarms

@@ -269,11 +269,14 @@ class Supervisor:
 
     def signal_all(self, number: int) -> dict[str, Any]:
         """Send a signal to all processes of the server, and again until no new ones appear. The process that starts the
-        others is the first to stop and the last to continue."""
+        others is the first to end or stop, before the others are looked up, and the last to continue. Those of a server
+        that has ended are children of this process, which runs nothing else meanwhile."""
         if self._server is None:
             return {"error": "the server is not running"}
+        if number != signal.SIGCONT:
+            _kill(self._server, number)
         reached: set[int] = set()
-        while new := [pid for pid in (self._server, *_descendants(self._server)) if pid not in reached]:
+        while new := [pid for pid in _descendants(os.getpid()) if pid not in reached]:
             for pid in reversed(new) if number == signal.SIGCONT else new:
                 _kill(pid, number)
             reached |= {*new}
@@ -383,15 +386,21 @@ def _kill(pid: int, number: int) -> None:
 
 def _descendants(process: int) -> list[int]:
     """Process ids of the children of a process, their children, and so on."""
-    found = _children(process)
+    children = _by_parent()
+    found = children.get(process, [])
     for child in found:
-        found += _children(child)
+        found += children.get(child, ())
     return found
 
 
 def _children(parent: int) -> list[int]:
-    """Process ids whose parent is `parent`; zombies are not counted."""
-    found = []
+    """Process ids whose parent is `parent`."""
+    return _by_parent().get(parent, [])
+
+
+def _by_parent() -> dict[int, list[int]]:
+    """All process ids by that of the parent, from one pass over /proc; zombies are not counted."""
+    found: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs start-up time
         if not entry.isdigit():
             continue
@@ -400,8 +409,8 @@ def _children(parent: int) -> list[int]:
                 state, ppid = file.read().rpartition(b")")[2].split()[:2]
         except OSError:
             continue
-        if int(ppid) == parent and state != b"Z":
-            found.append(int(entry))
+        if state != b"Z":
+            found.setdefault(int(ppid), []).append(int(entry))
     return found
 
 

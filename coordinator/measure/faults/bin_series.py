@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.proto.wire import bins
@@ -37,6 +38,16 @@ class Gaps:
     def lengths_ns(self) -> Table:
         """The time without service of each."""
         return self.until_ns - self.begins_ns
+
+    def joined(self, low: npt.NDArray[np.bool_]) -> Gaps:
+        """Those with a `low` bin between them (one for each pair of neighbours) as one."""
+        first = np.concatenate(([True], ~low))
+        return Gaps(
+            since_ns=self.since_ns[first],
+            until_ns=self.until_ns[np.append(first[1:], True)],
+            begins_ns=self.begins_ns[first],
+            is_open=self.is_open,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,19 @@ by the bins before in which no fault was felt -> `effect` -> `Effect`, in ns. De
   whenever the answer came. None when nothing of the kind occurred before throughput had recovered and the fault was
   healed. Of several slow responses that ended in one bin the slowest counts, so that it may be late by up to the width
   of a bin.
-- **Outage**: the longest time without a success that begins between the begin of the fault and its healing and
-  recovery. It begins with the intended time of the first transaction without an answer, not before the last success:
-  under closed arrival that is the last success itself, because the next transaction starts with it. It ends with the
-  next success. A time that contains the begin of the fault counts from then at the earliest, less what is usual. 0 when
-  no such time is longer than usual (`_Usual.gap_ns`). Times within one bin are not seen, so outages below a tenth of a
-  second may be reported as 0. `outage_at_least`: the next fault began, or the load ended, before a success.
+- **Outage**: the longest time without service that begins between the begin of the fault and its healing and recovery:
+  from the intended time of the first transaction without an answer, not before the last success (under closed arrival
+  that is the last success itself, because the next transaction starts with it), to the first success from which the
+  throughput is at least `SERVED` (10 %) of the usual (`_few`). A few answers among many that wait do not end it. A time
+  that contains the begin of the fault counts from then at the earliest, less what is usual. Times within one bin are
+  not seen. `outage_usual`: times up to this long are usual (`_Usual.gap_ns`), so that one that is not longer may have
+  another cause. `outage_at_least`: the next fault began, or the load ended, before it did.
 - **Recovery**: from the begin of the fault to the first instant from which throughput stays at its level before, by
-  `recovery`, until the next fault begins, the load goes to another level, or the window ends; by the bins before in
-  which the load was at the same level; not before the end of the outage. None when that instant
-  is not in this time, whose length is then the lower bound; or where throughput varies too much to be judged: then the
-  end of the outage is.
+  `recovery`, and, of a load with a rate, from which no second has in most of its bins a response above the usual bound,
+  `SLOW_FACTOR` times the median of the longest of a bin (a backlog that is worked off at full throughput), until the
+  next fault begins, the load goes to another level, or the window ends; by the bins before in which the load was at the
+  same level; not before the end of the outage. None when that instant is not in this time, whose length is then the
+  lower bound; or where throughput varies too much to be judged: then the end of the outage is.
 - **Failed**: transactions that ended with an error between the begin of the fault and its healing and recovery, less
   the usual number of errors; and, where it had not recovered when the load ended, those due that were missed or had no
   answer.
@@ -39,12 +41,17 @@ from proveout.coordinator.measure.faults.occurrences import Occurrence
 from proveout.coordinator.measure.faults.recovery import Counts, Recovery, recovery
 from proveout.core.data_classes import dataclass
 from proveout.proto.wire import bins
+from proveout.proto.wire.bins import Table
 
 SLOW_FACTOR = 3.0
 GAP_FACTOR_MIN = 2.0
 FALSE_ALARM = 0.01
 LEVEL_FRACTION = 0.01
 """A load whose rate or threads change by less stays at its level."""
+SLOW_BINS_MIN = 5
+"""The fewest slow bins of a second whose work waits."""
+SERVED = 0.1
+"""The share of the usual throughput below which users have an outage."""
 BINS_MIN = 10
 """The fewest undisturbed bins, a second of them, that show what is usual."""
 
@@ -64,6 +71,7 @@ class Effect:
     detection_ns: int | None = None
     outage_ns: int | None = None
     outage_from_ns: int | None = None
+    outage_usual_ns: int | None = None
     outage_at_least: bool = False
     recovery_ns: int | None = None
     recovery_at_least_ns: int | None = None
@@ -83,10 +91,11 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Usual:
-    """The bins before a fault that no fault disturbed: runs of counts; the longest response; errors per bin; and the
-    longest time without a success, with the number of such times."""
+    """The bins before a fault that no fault disturbed: runs of counts; the bound of the longest response of a bin, and
+    the longest of all; errors per bin; and the longest time without a success, with the number of such times."""
 
     runs: tuple[Counts, ...]
+    slow_ns: float
     slowest_ns: int
     errors: float
     longest_gap_ns: int
@@ -112,32 +121,40 @@ def effect(
     next_ns: int | None = None,
     unanswered: Unanswered | None = None,
     level: Callable[[float], float] | None = None,
+    is_open: bool = False,
 ) -> Effect:
     """The effect of an occurrence on a load. `disturbed`: the effects of earlier occurrences; `next_ns`: the begin of
-    the next one. `level`: of a load that changes, by seconds of the window."""
+    the next one. `level`: of a load that changes, by seconds of the window. `is_open`: it has a rate of arrivals."""
     horizon_ns = min(series.window_ns, series.window_ns if next_ns is None else next_ns)
     if not 0 <= one.begins_ns < horizon_ns:
         return Effect()
     gaps = series.gaps()
     begin, end = series.index(one.begins_ns), (horizon_ns - series.origin_ns) // bins.WIDTH_NS
     same = _same_level(series, begin, level)
-    usual = _usual(series, gaps, one.begins_ns, disturbed, same)
+    fine = _undisturbed(series, one.begins_ns, disturbed)
+    gaps = gaps.joined(_few(series, fine & same, same))
+    usual = _usual(series, gaps, one, disturbed, (fine, same))
     end = begin + int(np.argmin(np.append(same[begin:end], False)))
     judged_ns = min(horizon_ns, series.origin_ns + end * bins.WIDTH_NS)
     after = series.table[begin:end, bins.ANSWERED].astype(np.float64)
     back = None if usual is None else recovery(usual.runs, after)
     recovered_ns = _recovered_ns(series, one, back, begin, horizon_ns)
+    if is_open and usual is not None and recovered_ns is not None:
+        slow = _slow_bins(series.table[begin:end], usual.slow_ns)
+        slow_ns = series.origin_ns + (begin + slow) * bins.WIDTH_NS if slow else recovered_ns
+        recovered_ns = None if slow == end - begin > 0 else max(recovered_ns, slow_ns)
     healed_ns = one.begins_ns if one.healed_ns is None else one.healed_ns
     until_ns = horizon_ns if recovered_ns is None else min(max(recovered_ns, healed_ns), horizon_ns)
     outage = _outage(gaps, usual, one, until_ns, next_ns)
-    if outage is not None and recovered_ns is not None:
+    if outage.is_unusual and recovered_ns is not None:
         recovered_ns = _after_outage(series, outage, recovered_ns, back)
         until_ns = max(until_ns, min(recovered_ns, horizon_ns))
     return Effect(
         detection_ns=_detection_ns(series, gaps, usual, one.begins_ns, until_ns),
-        outage_ns=0 if outage is None else outage.end_ns - outage.from_ns,
-        outage_from_ns=None if outage is None else outage.from_ns,
-        outage_at_least=outage is not None and outage.is_open,
+        outage_ns=outage.end_ns - outage.from_ns,
+        outage_from_ns=outage.from_ns,
+        outage_usual_ns=outage.usual_ns,
+        outage_at_least=outage.is_unusual and outage.is_open,
         recovery_ns=None if recovered_ns is None else recovered_ns - one.begins_ns,
         recovery_at_least_ns=_at_least_ns(one, back, outage, judged_ns) if recovered_ns is None else None,
         recovery_level=back.level if back else None,
@@ -161,20 +178,53 @@ def _same_level(series: BinSeries, begin: int, level: Callable[[float], float] |
     return found
 
 
-def _usual(series: BinSeries, gaps: Gaps, begins_ns: int, disturbed: Sequence[Span], same: Mask) -> _Usual | None:
+def _undisturbed(series: BinSeries, begins_ns: int, disturbed: Sequence[Span]) -> Mask:
+    """The bins before a fault in which no fault was felt."""
     starts = series.starts_ns
-    fine = (starts >= series.settled_ns) & (starts + bins.WIDTH_NS <= begins_ns)
+    fine: Mask = (starts >= series.settled_ns) & (starts + bins.WIDTH_NS <= begins_ns)
     for from_ns, to_ns in disturbed:
         fine &= (starts >= to_ns) | (starts + bins.WIDTH_NS <= from_ns)
+    return fine
+
+
+def _few(series: BinSeries, before: Mask, same: Mask) -> Mask:
+    """Of the bins with a success those, at the level of the fault, that do not end an outage, because the throughput is
+    below `SERVED` of that `before`: from them on over two bins, or those in which two successes would be due at that
+    share, or in both the second before them and the second from them on (bursts)."""
+    answered = series.table[:, bins.ANSWERED]
+    filled = np.flatnonzero(answered > 0)
+    least = SERVED * float(answered[before].mean()) if before.sum() >= BINS_MIN else 0.0
+    if not least:
+        return np.zeros(len(filled), dtype=np.bool_)
+    total = np.concatenate(([0], np.cumsum(answered)))
+
+    def low(first: Table, last: Table) -> Mask:
+        first, last = np.maximum(first, 0), np.minimum(last, len(answered))
+        found: Mask = total[last] - total[first] < least * (last - first)
+        return found
+
+    near = low(filled, filled + max(math.ceil(2.0 / least), 2))  # the first bin may begin before the last answer
+    burst = low(filled - bins.PER_SECOND, filled) & low(filled, filled + bins.PER_SECOND)
+    return (near | burst) & same[filled]
+
+
+def _usual(
+    series: BinSeries, gaps: Gaps, one: Occurrence, disturbed: Sequence[Span], masks: tuple[Mask, Mask]
+) -> _Usual | None:
+    """The usual behaviour, by the bins of two masks: undisturbed, and at the level of the fault."""
+    fine, same = masks
     if fine.sum() < BINS_MIN:
         return None
     table = series.table[fine]
-    whole = (gaps.since_ns >= series.settled_ns) & (gaps.until_ns <= begins_ns)
+    whole = (gaps.since_ns >= series.settled_ns) & (gaps.until_ns <= one.begins_ns)
     for from_ns, to_ns in disturbed:
         whole &= (gaps.since_ns >= to_ns) | (gaps.until_ns <= from_ns)
     lengths = gaps.lengths_ns[whole]
     return _Usual(
         runs=tuple(_runs(series.table[:, bins.ANSWERED].astype(np.float64), fine & same)),
+        slow_ns=SLOW_FACTOR * float(np.median(table[table[:, bins.ANSWERED] > 0, bins.SLOWEST]))
+        if table[:, bins.ANSWERED].any()
+        else math.inf,
         slowest_ns=max(int(table[:, bins.SLOWEST].max()), 0),
         errors=float(table[:, bins.FAILED].mean()),
         longest_gap_ns=int(lengths.max()) if lengths.size else 0,
@@ -245,26 +295,30 @@ def _most_errors(mean: float, count: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outage:
+    """A time without service; up to `usual_ns` is usual, None where that is not known."""
+
     from_ns: int
     end_ns: int
     is_open: bool
+    usual_ns: int | None
+
+    @property
+    def is_unusual(self) -> bool:
+        return self.end_ns - self.from_ns > (self.usual_ns or 0)
 
 
-def _outage(gaps: Gaps, usual: _Usual | None, one: Occurrence, until_ns: int, next_ns: int | None) -> _Outage | None:
-    """The longest time without a success that begins from the begin of the fault to `until_ns`."""
-    held = (gaps.until_ns > one.begins_ns) & (gaps.begins_ns < max(until_ns, one.begins_ns + 1))
-    if not held.any():
-        return None
-    usual_ns = usual.longest_gap_ns if usual else 0
-    begins = np.maximum(gaps.begins_ns[held], one.begins_ns - usual_ns)
+def _outage(gaps: Gaps, usual: _Usual | None, one: Occurrence, until_ns: int, next_ns: int | None) -> _Outage:
+    """The longest time without service that begins from the begin of the fault to `until_ns`."""
+    held = (gaps.until_ns > one.begins_ns) & (gaps.begins_ns < until_ns)
+    held[np.argmax(gaps.until_ns > one.begins_ns)] = True  # the first one, where none begins before `until_ns`
+    longest_ns = usual.longest_gap_ns if usual else 0
+    begins = np.maximum(gaps.begins_ns[held], one.begins_ns - longest_ns)
     ends = gaps.until_ns[held] if next_ns is None else np.minimum(gaps.until_ns[held], next_ns)
     index = int(np.argmax(ends - begins))
-    bound_ns = usual.gap_ns(int(held.sum())) if usual else 0.0
-    if ends[index] - begins[index] <= bound_ns:
-        return None
     cut = int(ends[index]) < int(gaps.until_ns[held][index])
     last = gaps.is_open and int(gaps.until_ns[held][index]) == int(gaps.until_ns[-1])
-    return _Outage(from_ns=int(begins[index]), end_ns=int(ends[index]), is_open=cut or last)
+    usual_ns = round(usual.gap_ns(int(held.sum()))) if usual else None
+    return _Outage(from_ns=int(begins[index]), end_ns=int(ends[index]), is_open=cut or last, usual_ns=usual_ns)
 
 
 # ---- recovery and failures ---------------------------------------------------------------------------------------
@@ -278,11 +332,24 @@ def _recovered_ns(series: BinSeries, one: Occurrence, back: Recovery | None, beg
     return min(max(at_ns, one.begins_ns), horizon_ns)
 
 
-def _at_least_ns(one: Occurrence, back: Recovery | None, outage: _Outage | None, horizon_ns: int) -> int | None:
+def _slow_bins(table: Table, slow_ns: float) -> int:
+    """The number of bins to the end of the last second in which most bins have a response above the usual: the work
+    that was due at a rate and waits; 0 without any."""
+    filled = table[:, bins.ANSWERED] > 0
+    slow = filled & (table[:, bins.SLOWEST] > slow_ns)
+    last = 0
+    if len(table) >= bins.PER_SECOND:
+        of, all_ = (np.convolve(each, np.ones(bins.PER_SECOND), "valid") for each in (slow, filled))
+        spans = np.flatnonzero((of > all_ / 2) & (of >= SLOW_BINS_MIN))
+        last = int(spans[-1]) + bins.PER_SECOND if spans.size else 0
+    return int(np.flatnonzero(slow[:last])[-1]) + 1 if last else 0
+
+
+def _at_least_ns(one: Occurrence, back: Recovery | None, outage: _Outage, horizon_ns: int) -> int | None:
     """The lower bound of the time to recover: all of the observed time, or, where throughput varies too much to be
     judged, the time to the end of the outage."""
     ends = [horizon_ns] if back is not None else []
-    ends += [outage.end_ns] if outage is not None else []
+    ends += [outage.end_ns] if outage.is_unusual else []
     return max(ends) - one.begins_ns if ends else None
 
 

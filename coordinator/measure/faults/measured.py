@@ -44,13 +44,16 @@ def measure_faults(
         found,
         [load for stream in shares for load in stream.loads.values()],
         _level(shares),
+        is_open=_is_open(shares),
     )
     parts: list[list[FaultOnLoad]] = [[] for _ in found]
     for stream in streams:
         each = {"": (by_load[stream.name], list(stream.loads.values()))} if stream.name else {}
         each |= {host: (by_host[stream.name][host], [load]) for host, load in stream.loads.items()}
         for name, (series, loads) in each.items():
-            for held, one in zip(parts, _effects(series, found, loads, _level([stream])), strict=True):
+            for held, one in zip(
+                parts, _effects(series, found, loads, _level([stream]), is_open=_is_open([stream])), strict=True
+            ):
                 held.append(FaultOnLoad(load=stream.name, host=name, **_in_seconds(one)))
     return tuple(
         FaultMeasured(
@@ -77,11 +80,18 @@ def _level(streams: Sequence[Stream]) -> Callable[[float], float] | None:
     return (lambda at_s: sum(level_at(levels, at_s) for levels in changing)) if changing else None
 
 
+def _is_open(streams: Sequence[Stream]) -> bool:
+    """Whether one of the loads has a rate of arrivals."""
+    return any(stream.rate is not None for stream in streams)
+
+
 def _effects(
     series: BinSeries | None,
     found: Sequence[Occurrence],
     loads: Sequence[LoadResult],
     level: Callable[[float], float] | None,
+    *,
+    is_open: bool,
 ) -> list[Effect]:
     """The effect of each occurrence on a load; of one that could not be put in place none is known."""
     if series is None:
@@ -94,7 +104,9 @@ def _effects(
     effects: list[Effect] = []
     for number, one in enumerate(found):
         later = found[number + 1].begins_ns if number + 1 < len(found) else None
-        held = effect(series, one, disturbed=disturbed, next_ns=later, unanswered=unanswered, level=level)
+        held = effect(
+            series, one, disturbed=disturbed, next_ns=later, unanswered=unanswered, level=level, is_open=is_open
+        )
         disturbed.append((one.begins_ns, held.until_ns if held.until_ns is not None else one.begins_ns))
         effects.append(Effect() if one.error else held)
     return effects
@@ -105,6 +117,7 @@ def _in_seconds(one: Effect) -> Metrics:
         "detection_s": _s(one.detection_ns),
         "outage_s": _s(one.outage_ns),
         "outage_from_s": _s(one.outage_from_ns),
+        "outage_usual_s": _s(one.outage_usual_ns),
         "outage_at_least": one.outage_at_least,
         "recovery_s": _s(one.recovery_ns),
         "recovery_at_least_s": _s(one.recovery_at_least_ns),

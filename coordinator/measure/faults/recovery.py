@@ -38,6 +38,8 @@ SPANS_BEFORE = 6
 FALSE_ALARM = 0.01
 MARGIN_MAX = 0.5
 OVERLAP = 3.0
+DEVIATION_MIN = 0.5
+"""Transactions: the most regular arrivals vary by that when they are counted in bins."""
 
 Counts = npt.NDArray[np.float64]
 
@@ -87,7 +89,7 @@ def _margins(before: Sequence[Counts], usual: float, length: int) -> Iterator[tu
         if spans < SPANS_BEFORE or width > length:
             return
         sums = np.concatenate([_sums(run, width) for run in before])
-        deviation = max(float(sums.std(ddof=1)), 0.5)
+        deviation = max(float(sums.std(ddof=1)), DEVIATION_MIN)
         probability = 1.0 - FALSE_ALARM / (OVERLAP * max(length / width, 1.0))
         yield width, t_quantile(spans - 1, probability) * deviation / (usual * width)
 

@@ -15,9 +15,10 @@ from typing import TypeAlias
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import quantity
+from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.phases import level_at, mean_level
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased
-from proveout.proto.events import ValidityFinding
+from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.fault_events import FaultEffect, FaultMeasured
 
 Span: TypeAlias = tuple[float, float]
@@ -26,6 +27,8 @@ EDGE_S = 1.0
 """A load that has not recovered so shortly before the end of the window does not recover within it."""
 WHOLE_S = 0.999
 """A second of a load that is shorter is cut by an end of the window."""
+IN_PLACE_MIN = 0.9
+"""The share of its planned time that a fault must be in place within the window; clocks and hosts differ by less."""
 
 
 def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
@@ -113,16 +116,17 @@ def _level(stage: Measuring, starts_s: Sequence[float]) -> float:
 
 
 def judge(stage: Measuring, faults: Sequence[FaultMeasured], window_s: float) -> Iterator[ValidityFinding]:
-    """A finding of each occurrence, and of each that did not come. One that could not begin, or only after the window,
-    voids the iteration, which is without its fault."""
+    """A finding of each occurrence, and of each that did not come. One that was not in place within the window for as
+    long as planned voids the iteration, which is without its fault."""
+    plans = {planned.name: planned for planned in (stage.faults if isinstance(stage, Ladder) else ())}
     for fault in faults:
-        ok, voids, evidence = _judged(fault, window_s)
+        ok, voids, evidence = _judged(fault, plans.get(fault.fault), window_s)
         breach = not ok and not voids and fault.healed_s is None
         yield ValidityFinding(
             check=_check(fault.fault, fault.number), ok=ok, evidence=evidence, voids=voids, breach=breach
         )
     seen = {(fault.fault, fault.number) for fault in faults}
-    for planned in stage.faults if isinstance(stage, Ladder) else ():
+    for planned in plans.values():
         if planned.when is not None and (planned.name, 1) not in seen:
             evidence = f"it did not begin: {planned.when.text} held in no second of the measure window"
             yield ValidityFinding(check=_check(planned.name, 1), ok=False, evidence=evidence, voids=False)
@@ -132,20 +136,59 @@ def judge(stage: Measuring, faults: Sequence[FaultMeasured], window_s: float) ->
                 yield ValidityFinding(check=_check(planned.name, number), ok=False, evidence=evidence, voids=True)
 
 
+def missed(ended: IterationFinished) -> tuple[str, ...]:
+    """The faults that were not in an iteration as planned, each with its evidence: those that void it, and those that
+    did not begin because their condition did not hold."""
+    came = {_check(one.fault, one.number) for one in ended.faults}
+    return tuple(
+        f"{finding.check}: {finding.evidence}"
+        for finding in ended.findings
+        if finding.check.startswith(_FAULT) and not finding.ok and (finding.voids or finding.check not in came)
+    )
+
+
+_FAULT = "fault:"
+
+
 def _check(name: str, number: int) -> str:
-    return f"fault:{name}" + (f"/{number}" if number > 1 else "")
+    return f"{_FAULT}{name}" + (f"/{number}" if number > 1 else "")
 
 
-def _judged(fault: FaultMeasured, window_s: float) -> tuple[bool, bool, str]:
+def _judged(fault: FaultMeasured, planned: Fault | None, window_s: float) -> tuple[bool, bool, str]:
     """(whether an occurrence was as planned, whether it voids, the evidence)."""
     began = quantity(fault.begins_s, "begins_s")
     if fault.error:
         return False, True, f"it could not begin at {began}: {fault.error}"
-    if fault.begins_s >= window_s:
-        return False, True, f"it began at {began}, after the measure window of {quantity(window_s, 'window_s')}"
+    if evidence := _missed(fault, planned, window_s):
+        return False, True, evidence
     if fault.healed_s is None:
         return False, False, f"it began at {began} and was not healed: {'; '.join(fault.residue)}"
-    healed = quantity(fault.healed_s, "healed_s")
+    in_place, healed = quantity(fault.in_place_s, "in_place_s"), quantity(fault.healed_s, "healed_s")
     if fault.healed_s > window_s:
-        return False, False, f"in place from {began} to {healed}, after the end of the measure window"
-    return True, False, f"in place from {began} to {healed}: errors and outages until the load is back are its result"
+        return False, False, f"in place from {in_place} to {healed}, after the end of the measure window"
+    return (
+        True,
+        False,
+        f"in place from {in_place} to {healed}: errors and outages until the load is back are its result",
+    )
+
+
+def _missed(fault: FaultMeasured, planned: Fault | None, window_s: float) -> str:
+    """Return the planned and the measured times of an occurrence that was not in place within the window for as long as
+    planned; "" of one that was."""
+    for_s = 0.0 if planned is None else planned.for_s
+    wanted = "" if planned is None or planned.at_s is None else f" at {quantity(planned.at_s, 'begins_s')}"
+    wanted += f" for {quantity(for_s, 'begins_s')}" if for_s else ""
+    plan, window = f"planned{wanted}" if wanted else "planned within it", quantity(window_s, "window_s")
+    began = quantity(fault.begins_s, "begins_s")
+    if fault.in_place_s is None:
+        return f"{plan}, begun at {began}, and never in place in the measure window of {window}"
+    in_place = quantity(fault.in_place_s, "in_place_s")
+    if fault.in_place_s >= window_s:
+        return f"{plan}, begun at {began}, and in place only at {in_place}, after the measure window of {window}"
+    until_s = min(window_s, window_s if fault.healing_s is None else fault.healing_s)
+    held_s = until_s - fault.in_place_s
+    if held_s < IN_PLACE_MIN * for_s:
+        held, until = quantity(held_s, "held_s"), quantity(until_s, "until_s")
+        return f"{plan}, and in place for {held} only, from {in_place} to {until}, in the measure window of {window}"
+    return ""

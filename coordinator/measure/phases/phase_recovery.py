@@ -2,26 +2,34 @@
 
 Definition. The phases before and after are at one and the same level (`plan.phases.recovers`). The reference is the
 throughput and the mean response time of the phase before, from its whole seconds. From the end of the phase on, the
-seconds of the next phase are taken in runs of `RUN_S` whole seconds, each a second later than the one before. A run is
-*back* when
+seconds of the next phase are taken in runs of whole seconds, each a second later than the one before. A run is *back*
+when
 
 - its throughput is within `within` of the reference, above and below: a backlog that is worked off, and transactions
   that are refused, are not what the system did before; and
 - its mean response time is at most (1 + `within`) times the reference. A faster one is back too.
 
-`recovery_s` is the time from the end of the phase to the begin of the first run that is back. Its resolution is one
-second, and a system that is back at once has less than 1. Where no run of the next phase is back, the end of the last
-run is a lower bound of it. Runs of three seconds are compared since single seconds vary: a mean of three has 0.58 of
-their deviation. Without a reference, or with fewer than `RUN_S` whole seconds after the phase, it is not known.
+`recovery_s` is, as that of a fault (`faults.effects`), the time to the first instant from which the system stays back:
+the begin of the first run after the last one that is not back. Its resolution is one second, and a system that is back
+at once has less than 1. Where the last run of the next phase is not back, the end of that is a lower bound.
+
+Single seconds vary by themselves, so the shortest run of `RUNS_S` is taken in which that alone, by the deviation of
+the seconds of the phase before, makes one of all runs differ by more than `within` with a probability of
+`recovery.FALSE_ALARM`. Without such a run, without a reference, or with fewer whole seconds after the phase than a run
+has, it is not known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
+from proveout.coordinator.measure.faults.recovery import DEVIATION_MIN, FALSE_ALARM, OVERLAP
 from proveout.core.data_classes import dataclass
+from proveout.core.statistics import t_quantile
 
-RUN_S = 3
+RUNS_S = (3, 5, 10, 20, 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +53,37 @@ class Recovery:
 def recovery(before: Sequence[Second], after: Sequence[Second], end_s: float, within: float) -> Recovery | None:
     """The recovery from a phase that ended at `end_s`, from the whole seconds of the phases before and after it."""
     ended = sum(second.ended for second in before)
-    if not ended or len(after) < RUN_S:
+    if not ended:
         return None
     tps, response_us = ended / len(before), sum(second.response_us for second in before) / ended
-    for first in range(len(after) - RUN_S + 1):
-        run = after[first : first + RUN_S]
+    length = _run_s(before, len(after), within)
+    if length is None:
+        return None
+    away = -1
+    for first in range(len(after) - length + 1):
+        run = after[first : first + length]
         count = sum(second.ended for second in run)
-        held = abs(count / RUN_S - tps) <= within * tps
-        if held and sum(second.response_us for second in run) <= (1.0 + within) * response_us * count:
-            return Recovery(seconds=run[0].start_s - end_s)
-    return Recovery(at_least=after[-1].start_s + 1.0 - end_s)
+        held = abs(count / length - tps) <= within * tps
+        if not held or sum(second.response_us for second in run) > (1.0 + within) * response_us * count:
+            away = first
+    if away == len(after) - length:
+        return Recovery(at_least=after[-1].start_s + 1.0 - end_s)
+    return Recovery(seconds=after[away + 1].start_s - end_s)
+
+
+def _run_s(before: Sequence[Second], seconds: int, within: float) -> int | None:
+    """The length of the runs in a phase of so many whole seconds; None where the numbers before vary too much."""
+    counts = [second.ended for second in before]
+    means = [second.response_us / second.ended for second in before if second.ended]
+    fits = (length for length in RUNS_S if length <= seconds)
+    return next((n for n in fits if max(margin(counts, n, seconds), margin(means, n, seconds)) <= within), None)
+
+
+def margin(values: Sequence[float], length: int, seconds: int) -> float:
+    """The share of the mean by which one of all runs of `length` among so many `seconds` deviates by chance with a
+    probability of `FALSE_ALARM`; infinite for fewer than 2 values."""
+    if len(values) < 2:
+        return math.inf
+    mean, deviation = fmean(values), max(stdev(values), DEVIATION_MIN)
+    probability = 1.0 - FALSE_ALARM / (2.0 * OVERLAP * max(seconds / length, 1.0))
+    return t_quantile(len(values) - 1, probability) * deviation / math.sqrt(length) / mean

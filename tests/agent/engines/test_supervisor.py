@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
+from proveout.agent.engines.embedded import supervisor
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
@@ -271,3 +273,23 @@ def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted() -> None
             client.request("dance")
     finally:
         client.end()
+
+
+def test_the_processes_of_a_server_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass for each process takes 15 s at 1,000 connections, in which the server works on."""
+    shell = "for n in 1 2 3 4; do sleep 60 & done; (sleep 60; true) & echo; wait"
+    top = subprocess.Popen(["/bin/sh", "-c", shell], stdout=subprocess.PIPE)
+    assert top.stdout is not None
+    top.stdout.readline()
+    passes, listed = [], os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: passes.append(path) or listed(path))
+    try:
+        assert eventually(lambda: len(psutil.Process(top.pid).children(recursive=True)) == 6)
+        passes.clear()
+        found = supervisor._descendants(top.pid)
+        assert passes == ["/proc"]
+        assert {*found} == {one.pid for one in psutil.Process(top.pid).children(recursive=True)}
+    finally:
+        for pid in [*supervisor._descendants(top.pid), top.pid]:
+            os.kill(pid, signal.SIGKILL)
+        top.communicate()

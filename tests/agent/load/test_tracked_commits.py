@@ -212,6 +212,30 @@ async def test_a_killed_server_loses_exactly_what_is_said(
     assert rows(endpoint, TABLE) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("crashing", ["off"], indirect=True)
+async def test_what_a_fault_has_lost_after_the_load_is_counted(
+    crashing: Crashing, context: LoadContext, spec: Spec
+) -> None:
+    """A `kill` whose operation takes long is in place when the load has ended: the count comes after its healing."""
+    endpoint = await prepared(context, crashing.dsn)
+    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 2.0, 0.0))
+    running = asyncio.create_task(run_load(context, replace(load, tracked=True, bins=True, label="run/1")))
+    await context.first_second.wait()
+    notes = 0
+    while notes < (notes := await asyncio.to_thread(rows, endpoint)):  # noqa: ASYNC110 -- nothing tells its end
+        await asyncio.sleep(0.5)  # until the load has ended
+    assert not running.done()
+    await asyncio.to_thread(crashing.crash)
+    await asyncio.to_thread(crashing.restart)
+    context.over.set()
+    result = await running
+    assert agrees(result, rows(endpoint) - 1), (result.commits, rows(endpoint))
+    assert total(result).lost > 0
+    assert total(result).unread == 0
+    assert rows(endpoint, TABLE) == 0
+
+
 # ---- unknown outcomes ----------------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ from proveout.proto.wire.results import (
     SystemStarted,
     TaskError,
 )
-from proveout.proto.wire.tasks import Endpoint, InjectFault, StartSystem, Task
+from proveout.proto.wire.tasks import Endpoint, InjectFault, RunLoad, StartSystem, Task
 
 SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
 SLOW = Tuning(name="slow", operation="sysctl", hosts=("s1", "c1"), parameters=SWAP)
@@ -119,6 +119,31 @@ def test_faults_are_armed_started_finished_and_waited_for() -> None:
     driver.hear("fault:crash", "c1", 20.2, TaskDone, result=healed("crash", 1))
     (summarise,) = [c for c in driver.commands if isinstance(c, Summarise)]
     assert list(summarise.faults.values()) == [healed("crash", 1)] * 2
+
+
+def finishes(driver: Driver) -> list[tuple[str, str]]:
+    sent = [c for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Finish)]
+    keys = [c.message.key.rsplit("/", 2) for c in sent if isinstance(c.message, Finish)]
+    return [(what, host) for _, what, host in keys]
+
+
+def test_commits_are_counted_when_all_faults_are_over() -> None:
+    """A `kill` that takes long is in place when the windows have ended: the loads wait with their count."""
+    ladder = replace(LADDER, faults=(CRASH,), tracked=True)
+    driver = Driver(replace(PLAN, stages=(ladder,)))
+    armed(driver, {"crash": ("s1", "c1")})
+    spec = driver.task("load", "c1").spec
+    assert isinstance(spec, RunLoad)
+    assert spec.awaits_finish
+    driver.put(Tick(at_s=20.0))
+    driver.hear("capture:waits", "s1", 20.0, TaskDone, result=CAPTURED)
+    driver.hear("fault:crash", "s1", 20.1, TaskDone, result=healed("crash", 1))
+    assert not [host for what, host in finishes(driver) if what == "load"], "a fault is in place on c1"
+    driver.hear("fault:crash", "c1", 40.0, TaskDone, result=healed("crash", 1))
+    assert [host for what, host in finishes(driver) if what == "load"] == ["c1", "c2"]
+    for host in ("c1", "c2"):
+        driver.hear("load", host, 41.0, TaskDone, result=LOAD)
+    assert [c for c in driver.commands if isinstance(c, Summarise)]
 
 
 def test_the_systems_are_started_again_after_an_iteration_with_a_fault() -> None:

@@ -21,6 +21,7 @@ from proveout.proto.events import (
     IterationVoided,
     PopulateFinished,
     StageStarted,
+    ValidityFinding,
 )
 from proveout.proto.fault_events import CommitsMeasured
 from proveout.proto.wire.results import Populated
@@ -150,6 +151,9 @@ def tracked(*commits: CommitsMeasured, committed: int = 20, stage: str = "first"
     return replace(ran(committed, stage=stage), commits=commits)
 
 
+MISSED = ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s")
+
+
 @pytest.mark.parametrize(
     ("history", "outcome", "words"),
     [
@@ -170,6 +174,19 @@ def tracked(*commits: CommitsMeasured, committed: int = 20, stage: str = "first"
             "those of 2 terminals could not be read back",
         ),
         ([tracked(CommitsMeasured(acknowledged=9)), tracked()], "INCONCLUSIVE", "1 iteration without a count"),
+        (
+            [replace(tracked(CommitsMeasured(acknowledged=9)), findings=(MISSED,))],
+            "INCONCLUSIVE",
+            "1 iteration without a fault of the plan (first/1/1/1: fault:crash: in place only at 12.9 s)",
+        ),
+        (
+            [
+                replace(tracked(CommitsMeasured(acknowledged=9, lost=4)), findings=(MISSED,)),
+                replace(tracked(CommitsMeasured(acknowledged=7)), id=IterationId(stage="first", rung=1, repeat=1, attempt=2)),
+            ],
+            "PASS",
+            "16 commits were acknowledged in 2 iterations, 4 are lost, 4 of them by faults",
+        ),
     ],
 )  # fmt: skip
 def test_no_commit_is_lost_apart_from_a_fault(

@@ -34,6 +34,7 @@ from proveout.proto.events import (
     ValidityFinding,
     VerdictReached,
 )
+from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
 
 
@@ -321,6 +322,31 @@ def test_a_load_that_is_not_the_workload_decides_nothing(check: str) -> None:
     assert "`logical_failures`" in reached.evidence
     own = verdict("base.at(4).logical.fraction < 0.01", finish("base", history[:-1]))
     assert own.outcome == "FAIL", "the check is about the failures"
+
+
+@pytest.mark.parametrize("voids", [True, False])
+def test_a_verdict_on_commits_does_not_pass_where_a_fault_missed(voids: bool) -> None:
+    """`voids`: in place after the load; else a condition that did not hold, whose iteration counts."""
+    missed = ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s", voids=voids)
+    history = ladder("base", {4: [300.0] * 3})[:-1]
+    fault = FaultMeasured(fault="crash", number=1, begins_s=4.0, lost=0)
+    history = [replace(one, faults=(fault,)) if isinstance(one, IterationFinished) else one for one in history]
+    for one in history:
+        if isinstance(one, IterationFinished):
+            one.metrics["lost"] = 0
+    last = iteration("base", 4, 4, 300.0, missed, lost=0)
+    reached = verdict("base.at(4).lost == 0", finish("base", [*history, last]))
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "a fault of the plan missed the load (base/4/4/1: fault:crash: in place only at 12.9 s)" in reached.evidence
+    assert verdict("base.at(4).lost == 0", finish("base", history)).outcome == "PASS"
+    assert verdict("base.at(4).tps >= 200", finish("base", [*history, last])).outcome == "PASS"
+    lost = iteration("base", 4, 4, 300.0, lost=3)
+    assert (
+        verdict(
+            "base.at(4).lost == 0", finish("base", [*history, lost, replace(last, id=replace(last.id, repeat=5))])
+        ).outcome
+        == "FAIL"
+    )
 
 
 LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}

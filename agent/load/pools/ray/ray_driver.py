@@ -3,10 +3,10 @@
 `python -m proveout.agent.load.pools.ray.ray_driver PARENT-PID PRIVILEGES BOUND ADDRESS`.
 
 Flow: stdin -> a `Task` with the agent's share of the load -> divided among the actors -> all armed -> `TaskArmed` ->
-`Start(t0)` -> T0 on the clock of each node -> their seconds, aggregated -> `Sample`s -> `TaskDone` or `TaskFailed` on
-stdout. The protocol is that of agents and coordinators, in frames of a big-endian uint32 and that many bytes. The
-driver is a separate process because Ray allows one connection for each process, adds threads and signal handlers, and
-may crash. It ends with its stdin, and the actors end with it.
+`Start(t0)` -> T0 on the clock of each node (and `Finish`, if it comes) -> their seconds, aggregated -> `Sample`s ->
+`TaskDone` or `TaskFailed` on stdout. The protocol is that of agents and coordinators, in frames of a big-endian uint32
+and that many bytes. The driver is a separate process because Ray allows one connection for each process, adds threads
+and signal handlers, and may crash. It ends with its stdin, and the actors end with it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import (
     AgentMessage,
     Cancel,
+    Finish,
     LogLine,
     Sample,
     Start,
@@ -67,6 +68,8 @@ class LoadRun:
         assert isinstance(task.spec, RunLoad)  # noqa: S101 - the agent sends nothing else
         self._cluster, self._task, self._spec, self._send = cluster, task, task.spec, send
         self._start: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.finish = asyncio.Event()
+        """Set at `Finish`."""
         self._armed = 0
         self._sequence = 0
         self._actors: list[RayActor] = []
@@ -111,7 +114,7 @@ class LoadRun:
         return codec.coordinator_envelope(task).SerializeToString()
 
     async def _begin(self) -> None:
-        """Wait for the agent's start; send T0 to every actor, on the clock of its node."""
+        """Wait for the agent's start; send T0 to every actor, on the clock of its node; then pass on `Finish`."""
         t0_ns = await self._start
         spec = self._spec
         names = [kind.name for kind in build(spec.workload).transactions if kind.weight > 0]
@@ -119,6 +122,8 @@ class LoadRun:
         is_open = spec.share.rate is not None
         self._aggregator = RayAggregator(names, workers=len(self._actors), is_open=is_open, t0_ns=t0_ns)
         await _together(actor.call("start", t0_ns + actor.offset_ns) for actor in self._actors)
+        await self.finish.wait()
+        await _together(actor.call("finish") for actor in self._actors)
 
     async def _follow(self, number: int, actor: RayActor) -> None:
         """Handle the messages of one actor until its load is done."""
@@ -195,6 +200,8 @@ class DriverServer:
                     self._running = asyncio.create_task(self._run(self._load, task.key))
                 case Start(t0_ns=t0_ns) if self._load is not None:
                     self._load.start_at(t0_ns)
+                case Finish() if self._load is not None:
+                    self._load.finish.set()
                 case Cancel():
                     return
 

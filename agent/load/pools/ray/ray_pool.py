@@ -89,6 +89,11 @@ class LoadActor:
         if self._runner is not None:
             self._runner.start_at(t0_ns)
 
+    async def finish(self) -> None:
+        """Handle `Finish`."""
+        if self._runner is not None:
+            self._runner.finish()
+
     async def take(self) -> list[PackedMessage]:
         """Messages since the last call; waits for the first one, at most `TAKE_S`."""
         self._taken_s = time.monotonic()

@@ -31,7 +31,17 @@ from proveout.core import child_process, extras
 from proveout.core.framing import frame, read_frame
 from proveout.core.untrusted_trees import read
 from proveout.proto.wire import agent_pb2, codec
-from proveout.proto.wire.messages import Cancel, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed, Welcome
+from proveout.proto.wire.messages import (
+    Cancel,
+    Finish,
+    LogLine,
+    Sample,
+    Start,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
 from proveout.proto.wire.results import LoadResult, PoolFormed
 from proveout.proto.wire.tasks import FormPool, RunLoad, Task
 
@@ -107,7 +117,7 @@ class RayDriver:
                 match await self._read():
                     case TaskArmed():
                         context.armed()
-                        starting = asyncio.create_task(self._start(context))
+                        starting = asyncio.create_task(self._start(context, spec))
                     case Sample(sample=sample):
                         context.sample(sample)
                     case LogLine(level=level, text=text):
@@ -139,10 +149,13 @@ class RayDriver:
         await self._process.wait()
         await self._reader
 
-    async def _start(self, context: TaskContext) -> None:
+    async def _start(self, context: TaskContext, spec: RunLoad) -> None:
         self._send(Start(key=context.key, t0_ns=await context.started()))
+        if spec.awaits_finish:
+            await context.finished()
+            self._send(Finish(key=context.key))
 
-    def _send(self, message: Task | Start | Cancel) -> None:
+    def _send(self, message: Task | Start | Finish | Cancel) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):  # if the driver has ended, `_read` reports that
             self._stdin.write(frame(codec.coordinator_envelope(message).SerializeToString()))
 

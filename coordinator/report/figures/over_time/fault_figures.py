@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import PALETTE, Figure, Spec, category, grid, quantity, slug, tips
+from proveout.coordinator.report.figures.over_time.fault_tables import outage_text
 from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow, Points
 from proveout.coordinator.report.figures.over_time.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
@@ -201,7 +202,6 @@ def _s(value: float | None) -> str:
 
 def _row(results: RunResults, window: FaultWindow) -> tuple[str, ...]:
     found = window.fault
-    outage = _s(found.outage_s)
     recovery = _s(found.recovery_s)
     if found.recovery_s is None and found.recovery_at_least_s is not None:
         recovery = f"≥ {_s(found.recovery_at_least_s)}"
@@ -209,7 +209,7 @@ def _row(results: RunResults, window: FaultWindow) -> tuple[str, ...]:
         _name(results, window),
         _s(found.begins_s),
         _s(found.detection_s),
-        f"≥ {outage}" if found.outage_at_least else outage,
+        outage_text(found),
         recovery,
         number(found.tps_before),
         *(number(count) for count in (found.failed, found.lost, found.unknown)),

@@ -67,12 +67,18 @@ def _parts(fault: FaultMeasured) -> Iterator[tuple[str, FaultEffect]]:
 def _cells(part: FaultEffect, extra: Sequence[str]) -> tuple[str, ...]:
     return (
         _bounded(part, "detection_s"),
-        _bounded(part, "outage_s"),
+        outage_text(part),
         _bounded(part, "recovery_s"),
         quantity(part.tps_before, "tps"),
         quantity(part.failed, "count"),
         *(quantity(getattr(part, name, None), "lag_s" if name == _STALENESS else "count") for name in extra),
     )
+
+
+def outage_text(part: FaultEffect) -> str:
+    """The outage as text; `≥` where it had not ended, and with the bound of usual ones where it is not longer."""
+    text, usual_s = _bounded(part, "outage_s"), part.usual_outage_s
+    return text if usual_s is None else f"{text} (usual: up to {quantity(usual_s, 'outage_s')})"
 
 
 def _bounded(part: FaultEffect, name: str) -> str:

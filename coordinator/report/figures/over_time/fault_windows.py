@@ -57,9 +57,9 @@ class FaultWindow:
 
     @property
     def outage(self) -> tuple[float, float] | None:
-        """The time without a success; None where there was none, or it is not known."""
+        """The outage; None where it is not longer than usual, or not known."""
         found = self.fault
-        if found.outage_s is None or found.outage_from_s is None or found.outage_s <= 0.0:
+        if found.outage_s is None or found.outage_from_s is None or found.usual_outage_s is not None:
             return None
         start_s = found.outage_from_s - found.begins_s
         return start_s, start_s + found.outage_s

@@ -137,3 +137,28 @@ async def test_every_node_starts_by_its_own_clock_and_the_error_bound_counts_as_
     assert isinstance(warning, LogLine)
     assert warning.text.startswith(f"actor 7 on node 10.0.0.2 has nice value {NICE}")
     assert [type(message) for message in rest] == [TaskArmed]
+
+
+class Waiting(StandIn):
+    """An actor whose load counts its commits at `finish`, and only then has a result."""
+
+    async def call(self, method: str, *arguments: Any, within_s: float = 10.0) -> Any:
+        if method == "start":
+            self.t0_ns = arguments[0]
+        elif method == "finish":
+            await super().call("start", self.t0_ns)
+        else:
+            await super().call(method, *arguments)
+
+
+async def test_a_finish_reaches_every_node_after_the_start() -> None:
+    cluster = RayCluster()
+    cluster.created = [Waiting(actor=None, node=node) for node in (A, B)]
+    for member in cluster.created:
+        member.prepare()
+    run = LoadRun(cluster, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), lambda _: None)  # type: ignore[arg-type]
+    running = asyncio.create_task(run.run())
+    run.finish.set()
+    run.start_at(50)
+    async with asyncio.timeout(60):
+        assert (await running).ended_in_window == 2 * len(NAMES)

@@ -96,7 +96,10 @@ def test_errors_do_not_count_as_successes_and_the_first_one_is_the_detection() -
 def test_usual_errors_are_neither_detected_nor_counted() -> None:
     usual = [(n * 100 * MS, n * 100 * MS + 3 * MS) for n in range(-20, 210)]
     found = effect(series(regular(10 * MS), usual), at(8 * S, S))
-    assert (found.detection_ns, found.failed, found.outage_ns, found.recovery_ns) == (None, 0, 0, 0)
+    assert (found.detection_ns, found.failed, found.recovery_ns) == (None, 0, 0)
+    assert found.outage_ns is not None
+    assert found.outage_usual_ns is not None
+    assert 0 < found.outage_ns <= found.outage_usual_ns <= 20 * MS
     more = [(8 * S + 10 * MS * n, 8 * S + 10 * MS * n + MS) for n in range(50)]
     found = effect(series(regular(10 * MS), usual + more), at(8 * S, S))
     assert found.failed == 50
@@ -142,6 +145,30 @@ def test_a_bin_that_the_next_fault_cuts_is_not_judged() -> None:
     assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
 
 
+def test_a_stall_before_the_fault_does_not_hide_its_outage() -> None:
+    """A stall of 1 s at 3 s, and one of 1 s by the fault at 8 s: up to two of the first would be usual."""
+    rows = stalled(stalled(regular(10 * MS), 3 * S, 4 * S), 8 * S, 9 * S)
+    found = effect(series(rows), at(8 * S, S))
+    assert found.outage_ns is not None
+    assert found.outage_usual_ns is not None
+    assert abs(found.outage_ns - S) <= 10 * MS
+    assert 2 * S <= found.outage_usual_ns <= 2.2 * S
+    assert not found.outage_at_least
+
+
+@pytest.mark.parametrize(("every", "served"), [(100, 0.01), (20, 0.05), (5, 0.2)])
+def test_an_outage_is_throughput_below_a_tenth_of_the_usual(every: int, served: float) -> None:
+    """Of 1,000/s one in `every` is answered for 4 s: the first success from which 10 % are answered ends it."""
+    rows = [row for n, row in enumerate(regular(MS)) if not 8 * S <= row[1] < 12 * S or n % every == 0]
+    found = effect(series(rows), at(8 * S, 4 * S))
+    assert found.outage_ns is not None
+    assert found.outage_usual_ns is not None
+    if served < 0.1:
+        assert abs(found.outage_ns - 4 * S) <= 2 * bins.WIDTH_NS
+    else:
+        assert found.outage_ns <= every * MS
+
+
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = [row for row in regular(5 * MS) if not 8 * S <= row[1] < 9 * S]
@@ -151,6 +178,20 @@ def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     assert abs(found.recovery_ns - 5 * S) <= bins.WIDTH_NS
     assert found.recovery_level == pytest.approx(0.95)
     assert found.tps_before == pytest.approx(200.0)
+
+
+def test_a_load_with_a_rate_has_recovered_when_its_responses_have() -> None:
+    """Down for 1 s; then each transaction is answered, but 300 ms after it was due, until 12 s."""
+    rows = stalled(regular(5 * MS), 8 * S, 9 * S)
+    late = [(due, end if not 9 * S <= due < 12 * S else due + 300 * MS) for due, end in rows]
+    closed, found = (effect(series(late), at(8 * S, S), is_open=is_open) for is_open in (False, True))
+    assert closed.recovery_ns is not None
+    assert closed.recovery_ns < 2 * S
+    assert found.recovery_ns is not None
+    assert abs(found.recovery_ns - 4_300 * MS) <= 2 * bins.WIDTH_NS
+    never = [(due, end if not due >= 9 * S else due + 300 * MS) for due, end in rows]
+    found = effect(series(never), at(8 * S, S), is_open=True)
+    assert (found.recovery_ns, found.recovery_at_least_ns) == (None, 12 * S)
 
 
 def test_a_load_that_changes_is_judged_by_the_times_at_the_same_level() -> None:
@@ -177,7 +218,8 @@ def test_hosts_together_have_no_outage_while_one_of_them_is_served() -> None:
     whole = together([series(one), series(other)])
     assert whole is not None
     found, held = effect(whole, at(8 * S, 3 * S)), effect(series(other), at(8 * S, 3 * S))
-    assert found.outage_ns == 0
+    assert found.outage_ns is not None
+    assert found.outage_ns <= (found.outage_usual_ns or 0)
     assert held.outage_ns is not None
     assert held.outage_ns > 2_900 * MS
     assert found.recovery_ns is not None

@@ -190,15 +190,26 @@ def test_a_rate_is_held_outside_of_faults() -> None:
             False, True, False, "it could not begin at 2 s: nft: no such program",
         ),
         ({"healed_s": None, "residue": ("table x",)}, False, False, True, "it began at 2 s and was not healed: table x"),
-        ({"begins_s": 19.6, "healed_s": 21.0}, False, True, False,
-         "it began at 19.6 s, after the measure window of 10 s"),
+        ({"begins_s": 19.6, "healing_s": 20.6, "healed_s": 21.0}, False, True, False,
+         "planned at 2 s for 1 s, begun at 19.6 s, and in place only at 19.6 s, after the measure window of 10 s"),
+        ({"in_place_s": 12.9, "healing_s": 12.9, "healed_s": 14.0}, False, True, False,
+         "planned at 2 s for 1 s, begun at 2 s, and in place only at 12.9 s, after the measure window of 10 s"),
+        ({"in_place_s": 9.5, "healing_s": 10.5, "healed_s": 10.8}, False, True, False,
+         "planned at 2 s for 1 s, and in place for 500 ms only, from 9.5 s to 10 s, in the measure window of 10 s"),
+        ({"in_place_s": 2.0, "healing_s": 2.4, "healed_s": 2.5}, False, True, False,
+         "planned at 2 s for 1 s, and in place for 400 ms only, from 2 s to 2.4 s, in the measure window of 10 s"),
+        ({"in_place_s": None}, False, True, False,
+         "planned at 2 s for 1 s, begun at 2 s, and never in place in the measure window of 10 s"),
+        ({"in_place_s": 2.06, "healing_s": 3.0}, True, False, False,
+         "in place from 2.06 s to 3.5 s: errors and outages until the load is back are its result"),
         ({"healed_s": 11.0}, False, False, False, "in place from 2 s to 11 s, after the end of the measure window"),
     ],
 )  # fmt: skip
 def test_a_finding_on_each_occurrence(
     changes: dict[str, Any], ok: bool, voids: bool, breach: bool, evidence: str
 ) -> None:
-    (found,) = judge(ladder(), [fault(**changes)], 10.0)
+    planned = Fault(name="crash", tunings=(), for_s=1.0, at_s=2.0)
+    (found,) = judge(ladder(faults=(planned,)), [fault(**changes)], 10.0)
     assert (found.check, found.ok, found.voids, found.breach) == ("fault:crash", ok, voids, breach)
     assert found.evidence == evidence
 

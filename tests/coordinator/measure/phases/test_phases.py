@@ -263,13 +263,15 @@ def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: f
         ([100] * 5, 100.0, Recovery(seconds=0.0)),
         ([150, 150, 100, 100, 100], 1000.0, Recovery(seconds=1.0)),
         ([50, 100, 100, 100, 100], 1000.0, Recovery(seconds=0.0)),
+        ([100, 100, 100, 0, 100, 100, 100], 1000.0, Recovery(seconds=4.0)),
+        ([100] * 4 + [0], 1000.0, Recovery(at_least=5.0)),
         ([100] * 5, [9000.0, 1000.0, 1000.0, 1000.0, 1000.0], Recovery(seconds=1.0)),
         ([100] * 5, 1300.0, Recovery(at_least=5.0)),
         ([0] * 5, 0.0, Recovery(at_least=5.0)),
         ([100] * 2, 1000.0, None),
     ],
 )
-def test_the_recovery_begins_with_the_first_three_seconds_that_are_back(
+def test_the_recovery_begins_with_the_first_three_seconds_from_which_it_stays_back(
     ended: list[float], average_us: float | list[float], expected: Recovery | None
 ) -> None:
     before = row([100] * 4, 1000.0)
