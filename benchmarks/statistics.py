@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # This file has the name of a module of the standard library, which others import.
 sys.path[:] = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]
-sys.path.insert(0, str(HERE.parent / "tests" / "statistics"))
+sys.path[:0] = [str(HERE.parent / "tests" / folder) for folder in ("statistics", "coordinator")]
 
 import argparse  # noqa: E402
 import json  # noqa: E402

@@ -19,6 +19,7 @@ from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.notes.recovery import unknown_recoveries
 from proveout.dsl.compile.notes.unused import unused
 from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
 from proveout.dsl.compile.partial.likely_meaning import as_meant
@@ -130,7 +131,8 @@ def _compile(
         whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
     _tell_left_out(problems, draft, parameters, overrides)
-    return one_agent_per_machine(whole), unused(original, root, problems)
+    notes = (*unused(original, root, problems), *unknown_recoveries(whole.stages, problems))
+    return one_agent_per_machine(whole), notes
 
 
 def _tell_left_out(problems: Problems, plan: Plan, parameters: Parameters, overrides: Mapping[str, str]) -> None:

@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from simulated_load import T0, Database, Speed, exponential, run
 from simulated_loads import DRIFTS, RATIOS, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
@@ -36,6 +37,8 @@ from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.history.change_points import HORIZON, Point, detect, effect, point
 from proveout.coordinator.measure.capture_metrics import measured_metrics
+from proveout.coordinator.measure.phases.phase_recovery import Second
+from proveout.coordinator.measure.phases.phase_recovery import recovery as phase_recovery
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.results.results import following, ladder_metrics
@@ -44,8 +47,10 @@ from proveout.core.power import repeats_needed
 from proveout.core.search_interval import CONFIDENCE, confirmed, ends
 from proveout.core.slopes import block_slope
 from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.wire.results import CaptureSample, FaultInjected, FaultOccurrence, Reading
 from proveout.proto.wire.tasks import wait_names
 
 SEED = 20261122
@@ -103,6 +108,65 @@ def _count(trials: int, names: tuple[object, ...], one: Callable[[np.random.Gene
     outcomes = [one(generator) for generator in _generators(trials, *names)]
     stated = [outcome for outcome in outcomes if outcome is not None]
     return Measured(hits=sum(stated), trials=len(stated), left_out=len(outcomes) - len(stated))
+
+
+# ---- faults: transactions of a simulated database -> aggregator -> bins -> effects ---------------------------------
+
+WINDOWS = Windows(ramp_up_s=4.0, measure_s=30.0, ramp_down_s=2.0)
+CLOSED = Database(services=((1, exponential(0.02)),), terminals=4)
+
+
+def _with_fault(
+    database: Database,
+    generator: np.random.Generator,
+    begin_s: float,
+    length_s: float,
+    *slow: tuple[float, float, float],
+) -> FaultMeasured:
+    """A fault of that time in the measure window of a load; `slow`: spans of the window (from, to, speed)."""
+    ramp_s = WINDOWS.ramp_up_s
+    begins_ns, healed_ns = (T0 + round((ramp_s + at_s) * 1e9) for at_s in (begin_s, begin_s + length_s))
+    occurrence = FaultOccurrence(
+        number=1, begins_ns=begins_ns, in_place_ns=begins_ns, healing_ns=healed_ns, healed_ns=healed_ns
+    )
+    (found,) = run(
+        database,
+        WINDOWS,
+        speed=Speed(spans=tuple((ramp_s + first, ramp_s + last, speed) for first, last, speed in slow)),
+        seed=int(generator.integers(1 << 32)),
+        injected={("f", "s1"): FaultInjected(fault="f", occurrences=(occurrence,))},
+    ).faults
+    return found
+
+
+def after_a_stall(within_s: float, generator: np.random.Generator) -> bool:
+    begin_s = float(generator.uniform(8.0, 15.0))
+    found = _with_fault(CLOSED, generator, begin_s, 1.0, (3.0, 4.0, 0.0), (begin_s, begin_s + 1.0, 0.0))
+    return abs((found.outage_s or 0.0) - 1.0) <= within_s and (found.outage_usual_s or 0.0) >= 1.9
+
+
+def trickle(within_s: float, generator: np.random.Generator) -> bool:
+    begin_s = float(generator.uniform(8.0, 15.0))
+    found = _with_fault(CLOSED, generator, begin_s, 3.0, (begin_s, begin_s + 3.0, 0.01))
+    return abs((found.outage_s or 0.0) - 3.0) <= within_s
+
+
+def late_without_effect(rate: float, generator: np.random.Generator) -> bool | None:
+    """None where no time is stated: the rate does not support one."""
+    database = Database(services=((1, exponential(0.01)),), rate=rate, terminals=4)
+    found = _with_fault(database, generator, float(generator.uniform(8.0, 15.0)), 1.0)
+    return None if found.recovery_level is None else bool(found.recovery_s or found.recovery_at_least_s)
+
+
+def late_after_phase(rate: float, generator: np.random.Generator) -> bool | None:
+    """Phases of 20 s at one level, independent arrivals and exponential responses, without anything to recover from."""
+    counts = generator.poisson(rate, 40)
+    seconds = [
+        Second(start_s=float(at), ended=float(n), response_us=float(generator.exponential(1e4, n).sum()))
+        for at, n in enumerate(counts)
+    ]
+    found = phase_recovery(seconds[:20], seconds[20:], 20.0, 0.2)
+    return None if found is None else found.seconds != 0.0
 
 
 # ---- intervals ---------------------------------------------------------------------------------------------------
@@ -616,6 +680,34 @@ def age_rows() -> Iterator[Row]:
             )
 
 
+def fault_rows() -> Iterator[Row]:
+    """Outages by faults, and recoveries from faults and phases that have changed nothing."""
+    stated = (
+        ("outage by a fault of 1 s, after an unrelated stall of 1 s, within 0.1 s", 0.1, after_a_stall),
+        ("outage by a fault that leaves 1 % of the throughput for 3 s, within 0.3 s", 0.3, trickle),
+    )
+    for name, within_s, measure in stated:
+        yield _at_least(
+            name, 0.95, 0.95, lambda trials, m=measure, w=within_s: _count(trials, (m.__name__,), partial(m, w)), 0.1
+        )
+    for rate in (100.0, 200.0):
+        yield _at_most(
+            f"a fault without effect has a time to recover, {rate:.0f}/s",
+            0.01,
+            0.02,
+            lambda trials, rate=rate: _count(trials, ("no effect", rate), partial(late_without_effect, rate)),
+            weight=0.1,
+        )
+    for rate in (20.0, 200.0):
+        yield _at_most(
+            f"a phase without effect has a time to recover, {rate:.0f}/s",
+            0.02,
+            0.02,
+            lambda trials, rate=rate: _count(trials, ("phase", rate), partial(late_after_phase, rate)),
+            weight=0.5,
+        )
+
+
 def ladder_rows() -> Iterator[Row]:
     """Verdicts on two ladders of a run."""
     differs = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0 || ratio(b.at(4).tps, a.at(4).tps).upper < 1.0"
@@ -817,5 +909,5 @@ def _far_below(share: float) -> bool:
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
     pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *comparison_rows())
-    stated = (*repeats_rows(), *following_rows(), *age_rows())
+    stated = (*repeats_rows(), *following_rows(), *age_rows(), *fault_rows())
     return (*interval_rows(), *pairs, *stated, *search_rows(), *history_rows())

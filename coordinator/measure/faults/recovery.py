@@ -29,17 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.core.statistics import t_quantile
+from proveout.core.recovery_spans import DEVIATION_MIN, MARGIN_MAX, SPANS, SPANS_BEFORE, quantile
 
 LEVEL = 0.95
-SPANS = (1, 2, 5, 10, 20, 50, 100)
-"""Bins: from a tenth of a second to 10 s."""
-SPANS_BEFORE = 6
-FALSE_ALARM = 0.01
-MARGIN_MAX = 0.5
-OVERLAP = 3.0
-DEVIATION_MIN = 0.5
-"""Transactions: the most regular arrivals vary by that when they are counted in bins."""
 
 Counts = npt.NDArray[np.float64]
 
@@ -90,8 +82,7 @@ def _margins(before: Sequence[Counts], usual: float, length: int) -> Iterator[tu
             return
         sums = np.concatenate([_sums(run, width) for run in before])
         deviation = max(float(sums.std(ddof=1)), DEVIATION_MIN)
-        probability = 1.0 - FALSE_ALARM / (OVERLAP * max(length / width, 1.0))
-        yield width, t_quantile(spans - 1, probability) * deviation / (usual * width)
+        yield width, quantile(spans - 1, length / width) * deviation / (usual * width)
 
 
 def _sums(counts: Counts, width: int) -> Counts:

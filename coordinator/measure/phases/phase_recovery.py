@@ -15,8 +15,8 @@ at once has less than 1. Where the last run of the next phase is not back, the e
 
 Single seconds vary by themselves, so the shortest run of `RUNS_S` is taken in which that alone, by the deviation of
 the seconds of the phase before, makes one of all runs differ by more than `within` with a probability of
-`recovery.FALSE_ALARM`. Without such a run, without a reference, or with fewer whole seconds after the phase than a run
-has, it is not known.
+`recovery_spans.FALSE_ALARM`. Without such a run, without a reference, or with fewer whole seconds after the phase than
+a run has, it is not known.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from proveout.coordinator.measure.faults.recovery import DEVIATION_MIN, FALSE_ALARM, OVERLAP
 from proveout.core.data_classes import dataclass
-from proveout.core.statistics import t_quantile
-
-RUNS_S = (3, 5, 10, 20, 50)
+from proveout.core.recovery_spans import DEVIATION_MIN, RUNS_S, quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +78,8 @@ def _run_s(before: Sequence[Second], seconds: int, within: float) -> int | None:
 
 def margin(values: Sequence[float], length: int, seconds: int) -> float:
     """The share of the mean by which one of all runs of `length` among so many `seconds` deviates by chance with a
-    probability of `FALSE_ALARM`; infinite for fewer than 2 values."""
+    probability of `recovery_spans.FALSE_ALARM`; infinite for fewer than 2 values."""
     if len(values) < 2:
         return math.inf
     mean, deviation = fmean(values), max(stdev(values), DEVIATION_MIN)
-    probability = 1.0 - FALSE_ALARM / (2.0 * OVERLAP * max(seconds / length, 1.0))
-    return t_quantile(len(values) - 1, probability) * deviation / math.sqrt(length) / mean
+    return quantile(len(values) - 1, seconds / length, sides=2) * deviation / math.sqrt(length) / mean

@@ -1,4 +1,4 @@
-"""Notes on names that a plan declares and does not use."""
+"""Notes on plans that are valid: names that a plan declares and does not use, times that its rate cannot show."""
 
 from __future__ import annotations
 
@@ -60,6 +60,41 @@ def test_what_an_include_declares_for_several_plans_has_none(tmp_path: Path) -> 
     _, notes = compile_with_notes(tmp_path / "p.yaml")
     assert "capture" not in {note.key for note in notes}
     assert "workload" in {note.key for note in notes}
+
+
+FAULTY = PLAN.replace(
+    'measure: "${params.measure}", capture: os, repeat: 3',
+    "rate: 20/s, arrival: poisson, measure: 40s, repeat: 3, faults: [{name: crash, at: 4s, for: 1s, kill: {system: db}, "
+    "destructive: true}]",
+)
+PHASED = PLAN.replace(
+    'measure: "${params.measure}", capture: os, repeat: 3',
+    "arrival: poisson, phases: [{name: calm, rate: 10/s, for: 20s}, {name: spike, rate: 60/s, for: 5s}, "
+    "{name: after, rate: 10/s, for: 30s}]",
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rates", "words"),
+    [
+        (
+            FAULTY,
+            ("20/s", "2000/s"),
+            "20/s and 4 s before `crash` chance moves throughput by more than all of it, and 50 %",
+        ),
+        (PHASED, ("10/s", "400/s"), "10/s and 20 s before phase `spike` chance moves throughput by 25 %, and 20 %"),
+    ],
+)
+def test_a_recovery_that_the_rate_cannot_show_has_a_note(
+    tmp_path: Path, plan: str, rates: tuple[str, str], words: str
+) -> None:
+    found = []
+    for number, rate in enumerate(rates):
+        (tmp_path / f"{number}.yaml").write_text(plan.replace(rates[0], rate))
+        _, notes = compile_with_notes(tmp_path / f"{number}.yaml")
+        found.append([note.message for note in notes if "recovery_s" in note.message])
+    assert [words in text for text in found[0]] == [True], found[0]
+    assert found[1] == []
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)

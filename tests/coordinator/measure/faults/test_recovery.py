@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import thorough
 
-from proveout.coordinator.measure.faults.recovery import FALSE_ALARM, Counts, recovery
+from proveout.coordinator.measure.faults.recovery import Counts, recovery
+from proveout.core.recovery_spans import FALSE_ALARM
 
 BEFORE, AFTER = 200, 400
 RUNS = thorough.count(2000, 200)
