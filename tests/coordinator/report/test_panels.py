@@ -87,9 +87,12 @@ def test_intervals_are_drawn_where_there_are_any_and_wide_ones_are_cut() -> None
     one = panels([point("a", "tps", "1", 10.0)], place="")
     assert [layer["mark"]["type"] for layer in one["layer"]] == ["bar"]
     both = panels([point("a", "tps", "1", 10.0), point("a", "tps", "2", 10.0, lower=0.0, upper=90.0)], place="")
-    assert marks(both) == ["bar", "rule", "tick", "tick"], "a cap at each end"
+    assert marks(both) == ["bar", "rule", "tick", "tick", "point"], "a cap at each end, an arrow beyond the axis"
     assert both["layer"][1]["transform"] == [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}]
-    assert all(part["mark"]["clip"] for part in both["layer"][1]["layer"])
+    *caps, arrow = both["layer"][1]["layer"]
+    assert all(part["mark"]["clip"] for part in caps)
+    assert arrow["transform"] == [{"filter": "datum.upper > 15.0"}]
+    assert arrow["encoding"]["y"]["datum"] == 15.0
     assert both["layer"][0]["encoding"]["y"]["scale"]["domainMax"] == 15.0
 
 
