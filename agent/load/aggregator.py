@@ -166,6 +166,7 @@ class LoadAggregator:
             sessions=self._sessions.result(),
             phases=fitting(tuple(self._phase(number, finished) for number in range(len(self._phases)))),
             commits=commit_readings.merge(map(self._commits, finished)),
+            server_starts_ms=tuple(at_ms for worker in finished for at_ms in worker.server_starts_ms),
         )
 
     def _phase(self, number: int, finished: Sequence[Finished]) -> PhaseLoad:

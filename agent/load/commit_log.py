@@ -32,12 +32,22 @@ PAUSE_S = 0.1
 RETRIES_MAX = 5
 
 Connect = Callable[[], tuple[Any, Mapping[str, Any]]]
+Waits = Literal["polled", "blocking"]
+
+
+def asked(connect: Connect, waits: Waits, statement: Statement) -> Sequence[Row]:
+    """The rows of a statement on a connection of its own. StatementFailure."""
+    session, prepared = connect()
+    try:
+        return _Connection(session, prepared, waits).ask(statement)
+    finally:
+        session.close()
 
 
 class CommitLog:
     """The tallies of a worker's terminals, by number."""
 
-    def __init__(self, arm: Arm, waits: Literal["polled", "blocking"]) -> None:
+    def __init__(self, arm: Arm, waits: Waits) -> None:
         self._waits = waits
         load = load_id(arm.run, arm.label)
         self.tallies = {number: Tally((load, number), checked=arm.checked) for number in arm.numbers}
@@ -97,9 +107,7 @@ class CommitLog:
 class _Connection:
     """A session, and the statements that are prepared on it."""
 
-    def __init__(
-        self, session: Any, prepared: Mapping[str, Any], waits: Literal["polled", "blocking"], deadline_s: float = 0.0
-    ) -> None:
+    def __init__(self, session: Any, prepared: Mapping[str, Any], waits: Waits, deadline_s: float = 0.0) -> None:
         self._session, self._prepared, self._waits = session, dict(prepared), waits
         self._deadline_s = deadline_s or time.monotonic() + READ_S
 

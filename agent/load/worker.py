@@ -47,6 +47,7 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.server_start import server_start_ms
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.data_classes import dataclass
@@ -213,6 +214,7 @@ class Load:
         self._members = Members(self._driver, self._dsns, self._sessions.access)
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
+        self._server_starts_ms: list[int] = []
         self._opened: list[Any] = []
         self._preparing: list[Any] = []
         self._stopped = False
@@ -240,8 +242,15 @@ class Load:
                 subject="" if lost else failure.subject,
                 line=failure.line,
             )
+        self._note_server_start()
         gc.collect()
         return worker_messages.Armed()
+
+    def _note_server_start(self) -> None:
+        """Ask the one server of the load when it was started; of all workers that of terminal 0."""
+        if self._arm.numbers[0] == 0 and len(self._dsns) == 1 and not self._sessions.access:
+            at_ms = server_start_ms(self._reader, self._driver.waits, self._driver.dialect)
+            self._server_starts_ms += [] if at_ms is None else [at_ms]
 
     def _arm_lent(self) -> None:
         """Open the connections of the pool. Without a pool only try one: each terminal makes its own when it needs
@@ -305,6 +314,7 @@ class Load:
             ticker.await_settle()
         if self._commits is not None:
             self._commits.finish(self._reader)
+        self._note_server_start()
         cpu_s, window_s = ticker.cpu()
         missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
@@ -322,6 +332,7 @@ class Load:
             unfinished=tuple(loop.unfinished),
             seen_ns=loop.seen_ns,
             completed_ns=loop.completed_ns,
+            server_starts_ms=tuple(self._server_starts_ms),
             passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
             acknowledged=None if self._commits is None else self._commits.acknowledged,
             readings=() if self._commits is None else tuple(map(astuple, self._commits.readings)),

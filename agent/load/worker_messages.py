@@ -167,6 +167,7 @@ class Finished:
     `completed_ns`: when the last terminal had ended its passes, 0 when it had not, or without passes; `passes_s`: the
     time of each pass of each terminal. `acknowledged`: commits of tracked transactions, None where none are tracked;
     `readings`: what reading them back has found, the fields of `CommitReading` in monotonic ns.
+    `server_starts_ms`: as in `LoadResult`.
     """
 
     missed: Ages
@@ -190,6 +191,7 @@ class Finished:
     missed_in_phases: tuple[Ages, ...] = ()
     acknowledged: int | None = None
     readings: tuple[tuple[int, ...], ...] = ()
+    server_starts_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

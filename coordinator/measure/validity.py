@@ -23,6 +23,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages
@@ -77,6 +78,22 @@ def judge(*loads: Observed) -> tuple[ValidityFinding, ...]:
     return (*by_load, *once)
 
 
+RESTART_S = 2.0
+"""Starts that are closer are one: a server may know its own only to the second."""
+
+
+def _restarts(seen: Observed) -> Iterator[ValidityFinding]:
+    """A server that was started again in the iteration, with empty caches, unless the plan's faults may do that."""
+    starts_s = [at_ms / 1e3 for load in seen.loads.values() for at_ms in load.server_starts_ms]
+    faulty = isinstance(seen.stage, Ladder) and seen.stage.faults
+    if faulty or len(starts_s) < 2 or isinstance(seen.stage, Tool):
+        return
+    first, last = (datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S") for at_s in (min(starts_s), max(starts_s)))
+    if max(starts_s) - min(starts_s) > RESTART_S:
+        text = f"the server was started again during the iteration, at {last} UTC (before that at {first})"
+        yield ValidityFinding(check=f"restart:{seen.stage.target}", ok=False, evidence=text, voids=False)
+
+
 def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, ...]:
     """The findings of one load, with those of captures and `machines`."""
     if not any(load.ended_in_window for load in seen.loads.values()):
@@ -118,6 +135,7 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
         *(() if in_passes(seen.stage) else outages.judge(seen)),
         *(_captures(seen) if machines else ()),
         *(disturbances.judge_machines(seen) if machines else ()),
+        *_restarts(seen),
         *_conformance(seen),
         *_pauses(seen),
     )

@@ -308,6 +308,7 @@ class LoadResult:
     terminal, where the window is counted in passes. `output`: the text that an
     outside program has written; `values`: numbers of its output by name. `phases`: those of the measure window, in
     order; where their histograms do not fit into a message, in wider buckets (`histogram.widened`).
+    `server_starts_ms`: the Unix time of its start by the server's clock, as it reports before the load and after it.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -335,6 +336,7 @@ class LoadResult:
     sessions: SessionResult = field(default_factory=SessionResult)
     phases: tuple[PhaseLoad, ...] = ()
     commits: TrackedCommits = field(default_factory=TrackedCommits)
+    server_starts_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,6 +206,8 @@ async def test_a_killed_server_loses_exactly_what_is_said(
         if not sums.unread:
             break
     assert agrees(result, rows(endpoint) - before), (result.commits, before, rows(endpoint))
+    started_ms, restarted_ms = result.server_starts_ms
+    assert restarted_ms > started_ms
     assert (sums.duplicates, sums.unread) == (0, 0)
     assert (sums.lost > 0) == ("off" in request.node.name)
     assert tracked(result).acknowledged > sums.lost

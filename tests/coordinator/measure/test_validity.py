@@ -11,6 +11,7 @@ import pytest
 
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.measure.validity import is_refusal
+from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Phased, Search, Windows
@@ -648,3 +649,24 @@ def test_local_agents_are_one_tree_counted_once() -> None:
     )
     assert of(found, "other-load:local").ok
     assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("starts_ms", "found"),
+    [
+        ((), []),
+        ((1_700_000_000_000,), []),
+        ((1_700_000_000_000, 1_700_000_001_000), []),  # known to the second
+        (
+            (1_700_000_000_000, 1_700_000_300_000),
+            ["the server was started again during the iteration, at 22:18:20 UTC (before that at 22:13:20)"],
+        ),
+    ],
+)
+def test_a_restart_of_the_server_is_a_warning(starts_ms: tuple[int, ...], found: list[str]) -> None:
+    ended = judged(load={"server_starts_ms": starts_ms})
+    assert [f.evidence for f in ended.findings if f.check == "restart:db" and not f.ok] == found
+    assert ended.valid
+    crash = Fault(name="crash", tunings=(), for_s=1.0, when=Expression(text="live.tps > 1"))
+    planned = judged(ladder(faults=(crash,)), load={"server_starts_ms": starts_ms})
+    assert not [f for f in planned.findings if f.check == "restart:db"]

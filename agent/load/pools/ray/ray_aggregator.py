@@ -271,6 +271,7 @@ class RayAggregator:
             handling=() if handling is None else (handling,),
             sessions=joined(result.sessions for result in results),
             commits=commit_readings.merge(result.commits for result in results),
+            server_starts_ms=tuple(at_ms for result in results for at_ms in result.server_starts_ms),
         )
 
 
