@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.commit_log import Connect, Waits, asked
+from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 
@@ -28,7 +28,7 @@ def server_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | N
     """The Unix time of the server's start on its own clock, ms; None when it cannot be asked."""
     for statement in _STARTED:
         if dialect in statement.text:
-            with suppress(StatementFailure):
+            with suppress(ProveoutError):  # the connection too may fail
                 if rows := asked(connect, waits, statement):
                     return int(rows[0][0])
     return None
