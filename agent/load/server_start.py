@@ -25,7 +25,7 @@ _STARTED = tuple(
 
 
 def server_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
-    """The Unix time of the server's start on its own clock, ms; None when it cannot be asked."""
+    """The Unix time of the server's start on its own clock, ms; None when it gives no answer."""
     for statement in _STARTED:
         if dialect in statement.text:
             with suppress(ProveoutError):  # the connection too may fail

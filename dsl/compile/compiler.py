@@ -19,7 +19,7 @@ from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
-from proveout.dsl.compile.notes.recovery import unknown_recoveries
+from proveout.dsl.compile.notes.unknown_recovery import unknown_recoveries
 from proveout.dsl.compile.notes.unused import unused
 from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
 from proveout.dsl.compile.partial.likely_meaning import as_meant

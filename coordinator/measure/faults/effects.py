@@ -14,8 +14,8 @@ by the bins before in which no fault was felt -> `effect` -> `Effect`, in ns. De
   that is the last success itself, because the next transaction starts with it), to the first success from which the
   throughput is at least `SERVED` (10 %) of the usual (`_few`). A few answers among many that wait do not end it. A time
   that contains the begin of the fault counts from then at the earliest, less what is usual. Times within one bin are
-  not seen. `outage_usual`: times up to this long are usual (`_Usual.gap_ns`), so that one that is not longer may have
-  another cause. `outage_at_least`: the next fault began, or the load ended, before it did.
+  not seen. `outage_usual_ns`: times up to this long are usual (`_Usual.gap_ns`), so that one that is not longer may
+  have another cause. `outage_at_least`: the next fault began, or the load ended, before it did.
 - **Recovery**: from the begin of the fault to the first instant from which throughput stays at its level before, by
   `recovery`, and, of a load with a rate, from which no second has in most of its bins a response above the usual bound,
   `SLOW_FACTOR` times the median of the longest of a bin (a backlog that is worked off at full throughput), until the

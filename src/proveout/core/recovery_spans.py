@@ -1,7 +1,7 @@
 """The spans of throughput that recovery from a fault or a phase is judged by, and what chance alone does in them. Pure.
 
 Used where recovery is measured (`coordinator.measure.faults.recovery`, `coordinator.measure.phases.phase_recovery`),
-and where a plan is checked, by the counts of independent arrivals at its rate (`dsl.compile.notes.recovery`).
+and where a plan is checked, by the counts of independent arrivals at its rate (`dsl.compile.notes.unknown_recovery`).
 """
 
 from __future__ import annotations

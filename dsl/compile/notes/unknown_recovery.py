@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import percent, quantity
-from proveout.core.recovery_spans import MARGIN_MAX, fault_margin, phase_margin
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.phases import level_at, recovers
 from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
@@ -33,9 +32,13 @@ def unknown_recoveries(stages: Sequence[Stage], problems: Problems) -> tuple[Pla
 
 def _of_faults(stage: Ladder) -> Iterator[str]:
     rate = _rate(stage)
-    for fault in stage.faults if rate is not None else ():
+    if rate is None or not stage.faults:
+        return
+    from proveout.core.recovery_spans import MARGIN_MAX, fault_margin  # noqa: PLC0415 - with numpy, only where needed
+
+    for fault in stage.faults:
         begin_s = _begin_s(fault)
-        if rate is None or begin_s is None:
+        if begin_s is None:
             continue
         margin = fault_margin(rate(begin_s), begin_s + stage.windows.ramp_up_s / 2, stage.windows.measure_s - begin_s)
         if margin > MARGIN_MAX:
@@ -46,6 +49,8 @@ def _of_phases(stage: Ladder) -> Iterator[str]:
     rate = _rate(stage)
     if rate is None or not isinstance(stage.arrival, Phased):
         return
+    from proveout.core.recovery_spans import phase_margin  # noqa: PLC0415 - with numpy, only where needed
+
     lengths = [int(length_s) for _, length_s in stage.windows.phases]
     for number, (name, _) in enumerate(stage.windows.phases):
         if recovers(stage.arrival.levels, number):
