@@ -174,7 +174,9 @@ def test_a_finished_run_without_results_is_listed_and_compared(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if directory.name in line]
     assert "finished" in line
     assert "1 FAIL" in line
-    assert execute(["compare", "latest", "latest", *runs]) == 0
+    capsys.readouterr()
+    assert execute(["compare", "latest", "latest", *runs]) == 2
+    assert "nothing can differ" in capsys.readouterr().err, "it was read"
 
 
 def test_a_resume_names_a_command_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,8 +136,8 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
     found = json.loads(file.read_text())
     assert [len(history["runs"]) for history in found["histories"]] == [1, 1, 1]
     assert [one["reason"] for one in found["left_out"]] == [
-        "it differs in fsync, trigger wait on t",
-        "it differs in fsync, trigger wait on t",
+        "it differs in trigger wait on t, fsync",
+        "it differs in trigger wait on t, fsync",
         "it differs in fsync",
     ]
     names = [[one["name"] for one in boundary["differences"]] for boundary in found["boundaries"]]

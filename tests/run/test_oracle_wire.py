@@ -62,7 +62,7 @@ def test_the_plan_passes_its_verdicts(oracle: str, tmp_path: Path) -> None:
     assert "system db is up on db1: oracle 19.0.0.0.0" in text
     (folder,) = (tmp_path / "runs").iterdir()
     reports = sorted(path.name for path in (folder / "outputs").iterdir())
-    assert reports == [f"mixed-{rung}-{repeat}-1-awr-db1.html" for rung in (1, 2, 4) for repeat in (1, 2)]
+    assert reports == [f"mixed-{rung}-{repeat}-1-awr-db1.html" for rung in (1, 2, 4) for repeat in (1, 2, 3)]
     page = (folder / "outputs" / reports[0]).read_text()
     assert "default-src 'none'" in page.splitlines()[0]
     assert "snapshots 1 to 2" in page

@@ -141,8 +141,8 @@ def test_explain_shows_what_the_repeats_can_show(tmp_path: Path, capsys: pytest.
     assert execute(["explain", str(SMOKE), "--runs-dir", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "changes that the repeats can show (in 80 of 100 runs)" in shown
-    assert "ladder, 4 threads, 2 × 1 s (noise of smoke-noise-1, " in shown
-    assert "ladder, 1 thread, 2 × 1 s (noise of smoke-noise-1 at 4 threads, " in shown
+    assert "ladder, 4 threads, 3 × 1 s (noise of smoke-noise-1, " in shown
+    assert "ladder, 1 thread, 3 × 1 s (noise of smoke-noise-1 at 4 threads, " in shown
     assert execute(["explain", str(SMOKE), "--json", "--runs-dir", str(tmp_path)]) == 0
     noise = json.loads(capsys.readouterr().out)["noise"]
     assert [item["threads"] for item in noise] == [1, 4]
