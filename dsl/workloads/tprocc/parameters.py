@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from proveout.dsl.workloads.mix import mix as mix_of
 
 TPROCC_TRANSACTIONS: tuple[str, ...] = ("NewOrder", "Payment", "OrderStatus", "Delivery", "StockLevel")
-# HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
-TPROCC_WEIGHTS: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (10.0, 10.0, 1.0, 1.0, 1.0), strict=True))
-# as the study of the acceleration appliance prints it: 43 % order status and 4 % payments
 MIXES: Mapping[str, Mapping[str, float]] = {
-    "hammerdb": TPROCC_WEIGHTS,
+    # HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
+    "hammerdb": dict(zip(TPROCC_TRANSACTIONS, (10.0, 10.0, 1.0, 1.0, 1.0), strict=True)),
+    # as the study of the acceleration appliance prints it: 43 % order status and 4 % payments
     "paper": dict(zip(TPROCC_TRANSACTIONS, (45.0, 4.0, 43.0, 4.0, 4.0), strict=True)),
 }
 TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
