@@ -17,7 +17,7 @@ from proveout.agent.faults.injection import inject_fault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.plan.tuning_step import Tuning
-from proveout.proto.wire.results import FaultInjected
+from proveout.proto.wire.results import FaultInjected, FaultStep
 from proveout.proto.wire.tasks import InjectFault
 
 SWAP = tuning("sysctl", "swap", settings={"vm.swappiness": "1"})
@@ -84,12 +84,20 @@ async def test_finish_heals_at_once_and_begins_no_more(context: Any, root: Path)
 
 
 @pytest.mark.parametrize("step", ["begins", "in_place", "healing"])
-async def test_a_cancelled_fault_is_healed_before_its_task_ends(step: str, context: Any, root: Path) -> None:
+async def test_a_cancelled_fault_is_healed_before_its_task_ends(
+    step: str, context: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = picture(root)
     for_s = 0.0 if step == "healing" else 3600.0
+    sample = context.sample
+
+    def cancel_at_step(one: FaultStep) -> None:
+        sample(one)
+        if one.step == step:
+            task.cancel()
+
+    monkeypatch.setattr(context, "sample", cancel_at_step)
     task = asyncio.ensure_future(inject_fault(context, injection(SWAP, FILE, for_s=for_s)))
-    await until(context, 1, step)
-    task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert picture(root) == before
