@@ -192,6 +192,10 @@ NOT_JUDGED = "not judged"
 """Begins the evidence of a finding that could not be judged."""
 
 
+RESTART = "restart:"
+"""The check of a system's restart is this with its name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityFinding:
     """One thing that validity looked at: did it hold, and on what evidence.
@@ -211,6 +215,11 @@ class ValidityFinding:
     def label(self) -> str:
         """The check, with the load that it is about."""
         return f"{self.check} of {self.load}" if self.load else self.check
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether the server was started again, with empty caches, by nothing of the plan."""
+        return self.check.startswith(RESTART) and not self.ok
 
     @property
     def is_judged(self) -> bool:
@@ -275,7 +284,8 @@ class IterationFinished:
     `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
     transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
     loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits. `cost`: the source of
-    each number of `metrics.COST`, or why it is not there.
+    each number of `metrics.COST`, or why it is not there. `server_started_ms`: by load, the newest start of its server
+    on the server's clock, Unix ms, where the server tells it.
     """
 
     id: IterationId
@@ -298,6 +308,7 @@ class IterationFinished:
     commits: tuple[CommitsMeasured, ...] = ()
     cost: dict[str, str] = field(default_factory=dict)
     statements: tuple[StatementLine, ...] = ()
+    server_started_ms: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_typical(self) -> bool:

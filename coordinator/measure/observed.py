@@ -20,7 +20,8 @@ class Observed:
 
     `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
     the same rung before this one. `tps_in_phases`: `tps_per_second` of each phase of the window.
-    `disturbed`: the times of the measure window in which faults have an effect, seconds.
+    `disturbed`: the times of the measure window in which faults have an effect, seconds. `server_started_ms`: the start
+    of the server that the iteration before has seen, 0 when it is not known.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class Observed:
     name: str = ""
     tps_in_phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
     disturbed: Sequence[tuple[float, float]] = ()
+    server_started_ms: int = 0
 
     @property
     def threads(self) -> int:

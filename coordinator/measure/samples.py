@@ -239,6 +239,7 @@ def summarise(
         silences=gathering.silences,
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
+        before=gathering.before,
         injected=gathering.injected,
     )
     reports = {

@@ -89,6 +89,7 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
+    before: IterationFinished | None = None,
     injected: Mapping[tuple[str, str], FaultInjected] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
@@ -97,7 +98,7 @@ def summarise(
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
     `t0_ns`: start on the coordinator's clock. `lost`: lost samples of captures; lost seconds are counted here. `boots`:
     boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
-    `injected`: the occurrences of faults by (fault, host).
+    `before`: the last valid one of the stage. `injected`: the occurrences of faults by (fault, host).
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
@@ -122,6 +123,7 @@ def summarise(
                 silences=silences or {},
                 clock_ends=clock_ends or {},
                 disturbed=spans(faults, window.seconds),
+                server_started_ms=before.server_started_ms.get(stream.name, 0) if before else 0,
                 **_observed(stream, tree | captured, series, phases, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
@@ -139,6 +141,11 @@ def summarise(
         series=series,
         faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
+        server_started_ms={
+            one.name: max(starts_ms)
+            for one in streams
+            if (starts_ms := [at_ms for load in one.loads.values() for at_ms in load.server_starts_ms])
+        },
         **_by_load(streams, phases, faults),
         **lines,
     )

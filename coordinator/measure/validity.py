@@ -34,11 +34,11 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, seconds, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.loads import workloads
+from proveout.dsl.plan.loads import servers, workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import transactions
-from proveout.proto.events import ValidityFinding
+from proveout.proto.events import RESTART, ValidityFinding
 from proveout.proto.wire import lateness
 from proveout.proto.wire.stalls import common
 
@@ -83,15 +83,19 @@ RESTART_S = 2.0
 
 
 def _restarts(seen: Observed) -> Iterator[ValidityFinding]:
-    """A server that was started again in the iteration, with empty caches, unless the plan's faults may do that."""
-    starts_s = [at_ms / 1e3 for load in seen.loads.values() for at_ms in load.server_starts_ms]
-    faulty = isinstance(seen.stage, Ladder) and seen.stage.faults
-    if faulty or len(starts_s) < 2 or isinstance(seen.stage, Tool):
+    """A server that was started again in the iteration or, where nothing of the plan does it, since the one before."""
+    if isinstance(seen.stage, Tool) or (isinstance(seen.stage, Ladder) and seen.stage.faults):
         return
-    first, last = (datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S") for at_s in (min(starts_s), max(starts_s)))
-    if max(starts_s) - min(starts_s) > RESTART_S:
-        text = f"the server was started again during the iteration, at {last} UTC (before that at {first})"
-        yield ValidityFinding(check=f"restart:{seen.stage.target}", ok=False, evidence=text, voids=False)
+    within_ms = [at_ms for load in seen.loads.values() for at_ms in load.server_starts_ms]
+    steps = any(one.before or one.after for one in seen.plan.stages if isinstance(one, Ladder))
+    ours = any(server.provision for server in servers(seen.plan, seen.stage))
+    before_ms = [seen.server_started_ms] if seen.server_started_ms and not (ours or steps) else []
+    for when, starts_ms in (("during the iteration", within_ms), ("since the iteration before", before_ms + within_ms)):
+        if starts_ms and max(starts_ms) - min(starts_ms) > RESTART_S * 1e3:
+            first, last = (datetime.fromtimestamp(at(starts_ms) / 1e3, UTC).strftime("%H:%M:%S") for at in (min, max))
+            text = f"the server was started again {when}, at {last} UTC (before that at {first})"
+            yield ValidityFinding(check=f"{RESTART}{seen.stage.target}", ok=False, evidence=text, voids=False)
+            return
 
 
 def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, ...]:

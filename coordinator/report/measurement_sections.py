@@ -176,6 +176,8 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
             repeats += " Its numbers (✗) are those of the invalid repeats." if row.is_invalid else ""
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
+        if evidence := stage.restarts.get(int(row.label)):
+            yield Paragraph(f"{threads(int(row.label))}: {evidence}", "warn")
     of_client = tables.client_ceiling(top), tables.client_handling(top), *session_lines(top)
     for line in (peak_line(stage), tables.knee_line(stage), *of_client):
         if line:

@@ -93,7 +93,7 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
     run = results.run
     name = directory.name if directory else "proveout"
-    outcome = answer(results) if directory or results.other_loads else None
+    outcome = answer(results) if directory or results.cautions else None
     sections = (
         *(() if directory else _headline(results)),
         *(() if began_nothing(results) else _verdicts(results)),

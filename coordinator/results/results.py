@@ -164,6 +164,21 @@ class StageResult:
             for load, found in broken.items()
         )
 
+    @cached_property
+    def restarts(self) -> dict[int, str]:
+        """Where the server was started again by nothing of the plan: by threads of the rung, the first evidence."""
+        found = ((rung.threads, one) for rung in self.rungs for item in rung.iterations for one in item.findings)
+        return {threads: one.evidence for threads, one in reversed([*found]) if one.is_restart}
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader must know before the numbers, in a sentence each: a load that was not the workload, a server
+        that was started again."""
+        if not self.restarts:
+            return self.other_loads
+        at, first = ", ".join(map(str, sorted(self.restarts))), self.restarts[min(self.restarts)]
+        return (*self.other_loads, f"{self.id}, at {at} threads: {first}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
@@ -185,9 +200,9 @@ class RunResults:
     ended_unix_s: float = 0.0
 
     @property
-    def other_loads(self) -> tuple[str, ...]:
-        """The loads of all stages that were not the workload, in a sentence each."""
-        return tuple(text for stage in self.stages.values() for text in stage.other_loads)
+    def cautions(self) -> tuple[str, ...]:
+        """Those of all stages."""
+        return tuple(text for stage in self.stages.values() for text in stage.cautions)
 
     def plan_stage(self, stage: str) -> Mapping[str, Any]:
         """The stage in the recorded plan, as plain data; {} when the plan is missing."""

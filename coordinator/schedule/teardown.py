@@ -34,17 +34,17 @@ def judge(turn: Turn) -> None:
         if verdict.id not in systems_reached:
             turn.emit(verdict)
     code = turn.evaluator.exit_code(turn.state.progress.verdicts)
-    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.other_loads))
+    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.cautions))
 
 
-def outcome_text(verdicts: Sequence[VerdictReached], loads: Sequence[str] = ()) -> str:
+def outcome_text(verdicts: Sequence[VerdictReached], cautions: Sequence[str] = ()) -> str:
     """The outcomes of all verdicts as one sentence: "3 passed, 1 failed (a warning only: p99), 1 inconclusive"; before
-    them the `loads` that were not the workload.
+    them the `cautions` of `RunResults`.
 
     It is the reason of `RunFinished`; screen, text, JUnit and the list of runs show it as it is.
     """
     counts = _counts(verdicts) if verdicts else "there was nothing to judge"
-    return "; ".join((*loads, counts))
+    return "; ".join((*cautions, counts))
 
 
 def _counts(verdicts: Sequence[VerdictReached]) -> str:

@@ -227,7 +227,7 @@ def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[
 def _throughput_rows(name: str, stage: StageResult, first: RungResult) -> Iterator[tuple[str, ...]]:
     rows = load_rows(stage)
     for row, rung, latencies in zip(rows, stage.rungs, _times(rows), strict=True):
-        repeats = counted(row.repeats, row.excluded)
+        repeats = counted(row.repeats, row.excluded) + (", server restarted" if rung.threads in stage.restarts else "")
         yield (name, row.label, *with_interval(row.tps), *factor_cells(rung, first), *latencies, repeats)
 
 

@@ -17,7 +17,7 @@ OPEN_MAX = 2
 def answer(results: RunResults) -> Paragraph | None:
     """The counts of the verdicts, and the titles of those that are not passed: `1 failed: The cache is faster.`"""
     ended = results.ended
-    if ended is None or not (results.verdicts or results.other_loads):
+    if ended is None or not (results.verdicts or results.cautions):
         return None
     parts = [f"{ended.reason[:1].upper()}{ended.reason[1:]}."]
     for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Inconclusive")):

@@ -256,7 +256,7 @@ def _of_rung(
         value=f"{value} IOPS" if metric == "iops" else value,
         interval=interval,
         about=f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}",
-        tone="warn" if stage.other_loads else "",
+        tone="warn" if stage.cautions else "",
         stage=stage.id,
         estimate=estimate,
     )

@@ -29,9 +29,9 @@ def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Lite
 
 
 def end_tone(results: RunResults) -> Literal["good", "bad", "warn"]:
-    """The tone of a run's end; not good where a load was not the workload."""
+    """The tone of a run's end; not good where a reader must know something before the numbers."""
     code = results.ended.exit_code if results.ended else 0
-    return "bad" if code in (1, 4) else "warn" if code or results.other_loads else "good"
+    return "bad" if code in (1, 4) else "warn" if code or results.cautions else "good"
 
 
 def untold(reason: str, told: Iterable[str]) -> str:
@@ -54,9 +54,9 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
 
 
 def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
-    """Each load that was not the workload; then each verdict in a line: outcome, title, the numbers with their limits,
-    and of an undecided one what to do."""
-    yield from ((text, "warn") for text in results.other_loads)
+    """What a reader must know before the numbers; then each verdict in a line: outcome, title, the numbers with their
+    limits, and of an undecided one what to do."""
+    yield from ((text, "warn") for text in results.cautions)
     for verdict in results.verdicts:
         tone: Literal["good", "bad", "warn"] = "good" if verdict.outcome == "PASS" else "warn"
         if verdict.outcome == "FAIL" and verdict.severity == "fail":

@@ -14,4 +14,6 @@ KIND = WorkloadExtension(
     rows=lambda model: model.rows,
     tables=lambda _: ("vpn_users",),
     load_only=frozenset({"ops_per_transaction", "weights"}),
+    invariants_after="stage",
+    invariants_of_population=True,
 )

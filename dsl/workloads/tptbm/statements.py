@@ -45,3 +45,31 @@ DELETE = Statement(
     arguments=(int, int),
     reads=False,
 )
+
+
+def inserted(key: int) -> Statement:
+    """The rows that inserts have added: those beyond the loaded ids, which nothing deletes."""
+    text = everywhere(f"SELECT COUNT(*) FROM vpn_users WHERE vpn_id >= {key}")  # noqa: S608 - a whole number
+    return Statement(name="inserted", text=text, arguments=(), columns=(int,))
+
+
+def deleted(key: int) -> Statement:
+    """The loaded rows that are not there."""
+    text = everywhere(f"SELECT {key * key} - COUNT(*) FROM vpn_users WHERE vpn_id < {key}")  # noqa: S608
+    return Statement(name="deleted", text=text, arguments=(), columns=(int,))
+
+
+_KEYS = "CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20))"
+_CALLERS = (
+    "SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR({}, 1, 10)) THEN 1 ELSE 0 END), COUNT(*) "
+    "FROM vpn_users"
+)
+CALLERS = Statement(
+    name="callers",
+    text={
+        **everywhere(_CALLERS.format(_KEYS)),
+        "mysql": _CALLERS.format("CONCAT(CAST(vpn_id AS CHAR), 'x', CAST(vpn_nb AS CHAR))"),
+    },
+    arguments=(),
+    columns=(int, int),
+)

@@ -37,7 +37,7 @@ from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, ju
 from proveout.dsl.workloads.tptbm.keys import Keys
 from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
 from proveout.dsl.workloads.tptbm.rows import WIDTH, vpn_users
-from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
+from proveout.dsl.workloads.tptbm.statements import CALLERS, DELETE, INSERT, READ, UPDATE, deleted, inserted
 
 STATEMENTS: dict[str, Statement] = dict(zip(TPTBM_TRANSACTIONS, (READ, UPDATE, INSERT, DELETE), strict=True))
 
@@ -79,7 +79,14 @@ class TptbmWorkload:
             bare=operations == 1,
             steps=() if operations == 1 else steps,
             logical_failure=(0.0, 0.0) if name == "Insert" else None,
+            counted=self._counted.get(name),
         )
+
+    @property
+    def _counted(self) -> Mapping[str, Statement]:
+        """What a transaction of one statement adds one to."""
+        key = self.parameters.key
+        return {"Insert": inserted(key), "Delete": deleted(key)} if self.parameters.ops_per_transaction == 1 else {}
 
     @cached_property
     def population(self) -> Population:
@@ -97,8 +104,16 @@ class TptbmWorkload:
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """None: rows come and go, and nothing is conserved."""
-        return ()
+        """Updates write what belongs to the row; the numbers of rows are held against the clients' counts."""
+        return (
+            Invariant(
+                name="callers",
+                title="The last caller of a row is that of the load or of an update of this row",
+                left="rows whose last caller is theirs",
+                right="rows",
+                statement=CALLERS,
+            ),
+        )
 
     def keys(self, stream: int) -> Keys:
         """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""

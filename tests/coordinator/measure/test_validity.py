@@ -128,6 +128,7 @@ def judged(
     boots: dict[str, str] | None = None,
     silences: dict[str, float] | None = None,
     clock_ends: dict[str, tuple[int, int]] | None = None,
+    before: IterationFinished | None = None,
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
@@ -166,6 +167,7 @@ def judged(
         boots=boots,
         silences=silences,
         clock_ends=clock_ends,
+        before=before,
     )
 
 
@@ -670,3 +672,11 @@ def test_a_restart_of_the_server_is_a_warning(starts_ms: tuple[int, ...], found:
     crash = Fault(name="crash", tunings=(), for_s=1.0, when=Expression(text="live.tps > 1"))
     planned = judged(ladder(faults=(crash,)), load={"server_starts_ms": starts_ms})
     assert not [f for f in planned.findings if f.check == "restart:db"]
+
+
+@pytest.mark.parametrize(("dsn", "found"), [("postgresql://db/x", True), (None, False)])
+def test_a_restart_between_iterations_is_told_where_nothing_of_the_plan_does_it(dsn: str | None, found: bool) -> None:
+    before = judged(dsn=dsn, load={"server_starts_ms": (1_700_000_000_000, 1_700_000_000_000)})
+    ended = judged(dsn=dsn, load={"server_starts_ms": (1_700_000_300_000,) * 2}, before=before)
+    text = "the server was started again since the iteration before, at 22:18:20 UTC (before that at 22:13:20)"
+    assert [f.evidence for f in ended.findings if f.is_restart] == [text] * found

@@ -260,8 +260,8 @@ def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report()
     items = [iteration("get", 4, repeat, 5000.0 + repeat, broken, unseen, **logical) for repeat in (1, 2, 3)]
     found = results.load_results(stage("get", "ladder", *items))
     said = f"the load of get was not the workload in 3 of 3 iterations: {evidence}"
-    assert found.other_loads == (said,)
-    ended = RunFinished(status="finished", exit_code=0, reason=outcome_text((), found.other_loads), seconds=9.0)
+    assert found.cautions == (said,)
+    ended = RunFinished(status="finished", exit_code=0, reason=outcome_text((), found.cautions), seconds=9.0)
     found = replace(found, ended=ended)
     answer = f"T{said[1:]}; there was nothing to judge."
     text = printed(found, width=200)
@@ -278,6 +278,20 @@ def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report()
     (checks,) = (part for block in validity.blocks if isinstance(block, Details) for part in block.blocks[1:])
     assert isinstance(checks, Table)
     assert [row[1:3] for row in checks.rows] == [("logical-failures", "0 of 3"), ("mix", "not judged")]
+
+
+def test_a_restart_of_the_server_is_in_the_first_line_and_at_its_rung() -> None:
+    evidence = "the server was started again during the iteration, at 22:18:20 UTC (before that at 22:13:20)"
+    restart = ValidityFinding(check="restart:db", ok=False, evidence=evidence, voids=False)
+    items = [iteration("get", rung, repeat, 5000.0) for rung in (4, 8) for repeat in (1, 2)]
+    items[3] = replace(items[3], findings=(restart,))
+    found = results.load_results(stage("get", "ladder", *items))
+    said = f"get, at 8 threads: {evidence}"
+    assert found.cautions == (said,)
+    ended = RunFinished(status="finished", exit_code=0, reason=outcome_text((), found.cautions), seconds=9.0)
+    text = printed(replace(found, ended=ended), width=200)
+    assert text.splitlines()[0] == f"{said[:1].upper()}{said[1:]}; there was nothing to judge."
+    assert f"8 threads: {evidence}" in text
 
 
 # ---- JSON --------------------------------------------------------------------------------------------------------

@@ -12,3 +12,5 @@ UPDATE vpn_users SET last_calling_party = $1 WHERE vpn_id = $2 AND vpn_nb = $3
 INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) VALUES ($1, $2, $3, $4, $5)
 -- delete
 DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
+-- callers
+SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CONCAT(CAST(vpn_id AS CHAR), 'x', CAST(vpn_nb AS CHAR)), 1, 10)) THEN 1 ELSE 0 END), COUNT(*) FROM vpn_users

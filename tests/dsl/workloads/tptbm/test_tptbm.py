@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,34 @@ def test_the_interval_holds_the_share_it_was_counted_from(share: float) -> None:
     assert 0.0 <= low <= share <= high + 1e-12
     assert high - low < 0.06
     assert interval(0, 0) == (0.0, 1.0)
+
+
+# ---- invariants --------------------------------------------------------------------------------------------------
+
+
+def test_the_database_counts_inserts_and_deletes_and_tells_an_update_of_another_row() -> None:
+    workload = build(SMALL)
+    (callers,) = workload.invariants
+    kinds = {one.name: one for one in workload.transactions}
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr)")
+    texts = [[one.decode() if isinstance(one, bytes) else one for one in row] for row in rows(SMALL, 1, 900)]
+    database.executemany("INSERT INTO vpn_users VALUES (?, ?, ?, ?, ?)", texts)
+
+    def read(statement: Any) -> tuple[int, ...]:
+        return tuple(database.execute(statement.text["sqlite"]).fetchone())
+
+    def ran(source: str, count: int) -> int:
+        done = [kinds[source].statements[0].text["sqlite"] for _ in range(count)]
+        return sum(database.execute(t, v).rowcount for t, v in zip(done, drawn(source.lower(), count), strict=True))
+
+    assert read(callers.statement) == (900, 900)
+    for source in ("Insert", "Delete"):
+        assert read(kinds[source].counted) == (0,)
+        assert ran(source, 20) == 20
+        assert read(kinds[source].counted) == (20,)
+    assert ran("Update", 100) > 50
+    assert read(callers.statement) == (900, 900)
+    database.execute("UPDATE vpn_users SET last_calling_party = '1x2' WHERE vpn_id = 3 AND vpn_nb = 4")
+    assert read(callers.statement) == (899, 900)
+    assert [one.counted for one in build(Tptbm(key=30, ops_per_transaction=2)).transactions] == [None] * 4
