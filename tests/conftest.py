@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import runpy
 import secrets
 import shutil
@@ -15,6 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from typing import Any
 import jsonschema
 import psycopg
 import pytest
+import thorough
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
@@ -38,8 +41,6 @@ from proveout.coordinator.report.compare import comparison_json
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import TaskSample
 from proveout.proto.wire.tasks import Endpoint
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
 
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
 # replayed.
@@ -115,74 +116,6 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema)
     return checked
 
 
-LONGEST_FIRST = (
-    "test_run",
-    "test_driver_conformance",
-    "test_workloads_on_engines",
-    "test_deploy",
-    "test_ray_pool",
-    "test_guide",
-    "test_load_task",
-    "test_disk_full",
-    "test_ray_existing",
-    "test_escapes",
-    "test_tprocc_load",
-    "test_restarts",
-    "test_packaging",
-    "test_ray_nodes",
-    "test_with_screen",
-    "test_docs",
-    "test_lab",
-    "test_populate_kills",
-    "test_hlr_on_engines",
-    "test_permanent_agents",
-    "test_local_agents",
-    "test_screens",
-    "test_result",
-    "test_home",
-    "test_contrast",
-    "test_ci_recipes",
-    "test_real_faults",
-    "test_faults_run",
-    "test_loads_run",
-    "test_reset_run",
-    "test_html_report",
-    "test_provision",
-    "test_propagation",
-    "test_oracle_wire",
-    "test_freezes",
-    "test_soak_parts",
-    "test_hostile_directory",
-    "test_confinement",
-    "test_hostile",
-    "test_load_oracle",
-    "test_workloads_oracle",
-    "test_workloads_on_mysql",
-    "test_populate_faults",
-    "test_sql_load",
-    "test_tuning_kernel",
-    "test_supervisor",
-    "test_killed_together",
-    "test_resume_agents",
-    "test_every_operation",
-    "test_damaged_runs",
-    "test_server_cleanup",
-    "test_canary",
-    "test_populate",
-    "test_stall",
-    "test_bad_servers",
-    "test_broken_streams",
-    "test_stated_and_real",
-    "test_simulated_faults",
-    "test_seeds",
-    "test_noise",
-    "test_pairing",
-    "test_change_points",
-)
-"""Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has
-ended."""
-
-
 SERVER_FIXTURES = frozenset(
     (
         "postgres_server", "mysql_server", "oracle", "own_postgres", "subject", "pair", "world",  # databases
@@ -207,11 +140,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test-fast` leaves out, and put the longest files first.
-
-    `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by what they start, leave out those for nights, and put the longest files first."""
     gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
     gc.set_threshold(1_000, 10, 100)  # full passes are rarer: they took a fifth of the CPU time of tests of screens
     for item in items:
@@ -219,8 +149,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("server")
         if any("root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
             item.add_marker("root")
-    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+    _leave_out_nights(config, items)
+    _longest_first(items)
+
+
+def _leave_out_nights(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests marked `soak`, unless this is `make soak`, or the command line names that marker or the test."""
+    if thorough.THOROUGH or "soak" in config.getoption("markexpr"):
+        return
+    chosen = [argument.split("::", 1) for argument in config.args if "::" in argument]
+    named = [((config.invocation_params.dir / path).resolve(), name) for path, name in chosen]
+
+    def runs(item: pytest.Item) -> bool:
+        name = item.nodeid.partition("::")[2]
+        return item.get_closest_marker("soak") is None or any(
+            item.path == path and re.match(f"{re.escape(part)}($|\\[|::)", name) for path, part in named
+        )
+
+    if left_out := [item for item in items if not runs(item)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if runs(item)]
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Files with servers first, then those with the most tests: begun last, a long file would go on alone.
+
+    `--dist loadfile` with `--no-loadscope-reorder` (Makefile) gives files to workers in the order of the tests.
+    """
+    sizes = Counter(item.path for item in items)
+    waiting = {item.path for item in items if any(item.iter_markers("server")) or any(item.iter_markers("slow"))}
+    items.sort(key=lambda item: (item.path not in waiting, -sizes[item.path], str(item.path)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
