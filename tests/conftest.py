@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import json
 import os
@@ -24,6 +25,7 @@ from typing import Any
 import jsonschema
 import psycopg
 import pytest
+import shared_servers
 import thorough
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
@@ -32,13 +34,10 @@ from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
-from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
 from proveout.coordinator.report.compare import comparison_json
-from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import TaskSample
 from proveout.proto.wire.tasks import Endpoint
 
@@ -52,30 +51,35 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data that runs of these tests have kept for a resume goes with their folders, also where it lies in /var/tmp."""
-    mine = str(tmp_path_factory.getbasetemp().resolve())
-    yield
-    for folder in data_store.ELSEWHERE.glob(f"{data_store.STORE_PREFIX}*"):
-        try:
-            owner = (folder / "owner").read_text()
-        except OSError:  # another session's, about to be made or removed
-            continue
-        if owner.startswith(f"{mine}/"):
-            shutil.rmtree(folder, ignore_errors=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """When the workers have ended: the shared servers end, and data that runs of these tests have kept for a resume
+    goes with their folders, also where it lies in /var/tmp."""
+    ended = yield
+    if hasattr(session.config, "workerinput"):
+        return ended
+    folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    shared_servers.await_ends(folder)
+    for store in data_store.ELSEWHERE.glob(f"{data_store.STORE_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another session's, about to be made or removed
+            if (store / "owner").read_text().startswith(f"{folder.resolve()}/"):
+                shutil.rmtree(store, ignore_errors=True)
+    return ended
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared, so change
-    no settings."""
-    system = System(name="shared", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
-    server = Server(system, tmp_path_factory.mktemp("postgres"))
-    try:
-        yield make_conninfo(postgres_roles.administration(server.start()), options="")
-    finally:
-        server.close(keep_data=False)
+def session_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder of this session of tests, the same for all of its workers."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def postgres_server(session_folder: Path) -> Iterator[str]:
+    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared by all
+    workers, so change no settings, and look at no session and no role but your own."""
+    with shared_servers.used("postgres", session_folder) as conninfo:
+        yield conninfo
 
 
 @pytest.fixture(scope="session")
@@ -202,10 +206,11 @@ TNS_SERVER = Path(__file__).parent / "wire" / "tns_server.py"
 
 @pytest.fixture(scope="session")
 def tns_database(postgres_server: str) -> str:
-    """The libpq conninfo of the database that is behind `oracle`: to look at what the driver has done."""
+    """The libpq conninfo of the database that is behind this worker's `oracle`: to look at what the driver has done."""
+    name = f"behind_tns_{os.getpid()}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE behind_tns")
-    return make_conninfo(postgres_server, dbname="behind_tns")
+        connection.execute(f"CREATE DATABASE {name}")
+    return make_conninfo(postgres_server, dbname=name)
 
 
 @pytest.fixture(scope="session")
@@ -217,7 +222,7 @@ def tns_views() -> str:
 @pytest.fixture(scope="session")
 def oracle(tns_database: str) -> Iterator[str]:
     """The dsn of a TNS server (see tests/wire): Oracle's protocol, PostgreSQL behind it; shared, so drop what you
-    make."""
+    make. Each worker has one, as the schema is one."""
     argv = [sys.executable, str(TNS_SERVER), "--postgres", tns_database]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -229,31 +234,26 @@ def oracle(tns_database: str) -> Iterator[str]:
         server.wait(90)
 
 
-class LabMysql(embedded_mysql.Server):
-    """A MariaDB whose account may do all, as the one that a lab gives with a dsn."""
+@dataclasses.dataclass(frozen=True)
+class SharedServer:
+    """A server that all workers share."""
 
-    def _accounts(self) -> tuple[str, ...]:
-        return (*super()._accounts(), f"GRANT ALL ON *.* TO {embedded_mysql.USER}@localhost WITH GRANT OPTION")
+    dsn: str
 
 
 @pytest.fixture(scope="session")
-def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
-    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared. Skips where the host has none."""
+def mysql_server(session_folder: Path) -> Iterator[SharedServer]:
+    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared by all workers. Skips where the host
+    has none."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
     if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
         pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
-    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
-    system = System(name="shared", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = LabMysql(system, tmp_path_factory.mktemp("mysql"))
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close(keep_data=False)
+    with shared_servers.used("mysql", session_folder) as dsn:
+        yield SharedServer(dsn)
 
 
 @pytest.fixture
-def mysql_database(mysql_server: embedded_mysql.Server) -> Iterator[str]:
+def mysql_database(mysql_server: SharedServer) -> Iterator[str]:
     """The dsn of an empty MySQL database of one's own, dropped after the test."""
     name = f"test_{secrets.token_hex(6)}"
     endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
