@@ -60,8 +60,8 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cuts, pauses, clocks, leaks (root; about three hours; JOBS=N at a time, 2)
-	$(BIN)/python tests/soak/soak.py --jobs $(JOBS)
+soak: $(VENV)/.dev  ## The long tests of reliability, and all marked `soak` or `thorough`, in parts of 20 minutes at most (PART=name; root; JOBS=N at a time, 2)
+	$(BIN)/python tests/soak/soak.py --jobs $(JOBS) $(PART)
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from eventually import eventually
 from live_run import LiveRun
 
 from proveout.agent.engines.postgres.installation import find_installation
@@ -89,15 +90,15 @@ class External:
 
     def until_up(self) -> None:
         """Wait until the server accepts connections."""
-        assert self._process is not None
-        while True:
-            try:
-                psycopg.connect(self.dsn).close()
-            except psycopg.OperationalError:
-                assert self._process.poll() is None, self._log.read_text()
-                time.sleep(0.05)
-            else:
-                return
+        eventually(self._is_up, lambda: self._log.read_text())
+
+    def _is_up(self) -> bool:
+        try:
+            psycopg.connect(self.dsn).close()
+        except psycopg.OperationalError:
+            assert self._process is not None and self._process.poll() is None, self._log.read_text()
+            return False
+        return True
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """Stop the server. SIGINT: a fast shutdown; SIGQUIT: an immediate one, like a crash."""
