@@ -14,9 +14,7 @@ TESTS = Path(__file__).parent
 CLOCKS = frozenset(("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"))
 WAITING = ("eventually.py", "soak/", "simulation/", "wire/", "fabric/fake_agent.py")
 """Modules whose subject is time: the one way to wait, long tests, an event loop whose time is simulated, and fakes."""
-ALLOWED = {
-    "run/test_killed_together.py": "the drawn moment of a kill",
-}
+ALLOWED: dict[str, str] = {}
 """Module -> why it may."""
 NOT_YET: frozenset[str] = frozenset()
 """Modules that still break the rule."""

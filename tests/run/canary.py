@@ -49,7 +49,8 @@ class FileWatch:
     """Of a folder, and of what processes hold open. `read` are the names of all files that were read."""
 
     folder: Path
-    pids: Callable[[], Sequence[int]]
+    pids: Callable[[], Sequence[int]] = list
+    is_secret: Callable[[bytes], bool] = found
     hits: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     looks: int = 0
@@ -76,7 +77,7 @@ class FileWatch:
         self.looks += 1
         for parent, _, names in os.walk(self.folder):  # of a folder that is gone it yields nothing
             for path in (Path(parent), *(Path(parent, name) for name in names)):
-                if found(str(path).encode()):
+                if self.is_secret(str(path).encode()):
                     self.hits.add(f"name of {path}")
                 self._file(path)
         for pid in self._all():
@@ -96,7 +97,7 @@ class FileWatch:
             if name.startswith("/proc/") or not name.startswith("/"):
                 return
             self.read.add(Path(name).name)
-            if found(path.read_bytes()):
+            if self.is_secret(path.read_bytes()):
                 self.hits.add(name)
 
 

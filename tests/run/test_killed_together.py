@@ -5,29 +5,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-import thorough
+from canary import FileWatch
 from eventually import eventually
+from whole_run import PROVEOUT
 
 pytestmark = pytest.mark.server
 
-SEED = 20261122
-MOMENTS = thorough.count(16, 2)
-SPREAD_S = 3.0
-PROVEOUT = (sys.executable, "-m", "proveout")
 KEY = b"PRIVATE KEY"
+MOMENTS = ("proveout-*", "proveout-agents-*/agent-a-*", "proveout-agents-*/agent-*/journal.sqlite")
+"""A kill comes as soon as there is a file of this name: the directory, that of an agent, that of one which has begun."""
 PLAN = """
 proveout: 1
 name: killed
@@ -57,36 +52,21 @@ class Place:
         self.temporary.chmod(0o1777)
         (folder / "plan.yaml").write_text(PLAN)
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
-        self.keys: set[str] = set()
 
     def left(self) -> list[str]:
         return sorted(path.name for path in self.temporary.glob("proveout-*"))
 
-    def look_for_keys(self) -> None:
-        for path in self.folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                if path.is_file() and KEY in path.read_bytes():
-                    self.keys.add(str(path))
-
     @contextlib.contextmanager
-    def run(self) -> Iterator[subprocess.Popen[bytes]]:
+    def run(self) -> Iterator[tuple[subprocess.Popen[bytes], FileWatch]]:
+        """Run while a watch looks for keys; kill everything at the end."""
         argv = [*PROVEOUT, "run", "plan.yaml", "--headless", "--runs-dir", str(self.folder / "runs")]
         with (self.folder / "said").open("ab") as said:
             run = subprocess.Popen(argv, cwd=self.folder, env=self.environment, stdout=said, stderr=said)
-        stop = threading.Event()
-
-        def look() -> None:
-            while not stop.wait(0.05):
-                self.look_for_keys()
-
-        looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        try:
-            yield run
-        finally:
-            kill_together(run)
-            stop.set()
-            looking.join()
+        with FileWatch(self.folder, is_secret=lambda content: KEY in content).watching() as watch:
+            try:
+                yield run, watch
+            finally:
+                kill_together(run)
 
     def until(self, run: subprocess.Popen[bytes], pattern: str) -> None:
         """Wait until the run has made files of this name."""
@@ -113,21 +93,15 @@ def kill_together(run: subprocess.Popen[bytes]) -> None:
     run.wait()
 
 
-@pytest.mark.thorough
 def test_the_next_command_removes_what_was_left_and_no_key_was_in_a_file(tmp_path: Path) -> None:
-    place, draw = Place(tmp_path), random.Random(SEED)
-    left = []
-    for moment in range(MOMENTS):
-        delay_s = draw.uniform(0.0, SPREAD_S) if moment else 0.0
-        with place.run() as run:
-            place.until(run, "proveout-*")
-            time.sleep(delay_s)  # the moment of the kill
-        left.append(place.left())
-        done = subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=False)
-        assert done.returncode == 0
-        assert place.left() == [], f"killed after {delay_s:.2f} s"
-    assert any(left), "something was left to remove"
-    assert place.keys == set()
+    place = Place(tmp_path)
+    for moment in MOMENTS:
+        with place.run() as (run, watch):
+            place.until(run, moment)
+        assert place.left(), "something was left to remove"
+        subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
+        assert place.left() == [], f"killed after {moment}"
+        assert watch.looks > 1 and watch.hits == set()
 
 
 def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
@@ -138,7 +112,7 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
     def next_command() -> None:
         subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
 
-    with place.run() as run:
+    with place.run() as (run, _):
         place.until(run, "proveout-agents-*/agent-*/journal.sqlite")
         (before,) = place.left()
         agents = psutil.Process(run.pid).children()
