@@ -131,9 +131,7 @@ def _as_before(folder: Path) -> bool:
 def _until_none(folder: str, patience_s: float) -> float:
     """Wait until no process has this run's folder in its environment; return the seconds."""
     began_s = time.monotonic()
-    while time.monotonic() - began_s < patience_s:
-        if not _left(folder):
-            break
+    while time.monotonic() - began_s < patience_s and _left(folder):
         time.sleep(0.1)
     return time.monotonic() - began_s
 
