@@ -33,13 +33,11 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import provision as embedded_mysql
-from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
 from proveout.coordinator.report.compare import comparison_json
 from proveout.proto.wire.results import TaskSample
-from proveout.proto.wire.tasks import Endpoint
 
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
 # replayed.
@@ -122,7 +120,7 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema)
 
 SERVER_FIXTURES = frozenset(
     (
-        "postgres_server", "mysql_server", "oracle", "own_postgres", "subject", "pair", "world",  # databases
+        "postgres_server", "mysql_server", "oracle", "own_postgres", "own_mysql", "subject", "pair", "world",  # databases
         "bench", "target",  # agents
         "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
     )
@@ -242,12 +240,16 @@ class SharedServer:
 
 
 @pytest.fixture(scope="session")
-def mysql_server(session_folder: Path) -> Iterator[SharedServer]:
-    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared by all workers. Skips where the host
-    has none."""
+def mariadb() -> None:
+    """Skips where this host has no MariaDB server."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
     if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
         pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
+
+
+@pytest.fixture(scope="session")
+def mysql_server(mariadb: None, session_folder: Path) -> Iterator[SharedServer]:
+    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared by all workers."""
     with shared_servers.used("mysql", session_folder) as dsn:
         yield SharedServer(dsn)
 
@@ -255,11 +257,20 @@ def mysql_server(session_folder: Path) -> Iterator[SharedServer]:
 @pytest.fixture
 def mysql_database(mysql_server: SharedServer) -> Iterator[str]:
     """The dsn of an empty MySQL database of one's own, dropped after the test."""
-    name = f"test_{secrets.token_hex(6)}"
-    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
-    mysql_statements.run_all(endpoint, (f"CREATE DATABASE {name}",))
-    yield mysql_server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
-    mysql_statements.run_all(endpoint, (f"DROP DATABASE {name}",))
+    with shared_servers.mysql_database(mysql_server.dsn) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def own_mysql(mariadb: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[shared_servers.LabMysql]:
+    """A MariaDB of this worker alone, which tests may stop and start, and look at as a whole."""
+    system = shared_servers.system("mysql")
+    server = shared_servers.LabMysql(system, tmp_path_factory.mktemp("own-mysql"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close(keep_data=False)
 
 
 def _hand_over(folder: Path) -> None:

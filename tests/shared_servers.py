@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,9 +22,11 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.engines.mysql import provision as mysql
+from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.postgres import provision as postgres
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
 
 SETTINGS = {
     "postgres": (("fsync", "off"),),
@@ -32,6 +34,20 @@ SETTINGS = {
 }
 _processes: list[subprocess.Popen[str]] = []
 """Those that this process has started; they may outlive it, and `await_ends` waits for them."""
+
+
+def system(engine: str) -> System:
+    return System(name="shared", engine=engine, host="local", provision="embedded", settings=SETTINGS[engine])
+
+
+@contextlib.contextmanager
+def mysql_database(server_dsn: str) -> Iterator[str]:
+    """Yield the dsn of an empty MySQL database of one's own, and drop it."""
+    name = f"test_{secrets.token_hex(6)}"
+    endpoint = Endpoint(system="shared", engine="mysql", dsn=server_dsn)
+    mysql_statements.run_all(endpoint, (f"CREATE DATABASE {name}",))
+    yield server_dsn.replace(f"/{mysql.DATABASE}?", f"/{name}?")
+    mysql_statements.run_all(endpoint, (f"DROP DATABASE {name}",))
 
 
 class LabMysql(mysql.Server):
@@ -82,8 +98,7 @@ def _lock(path: Path, kind: int) -> Iterator[None]:
 def main() -> None:
     """Run a server until nobody uses it."""
     engine, folder = sys.argv[1], Path(sys.argv[2])
-    system = System(name="shared", engine=engine, host="local", provision="embedded", settings=SETTINGS[engine])
-    server = {"postgres": postgres.Server, "mysql": LabMysql}[engine](system, folder / engine)
+    server = {"postgres": postgres.Server, "mysql": LabMysql}[engine](system(engine), folder / engine)
     address = folder / f"{engine}.address"
     with _lock(folder / f"{engine}.running", fcntl.LOCK_EX):
         try:
