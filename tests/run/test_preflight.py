@@ -339,8 +339,7 @@ stages:
 def test_a_run_stops_before_it_changes_anything(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = plan(
         f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n",
-        "  - sql: {id: make, system: db, statements: [CREATE TABLE made (id int)]}\n"
-        f"  - ladder: {{{LADDER}}}\n",
+        f"  - sql: {{id: make, system: db, statements: [CREATE TABLE made (id int)]}}\n  - ladder: {{{LADDER}}}\n",
     )
 
     def made() -> bool:
@@ -379,8 +378,7 @@ def test_everything_wrong_with_a_mysql_is_reported_at_once(
         workload = WORKLOAD + "          change: UPDATE account SET owner = 1 WHERE id = :id\n"
         text = plan(
             systems,
-            f"  - ladder: {{{LADDER}, session: {{sort_buffer: 1}}}}\n"
-            "  - populate: {workload: own, into: [wrong]}\n",
+            f"  - ladder: {{{LADDER}, session: {{sort_buffer: 1}}}}\n  - populate: {{workload: own, into: [wrong]}}\n",
             workload=workload,
         )
         code, problems = checked(tmp_path, text)

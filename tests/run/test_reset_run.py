@@ -54,7 +54,9 @@ def changes(keep: str) -> str:
 def test_a_reset_removes_what_was_made_and_with_keep_has_the_ddl_again(tmp_path: Path) -> None:
     text = HEAD + "".join(SYSTEM % {"engine": one} for one in engines())
     text += "workloads: {w: {kind: tptbm, key: 4}}\nstages:\n"
-    text += f"  - populate: {{id: load, workload: w, into: [{', '.join(engines())}]}}{changes('')}{changes(', keep: ddl')}"
+    text += (
+        f"  - populate: {{id: load, workload: w, into: [{', '.join(engines())}]}}{changes('')}{changes(', keep: ddl')}"
+    )
     done = run(tmp_path, text).ended(0)
     expected = {("left", "gone"): 0.0, ("rows", "gone"): 16.0, ("left", "kept"): 1.0, ("rows", "kept"): 16.0}
     assert done.values("n") == {f"{what}_{one}_{way}": n for (what, way), n in expected.items() for one in engines()}

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from live_run import NEVER_VOID
 from psycopg.conninfo import conninfo_to_dict
 from secret_attacks import ATTACKS, CANARY, ELSEWHERE, LISTENER, scraped, secret
-from whole_run import proveout, written
+from whole_run import proveout
 
 from proveout.coordinator.agents.endpoints import SecretMissing, SecretRefused, external_endpoints, read_secret
 from proveout.core.errors import PlanError
@@ -119,9 +120,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def place(files: Mapping[str, str], at: Path, folder: Path, port: int) -> Path | None:
     """Write the files of an attack; return its inventory, if it has one."""
+    values = {"FOLDER": str(folder), ":PORT": f":{port}", "NEVER_VOID": NEVER_VOID}
     for name, text in files.items():
-        text = re.sub(r"\bK\b", "${secrets.k}", text).replace("FOLDER", str(folder)).replace(":PORT", f":{port}")
-        written(at, text).rename(at / name)
+        found = re.sub(r"\bK\b", "${secrets.k}", text)
+        (at / name).write_text(re.sub("|".join(values), lambda match: values[match[0]], found))
     return at / "inventory.yaml" if "inventory.yaml" in files else None
 
 

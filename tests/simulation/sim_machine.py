@@ -126,7 +126,9 @@ class Machine:
             if now.get(one) != wanted.get(one) and now.get(one) not in self.booted.get(one, ())
         }
         for reader, pair in self.programs.stale().items():
-            if not any(one.startswith(READERS[reader]) for one in found):  # a wrong file is read again when it is reverted
+            if not any(
+                one.startswith(READERS[reader]) for one in found
+            ):  # a wrong file is read again when it is reverted
                 found[f"{reader}{READS}"] = pair
         return found
 

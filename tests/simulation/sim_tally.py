@@ -37,7 +37,11 @@ class Tally:
 
     def lines(self) -> list[str]:
         """Return a line with the three counts of each applied operation, in the order of their table."""
-        return [f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}" for name in TUNING_KEYS if self.applied[name]]
+        return [
+            f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}"
+            for name in TUNING_KEYS
+            if self.applied[name]
+        ]
 
     def changes(self, here: Callable[[], Machine]) -> list[Change]:
         """Return the replacements of functions of tuning during a history, as (module, name, function)."""

@@ -8,7 +8,6 @@ both must be restored, with their content and mode.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from dataclasses import dataclass

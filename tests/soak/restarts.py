@@ -90,7 +90,7 @@ class External:
 
     def until_up(self) -> None:
         """Wait until the server accepts connections."""
-        eventually(self._is_up, lambda: self._log.read_text())
+        eventually(self._is_up, self._log.read_text)
 
     def _is_up(self) -> bool:
         try:

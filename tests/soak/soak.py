@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "fabric"), str(TESTS / "soak")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connection
 os.environ.setdefault("PROVEOUT_PATIENCE", "240")
@@ -41,6 +41,7 @@ import screens
 import stops
 from kill_points import Point
 
+TESTS = Path(__file__).parents[1]
 PART_S = 20 * 60.0
 Figure = tuple[str, list[str]]
 Part = Callable[[int], Figure]
@@ -207,9 +208,11 @@ def _folders() -> Iterable[Path]:
     """The folders of tests: those of the source tree's packages, and of the parts of the largest of them."""
     for folder in sorted(TESTS.iterdir()):
         if any(folder.glob("**/test_*.py")):
-            yield from (each for each in sorted(folder.iterdir()) if any(each.glob("**/test_*.py"))) if (
-                folder.name == "agent"
-            ) else (folder,)
+            yield from (
+                (each for each in sorted(folder.iterdir()) if any(each.glob("**/test_*.py")))
+                if (folder.name == "agent")
+                else (folder,)
+            )
 
 
 PARTS: dict[str, tuple[Part, int]] = {
@@ -251,7 +254,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     ),
     "escapes": (escapes, 300),
     **{
-        f"marked-{'-'.join(folder.relative_to(TESTS).parts)}": ((lambda count, folder=folder: _marked(folder, count)), 1)  # type: ignore[misc]
+        f"marked-{'-'.join(folder.relative_to(TESTS).parts)}": (
+            (lambda count, folder=folder: _marked(folder, count)),
+            1,
+        )  # type: ignore[misc]
         for folder in _folders()
     },
 }
@@ -302,7 +308,10 @@ def _apart(name: str, count: int | None) -> str:
     argv = [sys.executable, __file__, name, *(["--count", str(count)] if count else [])]
     row = f"| {name} | broken off | 1 | |"
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        ends = [threading.Timer(PART_S, process.send_signal, [signal.SIGINT]), threading.Timer(PART_S + 60, process.kill)]
+        ends = [
+            threading.Timer(PART_S, process.send_signal, [signal.SIGINT]),
+            threading.Timer(PART_S + 60, process.kill),
+        ]
         for end in ends:
             end.start()
         assert process.stdout is not None

@@ -251,7 +251,9 @@ def test_cancelling_from_another_thread(connect: Connect, database: str) -> None
     session.send(session.prepare(statement("SELECT pg_sleep(60)", columns=(str,))), ())
     with psycopg.connect(database, autocommit=True) as other:  # a cancel that comes before the statement has no effect
         deadline = time.monotonic() + 60
-        while not other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()").fetchall():
+        while not other.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        ).fetchall():
             assert time.monotonic() < deadline
     threading.Thread(target=session.cancel).start()
     with pytest.raises(StatementFailure) as raised:
