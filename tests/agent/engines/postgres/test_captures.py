@@ -162,6 +162,7 @@ async def test_a_lost_connection_is_reopened(task_context: Any, database: str) -
     with psycopg.connect(database, autocommit=True) as connection:
         ended = connection.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'proveout waits'"
+            " AND datname = current_database()"
         ).fetchone()
     assert ended == (1,)
     seen = len(task_context.samples)

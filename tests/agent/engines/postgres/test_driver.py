@@ -251,7 +251,9 @@ def test_cancelling_from_another_thread(connect: Connect, database: str) -> None
     session.send(session.prepare(statement("SELECT pg_sleep(60)", columns=(str,))), ())
     with psycopg.connect(database, autocommit=True) as other:  # a cancel that comes before the statement has no effect
         deadline = time.monotonic() + 60
-        while not other.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall():
+        while not other.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        ).fetchall():
             assert time.monotonic() < deadline
     threading.Thread(target=session.cancel).start()
     with pytest.raises(StatementFailure) as raised:
@@ -419,7 +421,7 @@ def test_a_group_can_be_cancelled(connect: Connect, database: str) -> None:
 def test_a_server_process_that_ends_in_a_group(connect: Connect, database: str) -> None:
     grouping = Grouping(connect)
     grouping.send((TO_BEGIN, ()), (RENAME, ("undone", 1)), (REST, (60,)), (TO_COMMIT, ()))
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep($1%' AND pid <> pg_backend_pid()"
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep($1%' AND pid <> pg_backend_pid() AND datname = current_database()"
     with psycopg.connect(database, autocommit=True) as connection:
         while not connection.execute(kill).rowcount:
             pass
