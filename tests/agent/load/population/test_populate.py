@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import judge, populate
+from proveout.agent.load.population.job_messages import Count
 from proveout.agent.load.population.slices import share_of, slices
+from proveout.agent.load.population.worker_pool import WorkerPool
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
 from proveout.proto.wire.results import TableCount
 
@@ -122,3 +124,19 @@ def test_a_table_out_of_its_range_is_named() -> None:
         judge((right, wrong), "backend")
     assert caught.value.code == "fault"
     assert "subscriber" not in caught.value.what
+
+
+@pytest.mark.parametrize("counted", [99, 101])
+async def test_rows_that_are_not_those_that_were_sent_are_named(
+    counted: int, task_context: Any, spec: Any, sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database counts one less, or one more."""
+
+    async def run(pool: WorkerPool, jobs: Any) -> list[int]:
+        found = await whole(pool, jobs)
+        return [counted if job == Count(table="subscriber") else rows for job, rows in zip(jobs, found, strict=True)]
+
+    whole = WorkerPool.run
+    monkeypatch.setattr(WorkerPool, "run", run)
+    with pytest.raises(TaskFault, match=f"table subscriber has {counted} rows after 100 were loaded into it"):
+        await populate(task_context, spec(str(sqlite_file), engine="sqlite", population=100))
