@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
+import select
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.table import driver
 from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
@@ -22,7 +26,11 @@ from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.conformance import Seen
 from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.kinds import built_in
+from proveout.dsl.workloads.tptbm.statements import everywhere
 from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
@@ -35,6 +43,7 @@ class LoadContext:
     key = "run/ladder/2/1/1/load/client1"
     host = "client1"
     policy = Policy(own=True)
+    lead_ns = 50_000_000
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
@@ -46,7 +55,6 @@ class LoadContext:
         self.first_second = asyncio.Event()
         self.over = asyncio.Event()
         self.t0_ns = 0
-        self.lead_ns = 50_000_000
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
@@ -170,6 +178,43 @@ async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, 
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
         load = replace(load, windows=windows, seed=load.seed + 100)
     return result
+
+
+def workload_of(kind: str, **parameters: Any) -> Workload:
+    """A built-in workload."""
+    return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
+
+
+def seen_of(result: LoadResult) -> list[Seen]:
+    """What the check of conformance judges."""
+    counts = (transaction.counts for transaction in result.transactions)
+    return [Seen(name=one.name, ok=one.ok, logical_failures=one.logical_failures) for one in counts]
+
+
+def answered(made: Any, session: Any, prepared: Any, arguments: Sequence[Any] = ()) -> Any:
+    """Execute a statement on a session of any driver, up to its answer; returns the session."""
+    if made.waits == "blocking":
+        session.execute(prepared, arguments)
+    elif not session.exchange(prepared, arguments):
+        while not session.receive():
+            select.select([session], [], [])
+    return session
+
+
+def ask(endpoint: Endpoint, text: str) -> int:
+    """One number, through the engine's own driver."""
+    made: Any = driver(endpoint.engine)
+    statement = Statement(name="ask", text=everywhere(text), arguments=(), columns=(int,))
+    with contextlib.closing(made.connect(endpoint.dsn)) as session:
+        (row,) = answered(made, session, session.prepare(statement)).rows()
+    return int(row[0])
+
+
+def change(endpoint: Endpoint, text: str) -> None:
+    made: Any = driver(endpoint.engine)
+    statement = Statement(name="change", text=everywhere(text), arguments=(), reads=False)
+    with contextlib.closing(made.connect(endpoint.dsn)) as session:
+        answered(made, session, session.prepare(statement))
 
 
 def ok(result: LoadResult) -> int:

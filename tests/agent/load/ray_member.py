@@ -12,55 +12,35 @@ import asyncio
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+from conftest import LoadContext, workload_of
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_task import form_pool
 from proveout.agent.load.run_load import run_load
-from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
 
 
 def report(**what: Any) -> None:
-    sys.stdout.write(json.dumps({**what, "at": time.monotonic()}) + "\n")
+    sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
-class Context:
-    key, host = "run/ladder/2/1/1/load/client1", "client1"
-    policy = Policy(own=True)
+class Context(LoadContext):
+    """Reports what the load does."""
 
-    def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Any] = {}
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
-
-    def log(self, level: str, text: str) -> None:
-        report(log=text)
+    lead_ns = 300_000_000
 
     def sample(self, sample: Any) -> None:
-        report(second=sample.second, ok=sum(load.counts.ok for load in sample.transactions))
-
-    def armed(self) -> None:
-        report(armed=True)
-
-    async def started(self) -> int:
-        return time.monotonic_ns() + 300_000_000
-
-    async def finished(self) -> None: ...
+        report(second=sample.second)
 
 
 def load(request: dict[str, Any]) -> RunLoad:
-    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=request["population"])))
     return RunLoad(
-        workload=workload,
+        workload=workload_of("hlr", population=request["population"]),
         endpoint=Endpoint(system="db", engine="sqlite", dsn=request["dsn"]),
         share=LoadShare(first=0, count=4, total=4, rate=request["rate"]),
         windows=Windows(ramp_up_s=0.5, measure_s=request["measure_s"], ramp_down_s=2.7),
@@ -86,7 +66,7 @@ async def main() -> None:
                     result = await run_load(context, load(json.loads(line)))
                     report(due=sum(t.counts.ok + t.counts.logical_failures for t in result.transactions))
                 except TaskFault as fault:
-                    report(fault=fault.what, code=fault.code)
+                    report(fault=fault.what)
         finally:
             for resource in reversed(list(context.resources.values())):
                 await resource.close(keep_data=False)

@@ -6,7 +6,6 @@ import os
 import struct
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,10 +70,8 @@ def test_seconds_and_windows_of_a_closed_load() -> None:
     result = load.result([LAST])
     assert result.ended_in_window == 4  # 11 s itself is in, 13 s itself is not
     read = result.transactions[0]
-    assert (read.ended, read.late) == (
-        4,
-        1,
-    )  # the one that ended at 11 s began before the window; the one that ended at 13 s is late
+    # the one that ended at 11 s began before the window; the one that ended at 13 s is late
+    assert (read.ended, read.late) == (4, 1)
     assert histogram.count(read.service) == read.counts.ok == 4
     assert result.seconds_produced == 4
 
@@ -110,15 +107,6 @@ def test_a_second_waits_for_the_slowest_worker() -> None:
     assert counted(second) == [(1, 0), (1, 0)]
 
 
-def test_late_records_are_not_lost() -> None:
-    load = merger()
-    load.add(0, chunk(11 * S + S // 5))
-    load.seconds()
-    load.add(0, chunk(14 * S, (0, 10 * S, 10 * S, 11 * S - 1)))
-    assert sum(counted(s)[0][0] for s in load.seconds(over=True)) == 1
-    assert load.result([LAST]).ended_in_window == 0
-
-
 @pytest.mark.parametrize("is_open", [False, True])
 def test_errors_count_where_their_transaction_does(is_open: bool) -> None:
     incidents = (
@@ -148,12 +136,8 @@ def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
     other, found = load.result([LAST, mine]).handling
     assert other == Handling()
     assert replace(found, late=Histogram()) == Handling(answers=400, stamped=2, runqueue_s=0.5, runqueue_fraction=0.25)
-    assert (histogram.count(found.late), found.late.min_ns, found.late.max_ns, found.late.sum_ns) == (
-        4,
-        0,
-        9000,
-        16_000,
-    )
+    late = found.late
+    assert (histogram.count(late), late.min_ns, late.max_ns, late.sum_ns) == (4, 0, 9000, 16_000)
 
 
 def test_readings_of_commits_are_in_time_after_the_start_of_the_window() -> None:
@@ -179,46 +163,26 @@ def parts(frame: bytes) -> tuple[bytes, bytes]:
 
 
 def test_the_summaries_of_all_workers_are_merged() -> None:
-    one = worker_messages.Finished(
-        missed=((0, *ages(5, 9)),),
-        committed=((0, 7),),
-        unknown=(),
-        cpu_s=1.0,
-        cpu_window_s=2.0,
-        start_skew_ns=5,
-        samples_lost=3,
-        first_errors=("a: x", "b: y"),
-        pause_longest_ns=70,
-    )
-    two = worker_messages.Finished(
-        missed=((0, *ages(7)), (1, *ages(1, 2, 3, 4))),
-        committed=((1, 5), (0, 1)),
-        unknown=((1, 2),),
-        cpu_s=1.8,
-        cpu_window_s=2.0,
-        start_skew_ns=9,
-        samples_lost=0,
-        first_errors=("a: x",),
-        pause_longest_ns=50,
-    )
+    one = replace(LAST, missed=((0, *ages(5, 9)),), committed=((0, 7),), cpu_s=1.0, first_errors=("a: x", "b: y"))
+    one = replace(one, start_skew_ns=5, samples_lost=3, pause_longest_ns=70)
+    two = replace(LAST, missed=((0, *ages(7)), (1, *ages(1, 2, 3, 4))), committed=((1, 5), (0, 1)), unknown=((1, 2),))
+    two = replace(two, cpu_s=1.8, start_skew_ns=9, first_errors=("a: x",), pause_longest_ns=50)
     load = merger(workers=2, is_open=True)
     load.seconds(over=True)
     result = load.result([one, two])
-    assert [t.counts.missed for t in result.transactions] == [3, 4]
-    assert [t.response_at_least for t in result.transactions] == [
-        histogram.bin_ns((5, 7, 9)),
-        histogram.bin_ns((1, 2, 3, 4)),
-    ]
+    read, write = result.transactions
+    assert (read.counts.missed, write.counts.missed) == (3, 4)
+    assert read.response_at_least == histogram.bin_ns((5, 7, 9))
+    assert write.response_at_least == histogram.bin_ns((1, 2, 3, 4))
     assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
     assert (result.start_skew_ns, result.samples_lost, result.pause_longest_ns) == (9, 3, 70)
     assert result.first_errors == ("a: x", "b: y")
-    names = [t.counts.name for t in result.transactions]
-    assert result.committed == tuple(zip(names, (8, 5), strict=True))
-    assert result.unknown == tuple(zip(names, (0, 2), strict=True))
+    assert result.committed == (("read", 8), ("write", 5))
+    assert result.unknown == (("read", 0), ("write", 2))
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_all_seconds_together_contain_every_record(data: st.DataObject) -> None:
     ends = data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns - 1), max_size=60))
     cuts = sorted(data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns), max_size=5)))
@@ -236,19 +200,6 @@ def test_all_seconds_together_contain_every_record(data: st.DataObject) -> None:
     for second in seconds:
         expected = [e for e in ends if second.start_ns <= e < second.start_ns + round(second.duration_s * S)]
         assert counted(second)[0][0] == len(expected)
-
-
-def test_throughput_is_the_sum_of_the_seconds_and_times_are_of_those_that_began_in_the_window() -> None:
-    random = np.random.default_rng(3)
-    ends = random.integers(TIMELINE.t0_ns, TIMELINE.end_ns, 5000).tolist()
-    lengths = random.lognormal(12, 1, 5000).astype(int).tolist()
-    load = merger()
-    load.add(0, chunk(14 * S, *((0, e - n, e - n, e) for e, n in zip(ends, lengths, strict=True))))
-    seconds = load.seconds(over=True)
-    merged = sum(s.transactions[0].counts.ok for s in seconds if s.window == "measure")
-    read = load.result([LAST]).transactions[0]
-    assert read.ended == merged
-    assert read.service == histogram.bin_ns([n for e, n in zip(ends, lengths, strict=True) if TIMELINE.measures(e - n)])
 
 
 def test_first_errors_are_few_and_short() -> None:
@@ -294,16 +245,6 @@ def test_a_full_pipe_to_the_agent_loses_records_and_does_not_block(monkeypatch: 
     finally:
         os.close(reading)
         os.close(writing)
-
-
-def test_a_transaction_that_ends_after_the_load_has_its_true_time() -> None:
-    """A transaction due in the window and answered during the wait at the end is late, with its own response time."""
-    load = merger(is_open=True)
-    load.add(0, chunk(14 * S, (0, 13 * S - 1, 13 * S, 13 * S + S // 2 + 7)))
-    load.seconds(over=True)
-    read = load.result([LAST]).transactions[0]
-    assert (read.counts.ok, read.late, read.ended) == (1, 1, 0)
-    assert read.response.max_ns == S // 2 + 8
 
 
 def test_a_transaction_without_an_answer_has_its_age() -> None:

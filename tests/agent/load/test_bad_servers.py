@@ -21,37 +21,18 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Workload
 from proveout.proto.wire.results import LoadResult
 
-from .conftest import LoadContext, Spec, ok, run_until
+from .conftest import LoadContext, Spec, ok, run_until, workload_of
 
 pytestmark = pytest.mark.slow
 
-PLAN = """
-proveout: 1
-name: own
-topology:
-  hosts: {{h: {{roles: [client], address: local}}}}
-  systems: {{db: {{engine: postgres, host: h, provision: embedded}}}}
-workloads:
-  own:
-    kind: sql
-    binds: {{a: {{uniform: [1, 4]}}, b: {{uniform: [1, 4]}}}}
-    transactions:
-      Change:
-        statements: {statements}
-stages:
-  - sql: {{system: db, statements: "CREATE TABLE item (id integer PRIMARY KEY, n text)"}}
-  - ladder: {{workload: own, target: db, threads: [1], measure: 1s}}
-verdicts: [{{id: v, check: ladder.at(1).tps.mean > 1}}]
-"""
 
-
-def own(folder: Path, statements: str) -> Workload:
-    (folder / "own.yaml").write_text(PLAN.format(statements=statements))
-    return compile_plan(folder / "own.yaml").workloads[0]
+def own(**statements: str) -> Workload:
+    """A workload of one transaction of these statements, with two binds."""
+    binds = {"a": {"uniform": [1, 4]}, "b": {"uniform": [1, 4]}}
+    return workload_of("sql", binds=binds, transactions={"Change": {"statements": statements}})
 
 
 @pytest.fixture
@@ -63,39 +44,32 @@ def items(database: str) -> str:
     return database
 
 
-async def refused(context: LoadContext, spec: Spec, dsn: str) -> TaskFault:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"password": "not-this-one"}, "password authentication failed"),
+        ({"dbname": "absent"}, 'database "absent" does not exist'),
+    ],
+    ids=["a wrong password", "no such database"],
+)
+async def test_a_load_that_cannot_connect_does_not_begin(
+    context: LoadContext, hlr_database: str, spec: Spec, change: dict[str, str], why: str
+) -> None:
     with pytest.raises(TaskFault) as raised:
-        await run_load(context, spec(dsn))
-    return raised.value
+        await run_load(context, spec(make_conninfo(hlr_database, **change)))
+    assert (raised.value.code, why in raised.value.what) == ("unreachable", True), raised.value.what
+    assert "not-this-one" not in str(raised.value)
 
 
-async def test_a_wrong_password(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    fault = await refused(context, spec, make_conninfo(hlr_database, password="not-this-one"))
-    assert (fault.code, "password authentication failed" in fault.what) == ("unreachable", True), fault.what
-    assert "not-this-one" not in str(fault)
-
-
-async def test_no_such_database(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    fault = await refused(context, spec, make_conninfo(hlr_database, dbname="absent"))
-    assert (fault.code, 'database "absent" does not exist' in fault.what) == ("unreachable", True), fault.what
-
-
-async def test_permission_denied(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    role, password = f"weak_{secrets.token_hex(4)}", secrets.token_hex(8)
-    with psycopg.connect(hlr_database, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
-    try:
-        load = spec(make_conninfo(hlr_database, user=role, password=password))
-        result = await run_until(lambda result: bool(errors(result)), context, load)
-    finally:
-        with psycopg.connect(hlr_database, autocommit=True) as connection:
-            connection.execute(f"DROP ROLE {role}".encode())
+async def test_permission_denied(context: LoadContext, items: str, spec: Spec) -> None:
+    load = spec(make_conninfo(items, options="-c role=pg_monitor"), workload=TWO_ROWS)
+    result = await run_until(lambda result: bool(errors(result)), context, load)
     assert set(errors(result)) == {"42501"}
     assert any("permission denied for table" in text for text in result.first_errors), result.first_errors
 
 
-TWO_ROWS = """{one: "UPDATE item SET n = 'x' WHERE id = :a", two: "UPDATE item SET n = 'y' WHERE id = :b"}"""
-BIG_ROW = """{add: "INSERT INTO big SELECT repeat('x', 2000) WHERE :a > 0 AND :b > 0"}"""
+TWO_ROWS = own(one="UPDATE item SET n = 'x' WHERE id = :a", two="UPDATE item SET n = 'y' WHERE id = :b")
+BIG_ROW = own(add="INSERT INTO big SELECT repeat('x', 2000) WHERE :a > 0 AND :b > 0")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +78,14 @@ BIG_ROW = """{add: "INSERT INTO big SELECT repeat('x', 2000) WHERE :a > 0 AND :b
     ids=["serialization failures", "deadlocks"],
 )
 async def test_conflicts_are_retried_and_counted(
-    context: LoadContext, items: str, spec: Spec, tmp_path: Path, setting: str, codes: set[str]
+    context: LoadContext, items: str, spec: Spec, setting: str, codes: set[str]
 ) -> None:
     with psycopg.connect(items, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {connection.info.dbname} SET {setting}".encode())
     result = await run_until(
         lambda result: result.transactions[0].counts.retried > 0 and ok(result) > 0,
         context,
-        spec(items, terminals=8, workload=own(tmp_path, TWO_ROWS)),
+        spec(items, terminals=8, workload=TWO_ROWS),
     )
     assert len(result.transactions) == 1
     assert set(errors(result)) <= codes, "a transaction that has failed too often is an error of that class"
@@ -134,16 +108,14 @@ def small_disk(postgres_server: str) -> Iterator[Path]:
     disk.rmdir()
 
 
-async def test_the_servers_disk_is_full(
-    context: LoadContext, items: str, spec: Spec, tmp_path: Path, small_disk: Path
-) -> None:
+async def test_the_servers_disk_is_full(context: LoadContext, items: str, spec: Spec, small_disk: Path) -> None:
     space = f"small_{secrets.token_hex(4)}"
     with psycopg.connect(items, autocommit=True) as connection:
         os.chown(small_disk, small_disk.parent.stat().st_uid, -1)
         connection.execute(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'".encode())
         connection.execute(f"CREATE TABLE big (n text) TABLESPACE {space}".encode())
     try:
-        load = spec(items, workload=own(tmp_path, BIG_ROW))
+        load = spec(items, workload=BIG_ROW)
         with pytest.raises(TaskFault, match=os.strerror(errno.ENOSPC)) as caught:
             await run_until(lambda result: bool(errors(result)), context, load)
     finally:

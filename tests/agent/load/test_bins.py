@@ -55,12 +55,6 @@ def test_under_closed_arrival_a_transaction_is_intended_when_it_starts() -> None
     assert table[0, [bins.OLDEST, bins.SLOWEST]].tolist() == [30 * MS, 10 * MS]
 
 
-def test_a_load_without_them_has_none() -> None:
-    load = LoadAggregator(NAMES, (0, 1), TIMELINE, workers=1, is_open=True)
-    load.add(0, chunk(14 * S, (0, 10 * S, 10 * S, 10 * S + MS)))
-    assert {second.bins for second in load.seconds(over=True)} == {b""}
-
-
 @given(st.lists(st.tuples(st.integers(0, 999), st.integers(0, 400), st.booleans()), max_size=60))
 def test_bins_of_several_workers_are_those_of_all_records(drawn: list[tuple[int, int, bool]]) -> None:
     """Each record: ended at this ms, after a response of so many ms, answered or not."""

@@ -13,10 +13,9 @@ from proveout.agent.load import ceiling_store
 from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+
+from .conftest import workload_of
 
 pytestmark = pytest.mark.server
 
@@ -25,25 +24,20 @@ MEASURED = Ceiling(
 )
 
 
-def test_a_stored_ceiling_is_read_back(tmp_path: Path) -> None:
-    keep(MEASURED, tmp_path)
-    keep(dataclasses.replace(MEASURED, shared=False, per_s=2000.0), tmp_path)
-    keep(dataclasses.replace(MEASURED, per_s=1300.0), tmp_path)
-    assert known("sqlite", tmp_path) == Known(shared_per_s=1300.0, apart_per_s=2000.0)
-    assert known("postgres", tmp_path) == Known()
-
-
-def test_a_ceiling_of_another_machine_is_neither_read_nor_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ceiling_is_kept_for_this_machine_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(ceiling_store, "fingerprint", lambda: "another machine")
-        keep(MEASURED, tmp_path)
-        assert known("sqlite", tmp_path).shared_per_s == 1234.5
-    assert known("sqlite", tmp_path) == Known()
-    keep(dataclasses.replace(MEASURED, engine="postgres"), tmp_path)
-    assert list(json.loads((tmp_path / FILE).read_text())) == ["postgres/shared"]
+        keep(dataclasses.replace(MEASURED, engine="postgres"), tmp_path)
+        assert known("postgres", tmp_path).shared_per_s == 1234.5
+    assert known("postgres", tmp_path) == Known()
+    for one in (MEASURED, dataclasses.replace(MEASURED, shared=False, per_s=2000.0)):
+        keep(one, tmp_path)
+    keep(dataclasses.replace(MEASURED, per_s=1300.0), tmp_path)
+    assert known("sqlite", tmp_path) == Known(shared_per_s=1300.0, apart_per_s=2000.0)
+    assert json.loads((tmp_path / FILE).read_text()).keys() == {"sqlite/shared", "sqlite/apart"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"sqlite/shared": 5}', '{"sqlite/shared": {"per_s": 5}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"sqlite/shared": 5}', '{"sqlite/shared": {"per_s": 5}}'])
 def test_an_unreadable_file_has_no_ceilings(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     assert known("sqlite", tmp_path) == Known()
@@ -55,9 +49,7 @@ async def test_the_result_of_a_load_has_the_ceiling_of_its_driver(
     context: Any, spec: Any, tmp_path: Path, wal_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    read = Workload(
-        name="hlr", kind="hlr", parameters=to_values(Hlr(population=50, weights={"GetBasicSubscriberData": 1.0}))
-    )
+    read = workload_of("hlr", population=50, weights={"GetBasicSubscriberData": 1.0})
     endpoint = Endpoint(system="file", engine="sqlite", dsn=str(wal_file))
     await populate(context, PopulateSystem(workload=read, endpoint=endpoint, workers=1))
     task = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))

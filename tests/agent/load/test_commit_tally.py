@@ -4,7 +4,7 @@ that lose the last commits, connections that are cut before and after COMMIT, an
 from __future__ import annotations
 
 import random
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -12,88 +12,34 @@ from hypothesis import strategies as st
 
 from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.dsl.workloads.base import Outcome, Statement, Step, TransactionType, walk
+from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.commits import COUNT_COMMIT, load_id, tracked
+from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.proto.wire.commit_readings import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading
 
-PAY = Statement(name="pay", text={"postgres": "UPDATE a SET b = $1"}, arguments=(int,), reads=False)
-FIND = Statement(name="find", text={"postgres": "SELECT $1"}, arguments=(int,), columns=(int,))
 ROW = (7, 3)
-
-
-class Found:
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def rows(self) -> list[tuple[int]]:
-        return [(1,)] * self.count
-
-
-def pair(*, steps: bool) -> TransactionType:
-    plan = (Step(FIND, keeps=1), Step(PAY, places=(0,)))
-
-    def body(inputs: tuple[tuple[int, ...], ...]) -> object:
-        return walk(plan, inputs)
-
-    return TransactionType(
-        name="Pair",
-        weight=1.0,
-        body=body,  # type: ignore[arg-type]
-        statements=(FIND, PAY),
-        inputs=lambda keys: lambda: ((keys,), ()),
-        steps=plan if steps else (),
-    )
+KINDS = {kind.name: kind for kind in build(Hlr(population=100)).transactions}
 
 
 def single() -> TransactionType:
-    def body(request: tuple[Statement, tuple[int]]) -> object:
-        found = yield request
-        return Outcome.COMMIT if found.count else Outcome.LOGICAL_FAILURE
-
-    return TransactionType(
-        name="One",
-        weight=1.0,
-        body=body,  # type: ignore[arg-type]
-        statements=(PAY,),
-        inputs=lambda keys: lambda: (PAY, (keys,)),
-        single=True,
-        bare=True,
-    )
+    """A transaction of one statement that writes."""
+    return replace(KINDS["GetBasicSubscriberData"], name="One", statements=(KINDS["UpdateLocation"].statements[-1],))
 
 
-def sent(kind: TransactionType, *, found: int = 1) -> tuple[list[tuple[str, tuple[int, ...]]], Outcome]:
-    """The statements that a body sends, and its outcome; each statement finds so many rows."""
-    body, requests = kind.body(kind.inputs(5)()), []
-    try:
-        statement, arguments = next(body)
-        while True:
-            requests.append((statement.name, tuple(arguments)))
-            statement, arguments = body.send(Found(found))
-    except StopIteration as stop:
-        return requests, stop.value
-
-
-@pytest.mark.parametrize("steps", [True, False])
-def test_a_transaction_that_writes_ends_with_the_count_of_its_commit(steps: bool) -> None:
-    made = tracked(pair(steps=steps), ROW)
-    assert sent(made) == ([("find", (5,)), ("pay", (1,)), (COUNT_COMMIT.name, ROW)], Outcome.COMMIT)
-    assert sent(made, found=0) == ([("find", (5,))], Outcome.LOGICAL_FAILURE), "what is rolled back is not counted"
-    assert [step.statement for step in made.steps] == ([FIND, PAY, COUNT_COMMIT] if steps else [])
-    if steps:
-        assert made.inputs(5)() == ((5,), (), ROW), "the drawn values of each step"
-
-
-def test_a_single_statement_becomes_a_transaction_of_two() -> None:
-    made = tracked(single(), ROW)
-    assert not (made.single or made.bare)
-    assert made.inputs(5)() == ((5,), ROW)
-    assert sent(made) == ([("pay", (5,)), (COUNT_COMMIT.name, ROW)], Outcome.COMMIT)
-
-
-def test_a_transaction_that_only_reads_stays_as_it_is() -> None:
-    reads = TransactionType(name="Look", weight=1.0, body=pair(steps=False).body, statements=(FIND,))
-    assert tracked(reads, ROW) is reads
+def test_a_transaction_that_writes_ends_with_the_count_of_its_commit() -> None:
+    """The order of the statements that it sends is in `test_pipelines`."""
+    kind = KINDS["UpdateLocation"]
+    made = tracked(kind, ROW)
+    assert [step.statement for step in made.steps] == [*(step.statement for step in kind.steps), COUNT_COMMIT]
+    keys = build(Hlr(population=100)).keys(1)
+    assert made.inputs(keys)()[-1] == ROW
+    assert single().single
+    alone = tracked(single(), ROW)
+    assert not (alone.single or alone.bare), "a single statement becomes a transaction of two"
+    assert alone.statements == (*single().statements, COUNT_COMMIT)
+    assert tracked(KINDS["GetAccessData"], ROW) is KINDS["GetAccessData"], "one that only reads stays as it is"
 
 
 def test_each_load_of_each_attempt_has_rows_of_its_own() -> None:
@@ -216,31 +162,20 @@ def test_a_transaction_that_is_run_again_after_it_has_committed_is_a_duplicate(h
 
 
 @pytest.mark.parametrize(("checked", "committed"), [(True, True), (True, False), (False, True)])
-def test_a_checked_transaction_that_has_committed_counts_once(checked: bool, committed: bool) -> None:
+def test_a_checked_transaction_that_has_committed_is_not_to_be_run_again(checked: bool, committed: bool) -> None:
     tally = Tally(ROW, checked=checked)
-    _, times = tally.counted(single(), Recorder(1).times)
+    assert tally.due
     tally.settle(0, 0)
+    assert not tally.due
     tally.lose(10)
+    tally.lose(20)
     tally.doubt(7)
-    reading = tally.settle(int(committed), 20)
+    assert tally.due, "a lost connection makes a reading due, once"
+    reading = tally.settle(int(committed), 40)
     assert (reading.unknown, reading.unknown_committed) == (1, int(committed))
+    assert reading.since_ns == 10, "the last answer before the first loss"
     assert not tally.accepts(8), "another transaction"
     assert tally.accepts(7) == (checked and committed)
-    times[Outcome.COMMIT].extend((5, 7, 30))  # as it is, or run again
-    row = 1 if checked else 2
-    last = tally.settle(row, 40)
-    assert (last.lost, last.duplicates) == (0, int(not checked))
-
-
-def test_a_lost_connection_makes_a_reading_due_once() -> None:
-    tally = Tally(ROW)
-    assert tally.due
-    tally.settle(0, 10)
-    assert not tally.due
-    tally.lose(20)
-    tally.lose(30)
-    assert tally.due
-    assert tally.settle(0, 40).since_ns == 20, "the last answer before the first loss"
 
 
 def test_readings_are_bounded_and_lose_no_count() -> None:

@@ -1,13 +1,14 @@
-"""The invariants of a workload, checked on real engines: they hold, are broken, or cannot be checked."""
+"""The invariants of a workload, checked in a database: they hold, are broken, or cannot be checked. Those of the built-in
+workloads on each engine are in `test_workloads_on_engines` and `test_tprocc_load`."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
-import psycopg
 import pytest
 
 from proveout.agent.daemon.tasks import TaskContext
@@ -16,15 +17,15 @@ from proveout.agent.load import invariants
 from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Body, Invariant, Outcome, Statement, TransactionType
-from proveout.proto.wire.results import InvariantCheck
+from proveout.proto.wire.results import InvariantCheck, InvariantsChecked
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint
 
 SCHEMA = "CREATE TABLE accounts (balance BIGINT NOT NULL)"
 ROWS = "INSERT INTO accounts VALUES (10), (20)"
 SUM = "SELECT CAST(sum(balance) AS BIGINT), $1 FROM accounts"
-TEXTS: Mapping[Dialect, str] = {"postgres": SUM.replace("$1", "$1::bigint"), "sqlite": SUM}
-
-COUNTS: dict[Dialect, str] = dict.fromkeys(("postgres", "sqlite"), "SELECT COUNT(*) FROM accounts")
+TEXTS: Mapping[Dialect, str] = {"sqlite": SUM}
+COUNT = "SELECT COUNT(*) FROM accounts"
+COUNTS: dict[Dialect, str] = {"sqlite": COUNT}
 
 
 def _nothing(_: object) -> Body:
@@ -63,19 +64,12 @@ class Kept:
         )
 
 
-@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.server), "sqlite"])
-def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
-    if request.param == "postgres":
-        dsn: str = request.getfixturevalue("database")
-        with psycopg.connect(dsn) as connection:
-            connection.execute(SCHEMA)
-            connection.execute(ROWS)
-        return Endpoint(system="db", engine="postgres", dsn=dsn)
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Endpoint:
     path = tmp_path / "file.db"
-    file = apsw.Connection(str(path))
-    file.execute(SCHEMA)
-    file.execute(ROWS)
-    file.close()
+    with contextlib.closing(apsw.Connection(str(path))) as file:
+        file.execute(SCHEMA)
+        file.execute(ROWS)
     return Endpoint(system="db", engine="sqlite", dsn=str(path))
 
 
@@ -85,62 +79,48 @@ async def check(
     monkeypatch: pytest.MonkeyPatch,
     total: int = 30,
     text: Mapping[Dialect, str] = TEXTS,
-) -> tuple[InvariantCheck, ...]:
+) -> InvariantsChecked:
     monkeypatch.setattr(invariants, "build", lambda _: Kept(total, text))
     spec = CheckInvariants(workload=Workload(name="w", kind="kept", parameters=()), endpoint=endpoint)
-    return (await invariants.check_invariants(task_context, spec)).checks
+    return await invariants.check_invariants(task_context, spec)
 
 
-async def test_an_invariant_that_holds(
+async def test_an_invariant_holds_or_is_broken_with_both_numbers_as_evidence(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await check(task_context, endpoint, monkeypatch) == (
-        InvariantCheck(name="balance", holds=True, evidence="sum of balances 30 = initial 30"),
-    )
+    """Commits are counted in the database beside it."""
+    found = await check(task_context, endpoint, monkeypatch)
+    assert found.checks == (InvariantCheck(name="balance", holds=True, evidence="sum of balances 30 = initial 30"),)
+    assert found.tallies == (("Move", 2),)
+    for total, text in ((1_031, "1,031"), (29, "29")):
+        (broken,) = (await check(task_context, endpoint, monkeypatch, total=total)).checks
+        assert not broken.holds
+        assert broken.evidence == f"sum of balances 30 is not initial {text}"
 
 
-async def test_commits_are_counted_in_the_database(
-    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("text", "counts", "code", "why"),
+    [
+        ({"sqlite": SUM.replace("accounts", "nowhere")}, COUNT, "invalid", r"cannot check the invariants.*nowhere"),
+        ({"sqlite": f"{SUM} WHERE 1 = 0"}, COUNT, "", "not two numbers"),
+        ({"oracle": SUM}, COUNT, "invalid", "has no statement for"),
+        (TEXTS, f"{COUNT} WHERE 1 = 0 GROUP BY balance", "", r"returned .*, not one number"),
+    ],
+    ids=["a missing table", "another answer", "no text for the engine", "no count"],
+)
+async def test_an_invariant_that_cannot_be_checked_is_a_fault(
+    task_context: TaskContext,
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    text: Mapping[Dialect, str],
+    counts: str,
+    code: str,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(invariants, "build", lambda _: Kept(30, TEXTS))
-    spec = CheckInvariants(workload=Workload(name="w", kind="kept", parameters=()), endpoint=endpoint)
-    assert (await invariants.check_invariants(task_context, spec)).tallies == (("Move", 2),)
-    monkeypatch.setitem(COUNTS, endpoint.engine, COUNTS[endpoint.engine] + " WHERE 1 = 0 GROUP BY balance")
-    with pytest.raises(TaskFault, match=r"returned .*, not one number"):
-        await invariants.check_invariants(task_context, spec)
-
-
-async def test_the_evidence_of_a_broken_invariant_has_both_numbers(
-    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (found,) = await check(task_context, endpoint, monkeypatch, total=1_031)
-    assert not found.holds
-    assert found.evidence == "sum of balances 30 is not initial 1,031"
-
-
-async def test_a_missing_table_is_a_fault(
-    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text: Mapping[Dialect, str] = {name: of.replace("accounts", "nowhere") for name, of in TEXTS.items()}
-    with pytest.raises(TaskFault, match=r"cannot check the invariants.*nowhere") as fault:
+    monkeypatch.setitem(COUNTS, "sqlite", counts)
+    with pytest.raises(TaskFault, match=why) as fault:
         await check(task_context, endpoint, monkeypatch, text=text)
-    assert fault.value.code == "invalid"
-
-
-async def test_an_answer_other_than_two_numbers_is_a_fault(
-    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text: Mapping[Dialect, str] = {name: of + " WHERE 1 = 0" for name, of in TEXTS.items()}
-    with pytest.raises(TaskFault, match="not two numbers"):
-        await check(task_context, endpoint, monkeypatch, text=text)
-
-
-async def test_an_engine_without_a_statement_is_a_fault(
-    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(TaskFault, match="has no statement for") as fault:
-        await check(task_context, endpoint, monkeypatch, text={"oracle": SUM})
-    assert fault.value.code == "invalid"
+    assert fault.value.code == code or not code
 
 
 async def test_an_unreachable_server_is_a_fault(

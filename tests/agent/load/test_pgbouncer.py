@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
+from eventually import eventually
 
 from proveout.agent.engines.embedded.server_role import ServerRole
 from proveout.agent.engines.pgbouncer import places
-from proveout.agent.engines.pgbouncer.provision import CONFIGURATION, USERS, Pooler, configuration
+from proveout.agent.engines.pgbouncer.provision import CONFIGURATION, USERS, Pooler, configuration, find_program
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
@@ -46,32 +43,6 @@ FRONT = System(
     in_front_of="db",
     settings=(("default_pool_size", str(SIZE)), ("pool_mode", "session")),
 )
-
-AGENT = """
-import json, sys
-from pathlib import Path
-from proveout.agent.engines.embedded.server_role import ServerRole
-from proveout.agent.engines.pgbouncer.provision import Pooler
-from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.topology import System
-root = Path(sys.argv[1])
-server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), root)
-front = System(name="front", engine="postgres", host="h", provision="pgbouncer", in_front_of="db")
-pooler = Pooler(front, root)
-pooler.take_role(ServerRole(primary=server.start()), front)
-pooler.start()
-print(json.dumps({"pids": [pooler.pid, pooler.supervisor_pid, server.pid], "session": str(pooler.session)}), flush=True)
-sys.stdin.read()
-"""
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 60.0
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def lives(pid: int) -> bool:
@@ -129,9 +100,16 @@ async def test_a_load_through_it(pair: tuple[Server, Pooler], context: LoadConte
 @needs_pgbouncer
 @pytest.mark.server
 def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
-    """Its files are its user's alone; it serves again after a restart of its database, takes new settings, and ends
-    without a trace."""
+    """It is in front of what this agent's user runs here, and of nothing else; its files are its user's alone; it serves
+    again after a restart of its database, takes new settings, and ends without a trace."""
     server, pooler = pair
+    other = Pooler(replace(FRONT, name="other"), root)
+    with pytest.raises(TaskFault, match="in front of no database"):
+        other.start()
+    elsewhere = replace(server.start(), dsn="host=/nowhere/socket port=5432 user=proveout dbname=postgres")
+    other.take_role(ServerRole(primary=elsewhere), FRONT)
+    with pytest.raises(TaskFault, match="not a running embedded PostgreSQL"):
+        other.start()
     for name in (CONFIGURATION, USERS):
         assert stat.S_IMODE((pooler.session / name).stat().st_mode) == 0o600
     dsn, pid = pooler.dsn, pooler.pid
@@ -158,59 +136,35 @@ def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
     pooler.close(keep_data=False)
     assert supervisor is not None
     assert last is not None
-    assert eventually(lambda: not (lives(supervisor) or lives(last) or session.exists()))
+    eventually(
+        lambda: not (lives(supervisor) or lives(last) or session.exists()), "the end of its processes and folder"
+    )
     assert [path.name for path in (root / "front").iterdir()] == ["server.log"]
 
 
 @needs_pgbouncer
 @pytest.mark.server
-@pytest.mark.parametrize("killed", ["agent", "supervisor and agent", "stopped"])
-def test_nothing_runs_after_a_kill(root: Path, killed: str) -> None:
-    """PgBouncer ends after a SIGKILL of the agent, and of its supervisor. Its folder goes with its supervisor, or with the
-    next start, which also ends one that was stopped (SIGSTOP) and has no supervisor."""
-    agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert agent.stdout is not None
-    made = json.loads(agent.stdout.readline())
-    pooler, supervisor, postmaster = made["pids"]
-    session = Path(made["session"])
-    if killed == "stopped":
-        os.kill(pooler, signal.SIGSTOP)
-    if killed != "agent":
-        os.kill(supervisor, signal.SIGKILL)
-    agent.kill()
-    agent.communicate()
-    assert eventually(lambda: not (lives(supervisor) or lives(postmaster)))
-    if killed != "agent":
-        server, following = Server(DB, root), Pooler(FRONT, root)
-        try:
-            following.take_role(ServerRole(primary=server.start()), FRONT)
-            following.start()
-        finally:
-            following.close(keep_data=False)
-            server.close(keep_data=False)
-    assert eventually(lambda: not (lives(pooler) or session.exists()))
-
-
-@needs_pgbouncer
-@pytest.mark.server
-def test_a_database_that_is_not_there(root: Path, pair: tuple[Server, Pooler]) -> None:
-    """It is in front of what this agent's user runs here, and of nothing else."""
-    server, _ = pair
-    other = Pooler(replace(FRONT, name="other"), root)
-    with pytest.raises(TaskFault, match="in front of no database"):
-        other.start()
-    elsewhere = replace(server.start(), dsn="host=/nowhere/socket port=5432 user=proveout dbname=postgres")
-    other.take_role(ServerRole(primary=elsewhere), FRONT)
-    with pytest.raises(TaskFault, match="not a running embedded PostgreSQL"):
-        other.start()
+def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server, Pooler], root: Path) -> None:
+    """Also where it was stopped (SIGSTOP); its folder goes with it. What ends it with its agent is the supervisor of all
+    servers (tests/agent/engines/test_supervisor.py)."""
+    server, pooler = pair
+    pid, supervisor, session = pooler.pid, pooler.supervisor_pid, pooler.session
+    assert pid is not None
+    assert supervisor is not None
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    eventually(lambda: not lives(supervisor), "the end of the supervisor")
+    following = Pooler(FRONT, root)
+    try:
+        following.take_role(ServerRole(primary=server.start()), FRONT)
+        following.start()
+        eventually(lambda: not (lives(pid) or session.exists()), "the end of PgBouncer and its folder")
+    finally:
+        following.close(keep_data=False)
 
 
 def test_a_host_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PLACES", "/nowhere")
-    from proveout.agent.engines.pgbouncer.provision import find_program
-
     with pytest.raises(TaskFault, match="PgBouncer is not installed") as caught:
         find_program()
     assert "apt-get install pgbouncer" in caught.value.way_out

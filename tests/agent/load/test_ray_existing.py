@@ -1,5 +1,5 @@
 """Loads on an existing Ray cluster: authenticated by its token, spread over its nodes, a node killed; refused when the
-cluster has no access control."""
+cluster has no access control, or is root's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,12 +21,16 @@ from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.proto.wire.tasks import LoadPool
 
+from .conftest import LoadContext, Spec
+
 pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}
 
 
 @asynccontextmanager
-async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[Process, str]]:
+async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[Process, LoadPool]]:
     """A cluster of another program with this process's environment; when this process is root, the cluster has another user."""
     privileges = Privileges.for_engine("") if privileges is None else privileges
     argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), privileges.to_argument())
@@ -35,20 +38,17 @@ async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[P
     process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
     assert process.stdin is not None and process.stdout is not None
     try:
-        async with asyncio.timeout(150):
-            while line := await process.stdout.readline():
-                word, _, address = line.decode().strip().partition(" ")
-                if word == "address":
-                    break
-            else:
-                raise AssertionError("the cluster did not come up")
-        yield process, address
+        address = ""
+        while not address:
+            line = await process.stdout.readline()
+            assert line, "the cluster did not come up"
+            address = line.decode().strip().partition("address ")[2]
+        yield process, LoadPool(kind="ray", address=address)
     finally:
         process.stdin.close()
-        async with asyncio.timeout(60):
-            while await process.stdout.read(1 << 16):
-                pass
-            await process.wait()
+        while await process.stdout.read(1 << 16):
+            pass
+        await process.wait()
 
 
 @pytest.fixture(autouse=True)
@@ -62,50 +62,52 @@ def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def test_a_cluster_with_a_token_runs_a_load_and_the_loss_of_a_node_voids_it(
-    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+    context: LoadContext, hlr_database: str, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
-    async with cluster() as (process, address):
-        assert process.stdin is not None
-        pool = LoadPool(kind="ray", address=address)
-        result = await run_load(
-            context, replace(spec(hlr_database, rate=100.0, workers=0, windows=(0.3, 1.0, 0.2)), pool=pool)
-        )
+    for name, value in TOKEN.items():
+        monkeypatch.setenv(name, value)
+    async with cluster() as (process, pool):
+        load = spec(hlr_database, rate=100.0, workers=0, windows=(0.3, 1.0, 0.2))
+        result = await run_load(context, replace(load, pool=pool))
         assert sum(t.counts.ok + t.counts.logical_failures + t.counts.missed for t in result.transactions) == 100
         assert NODE not in context.resources  # nothing was formed here
 
-        task = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2, think_s=0.02), pool=pool)
+        task = replace(spec(hlr_database, windows=(0.3, 600.0, 0.0), workers=2, think_s=0.02), pool=pool)
         context.first_second.clear()
         running = asyncio.create_task(run_load(context, task))
-        async with asyncio.timeout(150):
-            await context.first_second.wait()
+        await context.first_second.wait()
+        assert process.stdin is not None
         process.stdin.write(b"kill\n")
-        async with asyncio.timeout(50):
-            with pytest.raises(TaskFault, match=r"died|did not answer") as raised:
-                await running
+        with pytest.raises(TaskFault, match=r"died|did not answer") as raised:
+            await running
         assert raised.value.code == "fault"
         assert DRIVER not in context.resources
 
 
-async def test_a_cluster_without_access_control_is_refused(
-    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("environment", "privileges", "why"),
+    [
+        ({"RAY_AUTH_MODE": "disabled"}, None, "has no access control"),
+        pytest.param(
+            TOKEN,
+            INHERITED,  # its actors would do database work as root
+            "no load runs as root",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root's cluster is root's"),
+        ),
+    ],
+)
+async def test_a_cluster_is_refused(
+    context: LoadContext,
+    hlr_database: str,
+    spec: Spec,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    privileges: Privileges | None,
+    why: str,
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    async with cluster() as (_, address):
-        with pytest.raises(TaskFault, match="has no access control") as raised:
-            await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
-        assert raised.value.code == "refused"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's cluster is root's")
-async def test_a_cluster_of_root_is_refused(
-    context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its actors would do database work as root."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
-    async with cluster(INHERITED) as (_, address):
-        with pytest.raises(TaskFault, match="no load runs as root") as raised:
-            await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    async with cluster(privileges) as (_, pool):
+        with pytest.raises(TaskFault, match=why) as raised:
+            await run_load(context, replace(spec(hlr_database), pool=pool))
         assert raised.value.code == "refused"

@@ -11,53 +11,39 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from proveout.agent.engines.postgres.driver import failure_of
 from proveout.agent.engines.postgres.wire.protocol import Failures, around, connection_lost, send_rest
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of
 from proveout.agent.load.loop.transaction_loop_python import NEXT
 from proveout.dsl.workloads.base import Statement, TransactionType, WorkloadKind
-from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.dsl.workloads.prepaid import workload as prepaid
-from proveout.dsl.workloads.prepaid.parameters import Prepaid
-from proveout.dsl.workloads.sql import workload as sql
-from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.dsl.workloads.tpcb import workload as tpcb
-from proveout.dsl.workloads.tpcb.parameters import Tpcb
-from proveout.dsl.workloads.tptbm import workload as tptbm
-from proveout.dsl.workloads.tptbm.parameters import Tptbm
+from proveout.dsl.workloads.kinds import build
 
-WORKLOADS: tuple[WorkloadKind, ...] = (
-    hlr.build(Hlr(population=1_000)),
-    tptbm.build(Tptbm(key=40)),
-    prepaid.build(Prepaid(population=500)),
-    tpcb.build(Tpcb(scale=3)),
-    sql.build(
-        Custom.model_validate(
-            {
-                "binds": {"id": {"uniform": [1, 9]}, "count": {"sequence": 5}, "name": {"text": [1, 9]}},
-                "transactions": {
-                    "Read": {
-                        "statements": {
-                            "one": {"sql": "SELECT a FROM t WHERE id = :id AND n = :count", "expect_rows": "some"}
-                        }
-                    },
-                    "Write": {
-                        "statements": {
-                            "one": {"sql": "UPDATE t SET a = :id", "expect_rows": 1},
-                            "two": {"sql": "SELECT 1"},
-                            "three": {"sql": "UPDATE t SET a = :count WHERE id = :id", "expect_rows": 1},
-                        }
-                    },
-                    "Pay": {"statements": {"pay": "UPDATE t SET a = a + 1 WHERE id = :id"}},
-                    "Text": {"statements": {"one": {"sql": "SELECT a FROM t WHERE name = :name"}}},
-                    "Nothing": {"statements": {"one": {"sql": "SELECT 1"}}},
-                },
-            }
-        )
-    ),
-)
+from .conftest import workload_of
+
+SQL = """
+binds: {id: {uniform: [1, 9]}, count: {sequence: 5}, name: {text: [1, 9]}}
+transactions:
+  Read: {statements: {one: {sql: "SELECT a FROM t WHERE id = :id AND n = :count", expect_rows: some}}}
+  Write:
+    statements:
+      one: {sql: "UPDATE t SET a = :id", expect_rows: 1}
+      two: {sql: SELECT 1}
+      three: {sql: "UPDATE t SET a = :count WHERE id = :id", expect_rows: 1}
+  Text: {statements: {one: {sql: "SELECT a FROM t WHERE name = :name"}}}
+  Nothing: {statements: {one: {sql: SELECT 1}}}
+"""
+WORKLOADS = [
+    build(workload_of(kind, **parameters))
+    for kind, parameters in (
+        ("hlr", {"population": 1_000}),
+        ("tptbm", {"key": 40}),
+        ("prepaid", {"population": 500}),
+        ("tpcb", {"scale": 3}),
+        ("sql", yaml.safe_load(SQL)),
+    )
+]
 BY_ROW = {
     *("GetBasicSubscriberData", "GetAccessData", "GetNewDestination", "UpdateSubscriberData", "UpdateLocation"),
     *("InsertCallForwarding", "DeleteCallForwarding", "Read", "Update", "Authorize", "CheckBalance", "SearchLow"),

@@ -34,11 +34,12 @@ def turns(request: pytest.FixtureRequest) -> ModuleType:
 
 
 class Session:
-    """A session that answers from a list of (count, rows) and records its statements."""
+    """A session that answers from a list of (count, rows) and records its statements, and which carried COMMIT."""
 
     def __init__(self, answers: Sequence[tuple[int, list[Row]]]) -> None:
         self.count = 0
         self.statements: list[tuple[str, tuple[Any, ...]]] = []
+        self.carried: list[str] = []
         self._answers, self._rows = iter(answers), list[Row]()
 
     def receive(self) -> bool:
@@ -52,50 +53,37 @@ class Session:
     def rows(self) -> list[Row]:
         return self._rows
 
+    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self.exchange(prepared, arguments)
 
-def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session) -> int:
-    """Run the script as the loop does; return 0 or 1."""
+    def execute_committing(self, prepared: Statement, arguments: Sequence[Any]) -> None:
+        self.exchange(prepared, arguments)
+        self.carried.append(prepared.name)
+
+
+def scripted(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session) -> tuple[Any, Any, Any]:
+    """The state of the kind with its script, its terminal, and the times of both outcomes."""
     times = [turns.Times(), turns.Times()]
     state, terminal = turns.KindState(times), turns.TerminalState()
     steps = [(step.statement, step.places, step.keeps, step.least, step.most) for step in kind.steps]
     state.script = turns.Script(begin_of(kind), COMMIT, ROLLBACK, steps)
     terminal.kind, terminal.session, terminal.inputs = state, session, inputs
+    return state, terminal, times
+
+
+def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session) -> int:
+    """Run the script as the event loop does; return 0 or 1."""
+    state, terminal, times = scripted(turns, kind, inputs, session)
     session.exchange(terminal.restart(state.script), ())
     assert turns.turns(terminal, 2**62) == transaction_loop_python.NEXT
     (outcome,) = [number for number, records in enumerate(times) if len(records)]
     return outcome
 
 
-def by_run(
-    turns: ModuleType, kind: TransactionType, inputs: Any, session: Session, *, carried: bool
-) -> tuple[int, list[str]]:
-    """Run the script as the loop of blocking sessions does; return its outcome, and the statements that carried
-    COMMIT."""
-    state, terminal = turns.KindState([turns.Times(), turns.Times()]), turns.TerminalState()
-    steps = [(step.statement, step.places, step.keeps, step.least, step.most) for step in kind.steps]
-    state.script = turns.Script(begin_of(kind), COMMIT, ROLLBACK, steps)
-    blocking = Blocking(session)
-    terminal.kind, terminal.session, terminal.inputs = state, blocking, inputs
-    return state.script.run(terminal, carried), blocking.carried
-
-
-class Blocking:
-    """A blocking session over the same answers."""
-
-    def __init__(self, session: Session) -> None:
-        self._session, self.carried = session, list[str]()
-        self.rows = session.rows
-
-    @property
-    def count(self) -> int:
-        return self._session.count
-
-    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        self._session.exchange(prepared, arguments)
-
-    def execute_committing(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        self._session.exchange(prepared, arguments)
-        self.carried.append(prepared.name)
+def by_run(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session, *, carried: bool) -> int:
+    """Run the script as the loop of blocking sessions does."""
+    state, terminal, _ = scripted(turns, kind, inputs, session)
+    return int(state.script.run(terminal, carried))
 
 
 def by_body(kind: TransactionType, inputs: Any, session: Session) -> int:
@@ -112,20 +100,17 @@ def by_body(kind: TransactionType, inputs: Any, session: Session) -> int:
 def same_both_ways(
     turns: ModuleType, kind: TransactionType, inputs: Any, answers: Sequence[tuple[int, list[Row]]]
 ) -> None:
-    one, other = Session(answers), Session(answers)
-    assert by_script(turns, kind, inputs, one) == by_body(kind, inputs, other)
-    assert one.statements == other.statements
-    blocking = Session(answers)
-    outcome, _ = by_run(turns, kind, inputs, blocking, carried=False)
-    assert (outcome, blocking.statements) == (by_body(kind, inputs, Session(answers)), other.statements)
-    carrying = Session(answers)
-    outcome, carried = by_run(turns, kind, inputs, carrying, carried=True)
-    if carried:  # the last statement was reached: it ends the transaction
-        assert carried == [kind.steps[-1].statement.name]
-        assert carrying.statements == other.statements[:-1]
+    body, script, blocking, carrying = (Session(answers) for _ in range(4))
+    outcome = by_body(kind, inputs, body)
+    assert (by_script(turns, kind, inputs, script), script.statements) == (outcome, body.statements)
+    assert by_run(turns, kind, inputs, blocking, carried=False) == outcome
+    assert (blocking.statements, blocking.carried) == (body.statements, [])
+    assert by_run(turns, kind, inputs, carrying, carried=True) == outcome
+    if carrying.carried:  # the last statement was reached: it ends the transaction
+        assert carrying.carried == [kind.steps[-1].statement.name]
+        assert carrying.statements == body.statements[:-1]
     else:
-        assert carrying.statements == other.statements
-    assert outcome == by_body(kind, inputs, Session(answers))
+        assert carrying.statements == body.statements
 
 
 def test_which_transactions_commit_with_their_last_statement() -> None:
@@ -195,40 +180,35 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
         same_both_ways(turns, kind, inputs, answers)
 
 
-class Answering:
-    """A blocking session: the n-th statement counts the n-th of `counts`; None fails, and at the end the load is over."""
+class Deadlocks(Session):
+    """After its last answer each statement fails."""
 
-    def __init__(self, counts: Sequence[int | None]) -> None:
-        self.counts = list(counts)
-        self.count = 0
-
-    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        count = self.counts.pop(0)
-        if count is None:
-            raise StatementFailure("1213", "deadlock", FailureKind.RETRYABLE)
-        self.count = count
+    def exchange(self, prepared: Statement, arguments: Sequence[Any]) -> bool:
+        try:
+            return super().exchange(prepared, arguments)
+        except StopIteration:
+            raise StatementFailure("1213", "deadlock", FailureKind.RETRYABLE) from None
 
 
 @pytest.mark.parametrize("ended", ["over", "before", "failed"])
 def test_transactions_of_a_blocking_session_in_a_row(turns: ModuleType, ended: str) -> None:
     """Each is recorded once, by its outcome; the one that failed is left to the caller."""
-
     kind = next(kind for kind in HLR.transactions if kind.bare)
     state, terminal = turns.KindState(times := [turns.Times(), turns.Times()]), turns.TerminalState()
     state.bare, state.start, state.inputs = True, kind.body, iter(lambda: ("get", (1,)), None).__next__
     state.prepared = kind.statements[0]
-    session = terminal.session = Answering([1, 0, 2, *([None] if ended == "failed" else [])])
+    session = terminal.session = Deadlocks([(1, []), (0, []), (2, [])])
     terminal.draw = iter(lambda: state, None)
     end_ns = time.monotonic_ns() + 3_600 * 10**9
+    if ended == "before":
+        turns.repeat(terminal, lambda: False, 0)
+        assert (len(times[0]), len(times[1]), session.statements, terminal.busy) == (0, 0, [], False)
+        return
     if ended == "failed":
         with pytest.raises(StatementFailure):
             turns.repeat(terminal, lambda: False, end_ns)
-    elif ended == "over":
-        turns.repeat(terminal, lambda: not session.counts, end_ns)
     else:
-        turns.repeat(terminal, lambda: False, 0)  # over before one begins
-        assert (len(times[0]), len(times[1]), len(session.counts), terminal.busy) == (0, 0, 3, False)
-        return
+        turns.repeat(terminal, lambda: len(session.statements) == 3, end_ns)
     assert (len(times[0]), len(times[1])) == (6, 3)
     assert terminal.busy == (ended == "failed")
     records = memoryview(times[0].take()).cast("q").tolist()

@@ -1,4 +1,4 @@
-"""Think and keying times: their lengths, their effect on a load, and no effect on the mix."""
+"""Think and keying times: their lengths, and no effect on the mix. A loop waits for them: `test_arrival_schedule`."""
 
 from __future__ import annotations
 
@@ -11,36 +11,18 @@ import pytest
 
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
-from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.population.handler import populate
 from proveout.agent.load.think_time import ThinkTimes
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Think
-from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.dsl.workloads.kinds import build
-from proveout.proto.wire.results import LoadResult
-from proveout.proto.wire.tasks import Endpoint, PopulateSystem
-
-from .conftest import run_until
-
-pytestmark = pytest.mark.server
-
-SUBSCRIBERS = 200
-READ = Workload(
-    name="hlr",
-    kind="hlr",
-    parameters=to_values(Hlr(population=SUBSCRIBERS, weights={"GetBasicSubscriberData": 1.0})),
-)
+from proveout.dsl.workloads.hlr.workload import build
 
 
 class Keyed:
     """HLR with keying and think times of its own."""
 
     def __init__(self, keying_s: float, thinking_s: float) -> None:
-        self._hlr = build(Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS))))
+        self._hlr = build(Hlr(population=200))
         self.population = self._hlr.population
         self.transactions = tuple(
             dataclasses.replace(kind, keying_s=keying_s, thinking_s=thinking_s) for kind in self._hlr.transactions
@@ -50,12 +32,9 @@ class Keyed:
         return self._hlr.keys(stream)
 
 
-def terminal(workload: WorkloadKind, pacing: Pacing, number: int = 0) -> Terminal:
-    prepared = {statement.name: statement for statement in statements(workload)}
+def terminal(workload: Keyed, pacing: Pacing, number: int = 0) -> Terminal:
     recorder = Recorder(len(workload.transactions))
-    return Terminal(
-        number, workload=workload, pacing=pacing, recorder=recorder, seed=1, session=None, prepared=prepared
-    )
+    return Terminal(number, workload=workload, pacing=pacing, recorder=recorder, seed=1, session=None, prepared={})
 
 
 def pauses_ns(of: Terminal, count: int) -> list[int]:
@@ -64,28 +43,24 @@ def pauses_ns(of: Terminal, count: int) -> list[int]:
 
 
 CLOSED = Pacing(total=1, ramp_s=0.0)
+CONSTANT = dataclasses.replace(CLOSED, think=Think(mean_s=0.25, distribution="constant"))
 
 
-def test_a_terminal_without_think_times_does_not_pause() -> None:
+def test_which_terminals_pause() -> None:
     assert terminal(Keyed(0.0, 0.0), CLOSED).restless
     assert not terminal(Keyed(0.0, 0.1), CLOSED).restless
-    assert not terminal(Keyed(0.0, 0.0), dataclasses.replace(CLOSED, rate=10.0)).restless
+    of_schedule = terminal(Keyed(1.0, 1.0), dataclasses.replace(CLOSED, rate=10.0))
+    assert (of_schedule.restless, of_schedule.pauses) == (False, None)
+    kinds = [dataclasses.replace(kind, weight=float(at > 0)) for at, kind in enumerate(Keyed(0, 0).transactions)]
+    kinds[0] = dataclasses.replace(kinds[0], thinking_s=5.0)
+    assert not ThinkTimes.are_wanted(kinds, None), "the one that pauses is not in the mix"
 
 
-def test_open_arrival_has_no_pauses() -> None:
-    assert terminal(Keyed(1.0, 1.0), dataclasses.replace(CLOSED, rate=10.0)).pauses is None
-
-
-def test_constant_think_times_have_their_length() -> None:
-    pacing = dataclasses.replace(CLOSED, think=Think(mean_s=0.25, distribution="constant"))
-    assert set(pauses_ns(terminal(Keyed(0.0, 9.0), pacing), 50)) == {250_000_000}
-
-
-def test_keying_times_are_added_and_precede_the_first_transaction() -> None:
-    pacing = dataclasses.replace(CLOSED, think=Think(mean_s=0.25, distribution="constant"))
-    keyed = terminal(Keyed(0.5, 0.0), pacing)
+def test_constant_think_times_replace_those_of_the_workload_and_keying_times_are_added() -> None:
+    assert set(pauses_ns(terminal(Keyed(0.0, 9.0), CONSTANT), 50)) == {250_000_000}
+    keyed = terminal(Keyed(0.5, 0.0), CONSTANT)
     assert set(pauses_ns(keyed, 50)) == {750_000_000}
-    assert keyed.begins_ns(pacing) == 500_000_000
+    assert keyed.begins_ns(CONSTANT) == 500_000_000, "keying precedes the first transaction"
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -108,30 +83,3 @@ def test_the_mix_is_drawn_as_without_pauses() -> None:
     paused, restless = terminal(Keyed(0.1, 0.1), CLOSED), terminal(Keyed(0.0, 0.0), CLOSED)
     drawn = [kind.number for kind in islice(iter(paused.next_kind, None), 300)]
     assert drawn == [kind.number for kind in islice(iter(restless.next_kind, None), 300)]
-
-
-def test_a_mix_whose_paused_type_has_no_weight_has_no_pauses() -> None:
-    kinds = [
-        dataclasses.replace(kind, weight=float(number > 0)) for number, kind in enumerate(Keyed(0, 0).transactions)
-    ]
-    kinds[0] = dataclasses.replace(kinds[0], thinking_s=5.0)
-    assert not ThinkTimes.are_wanted(kinds, None)
-
-
-@pytest.mark.parametrize("engine", ["postgres", "sqlite"])
-async def test_a_load_keeps_its_think_times(
-    engine: str, request: pytest.FixtureRequest, context: Any, spec: Any
-) -> None:
-    """The rate is limited by the think times, and response times exclude them: the intended time is the start."""
-    dsn = str(request.getfixturevalue("database" if engine == "postgres" else "wal_file"))
-    endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
-    await populate(context, PopulateSystem(workload=READ, endpoint=endpoint, workers=1))
-    paced = spec(dsn, engine=engine, terminals=4, workload=READ, windows=(0.0, 1.0, 0.0))
-    share = dataclasses.replace(paced.share, think_s=0.1, think="constant")
-    paced = dataclasses.replace(paced, share=share)
-    result: LoadResult = await run_until(lambda result: result.ended_in_window >= 4, context, paced)
-    load = result.transactions[0]
-    window_s = (result.measure_end_ns - result.measure_start_ns) / 1e9
-    assert result.ended_in_window <= 4 * 10 * window_s
-    assert load.response == load.service
-    assert load.counts.missed <= 4

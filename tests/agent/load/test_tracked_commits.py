@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 import yaml
-from cutting_proxy import CuttingProxy
+from cutting_proxy import CuttingProxy, Where
+from eventually import eventually
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.postgres.provision import Server
@@ -25,34 +24,32 @@ from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.tuning import sql_access
 from proveout.dsl import engines
-from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.commits import TABLE, table_operation
-from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
 
-from .conftest import LoadContext, Spec, hlr
+from .conftest import LoadContext, Spec, workload_of
 
 pytestmark = pytest.mark.server
 
-TEXT = """
-tables:
-  note: {rows: 1, create: "CREATE TABLE note (id bigint PRIMARY KEY, n integer)", columns: {id: {sequence: 1}, n: {pick: [0]}}}
-transactions:
-  One:
-    binds: {id: {sequence: 1_000}}
-    statements: {note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}}
-  Two:
-    binds: {id: {sequence: 1_000_000_000}}
-    statements:
-      note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}
-      touch: {sql: "UPDATE note SET n = 1 WHERE id = :id", expect_rows: 1}
-  Look: {statements: {look: "SELECT id FROM note WHERE id = 1"}}
+CREATE = "CREATE TABLE note (id bigint PRIMARY KEY, n integer)"
+TABLES = {"note": {"rows": 1, "create": CREATE, "columns": {"id": {"sequence": 1}, "n": {"pick": [0]}}}}
+TRANSACTIONS = """
+One:
+  binds: {id: {sequence: 1_000}}
+  statements: {note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}}
+Two:
+  binds: {id: {sequence: 1_000_000_000}}
+  statements:
+    note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}
+    touch: {sql: "UPDATE note SET n = 1 WHERE id = :id", expect_rows: 1}
+Look: {statements: {look: "SELECT id FROM note WHERE id = 1"}}
 """
-NOTES = Workload(name="notes", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(TEXT))))
+ADD = """{Add: {statements: {add: {sql: "UPDATE note SET n = n + 1 WHERE id = 1", expect_rows: 1}}}}"""
+NOTES, ADDS = (workload_of("sql", tables=TABLES, transactions=yaml.safe_load(text)) for text in (TRANSACTIONS, ADD))
 
 
 def tracks(endpoint: Endpoint) -> None:
@@ -67,9 +64,9 @@ def tracks(endpoint: Endpoint) -> None:
     assert [value and value.lower() for value in answer] == operation["verify"]["equals"]
 
 
-async def prepared(context: LoadContext, dsn: str, engine: str = "postgres") -> Endpoint:
+async def prepared(context: LoadContext, dsn: str, engine: str = "postgres", workload: Workload = NOTES) -> Endpoint:
     endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
-    await populate(context, PopulateSystem(workload=NOTES, endpoint=endpoint, workers=1))
+    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
     await asyncio.to_thread(tracks, endpoint)
     return endpoint
 
@@ -100,15 +97,12 @@ def agrees(result: LoadResult, notes: int) -> bool:
     return notes == tracked(result).acknowledged - sums.lost + sums.unknown_committed + sums.duplicates
 
 
-@pytest.fixture(params=["postgres", "sqlite", "mysql"])
-def dsn(request: pytest.FixtureRequest) -> tuple[str, str]:
+@pytest.mark.parametrize("engine", ["postgres", "sqlite", "mysql"])
+async def test_without_a_fault_every_commit_is_found(
+    engine: str, request: pytest.FixtureRequest, context: LoadContext, spec: Spec
+) -> None:
     names = {"postgres": "database", "mysql": "mysql_database", "sqlite": "wal_file"}
-    return request.param, str(request.getfixturevalue(names[request.param]))
-
-
-@pytest.mark.usefixtures("hot_path")
-async def test_without_a_fault_every_commit_is_found(dsn: tuple[str, str], context: LoadContext, spec: Spec) -> None:
-    engine, where = dsn
+    where = str(request.getfixturevalue(names[engine]))
     endpoint = await prepared(context, where, engine)
     load = replace(spec(where, engine=engine, workload=NOTES, terminals=3), tracked=True, label="run/1")
     result = await run_load(context, load)
@@ -128,14 +122,8 @@ class Crashing:
         system = System(name="backend", engine="postgres", host="local", provision="embedded", settings=settings)
         self._server = Server(system, folder)
         self._dsn = self._server.start().dsn
-        self.proxy = CuttingProxy(self._socket)
-        self.dsn = make_conninfo(
-            self._dsn, host="127.0.0.1", port=self.proxy.port, sslmode="disable", gssencmode="disable"
-        )
-
-    def _socket(self) -> str:
-        parts = conninfo_to_dict(self._dsn)
-        return f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}"
+        self.proxy = CuttingProxy(lambda: socket_of(self._dsn))
+        self.dsn = through(self._dsn, self.proxy)
 
     def crash(self) -> None:
         """SIGKILL for every process of the server at once, so that nothing of its memory is written."""
@@ -152,9 +140,7 @@ class Crashing:
 
     def restart(self) -> None:
         """Recover from the log, once the supervisor has seen the end."""
-        deadline_s = time.monotonic() + 10.0
-        while self._server.pid is not None and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        eventually(lambda: self._server.pid is None, "the end of the server")
         self._dsn = self._server.start().dsn
 
     def close(self) -> None:
@@ -171,40 +157,29 @@ def crashing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crashin
     server.close()
 
 
-async def crashed(context: LoadContext, load: RunLoad, server: Crashing, crashes: int) -> LoadResult:
-    """A load in which the server is killed and started again that often."""
-    running = asyncio.create_task(run_load(context, load))
-    for _ in range(crashes):
-        context.first_second.clear()
-        await asyncio.wait((asyncio.create_task(context.first_second.wait()), running), return_when="FIRST_COMPLETED")
-        await asyncio.to_thread(server.crash)
-        await asyncio.to_thread(server.restart)
-    return await running
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("crashing", ["off"], indirect=True)
-async def test_the_table_survives_a_crash_just_after_it_was_made(crashing: Crashing, context: LoadContext) -> None:
-    endpoint = Endpoint(system="backend", engine="postgres", dsn=crashing.dsn)
-    await asyncio.to_thread(tracks, endpoint)
-    await asyncio.to_thread(crashing.crash)
-    await asyncio.to_thread(crashing.restart)
-    assert rows(endpoint, TABLE) == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("crashing", ["on", "off"], indirect=True)
 async def test_a_killed_server_loses_exactly_what_is_said(
     crashing: Crashing, context: LoadContext, spec: Spec, request: pytest.FixtureRequest
 ) -> None:
-    endpoint = await prepared(context, crashing.dsn)
-    for number, measure_s in enumerate((7.0, 30.0), 1):  # a busy machine takes long to start a server
-        load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, measure_s, 0.0))
-        before = rows(endpoint)
-        result = await crashed(context, replace(load, tracked=True, label=f"run/{number}"), crashing, 2)
-        sums = total(result)
-        if not sums.unread:
-            break
+    """The load waits for the healing of the fault, so that what the server has lost is counted whenever it is up again.
+    The table of the commits survives a crash just after it was made."""
+    endpoint = Endpoint(system="backend", engine="postgres", dsn=crashing.dsn)
+    await asyncio.to_thread(tracks, endpoint)
+    await asyncio.to_thread(crashing.crash)
+    await asyncio.to_thread(crashing.restart)
+    assert rows(endpoint, TABLE) == 0
+    await populate(context, PopulateSystem(workload=NOTES, endpoint=endpoint, workers=1))
+    before = rows(endpoint)
+    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 3.0, 0.0))
+    running = asyncio.create_task(run_load(context, replace(load, tracked=True, bins=True, label="run/1")))
+    await context.first_second.wait()
+    await asyncio.to_thread(crashing.crash)
+    await asyncio.to_thread(crashing.restart)
+    assert not running.done()
+    context.over.set()
+    result = await running
+    sums = total(result)
     assert agrees(result, rows(endpoint) - before), (result.commits, before, rows(endpoint))
     started_ms, restarted_ms = result.server_starts_ms
     assert restarted_ms > started_ms
@@ -214,39 +189,35 @@ async def test_a_killed_server_loses_exactly_what_is_said(
     assert rows(endpoint, TABLE) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("crashing", ["off"], indirect=True)
-async def test_what_a_fault_has_lost_after_the_load_is_counted(
-    crashing: Crashing, context: LoadContext, spec: Spec
-) -> None:
-    """A `kill` whose operation takes long is in place when the load has ended: the count comes after its healing."""
-    endpoint = await prepared(context, crashing.dsn)
-    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 2.0, 0.0))
-    running = asyncio.create_task(run_load(context, replace(load, tracked=True, bins=True, label="run/1")))
-    await context.first_second.wait()
-    notes = 0
-    while notes < (notes := await asyncio.to_thread(rows, endpoint)):  # noqa: ASYNC110 -- nothing tells its end
-        await asyncio.sleep(0.5)  # until the load has ended
-    assert not running.done()
-    await asyncio.to_thread(crashing.crash)
-    await asyncio.to_thread(crashing.restart)
-    context.over.set()
-    result = await running
-    assert agrees(result, rows(endpoint) - 1), (result.commits, rows(endpoint))
-    assert total(result).lost > 0
-    assert total(result).unread == 0
-    assert rows(endpoint, TABLE) == 0
-
-
 # ---- unknown outcomes ----------------------------------------------------------------------------------------------
+
+
+def socket_of(dsn: str) -> str:
+    parts = conninfo_to_dict(dsn)
+    return f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}"
+
+
+def through(dsn: str, proxy: CuttingProxy) -> str:
+    return make_conninfo(dsn, host="127.0.0.1", port=proxy.port, sslmode="disable", gssencmode="disable")
 
 
 @pytest.fixture
 def cutting(database: str) -> Iterator[CuttingProxy]:
-    parts = conninfo_to_dict(database)
-    proxy = CuttingProxy(lambda: f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}")
+    proxy = CuttingProxy(lambda: socket_of(database))
     yield proxy
     proxy.close()
+
+
+async def cut(context: LoadContext, proxy: CuttingProxy, load: RunLoad, *where: Where) -> LoadResult:
+    """Run a tracked load, of which the proxy cuts these commits."""
+    context.go.clear()
+    running = asyncio.create_task(run_load(context, replace(load, tracked=True, label="run/1")))
+    await context.is_armed.wait()
+    proxy.cut_next(*where)
+    context.go.set()
+    result = await running
+    assert proxy.cut == list(where)
+    return result
 
 
 @pytest.mark.usefixtures("hot_path")
@@ -255,26 +226,11 @@ async def test_commits_without_an_answer_are_resolved(
 ) -> None:
     """Of commits that the proxy cuts, those that the server got are there, and the others are not."""
     endpoint = await prepared(context, database)
-    through = make_conninfo(database, host="127.0.0.1", port=cutting.port, sslmode="disable", gssencmode="disable")
-    load = spec(through, workload=NOTES, terminals=3, windows=(0.0, 2.0, 0.0))
-    context.go.clear()
-    running = asyncio.create_task(run_load(context, replace(load, tracked=True, label="run/1")))
-    await context.is_armed.wait()
-    cutting.cut_next("after", "before", "after", "before", "after")
-    context.go.set()
-    result = await running
+    load = spec(through(database, cutting), workload=NOTES, terminals=3, windows=(0.0, 2.0, 0.0))
+    result = await cut(context, cutting, load, "after", "before", "after", "before", "after")
     sums = total(result)
-    assert cutting.cut == ["after", "before", "after", "before", "after"]
     assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
     assert agrees(result, rows(endpoint) - 1)
-
-
-ADDS = """
-tables:
-  note: {rows: 1, create: "CREATE TABLE note (id bigint PRIMARY KEY, n integer)", columns: {id: {sequence: 1}, n: {pick: [0]}}}
-transactions:
-  Add: {statements: {add: {sql: "UPDATE note SET n = n + 1 WHERE id = 1", expect_rows: 1}}}
-"""
 
 
 @pytest.mark.parametrize("checked", [False, True])
@@ -282,45 +238,12 @@ async def test_a_retry_is_a_duplicate_unless_it_is_checked(
     checked: bool, cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
 ) -> None:
     """Each transaction adds 1, so the sum is the number of commits that the database has made."""
-    adds = Workload(name="adds", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(ADDS))))
-    endpoint = Endpoint(system="backend", engine="postgres", dsn=database)
-    await populate(context, PopulateSystem(workload=adds, endpoint=endpoint, workers=1))
-    await asyncio.to_thread(tracks, endpoint)
-    through = make_conninfo(database, host="127.0.0.1", port=cutting.port, sslmode="disable", gssencmode="disable")
-    load = replace(
-        spec(through, workload=adds, terminals=2, windows=(0.0, 2.0, 0.0)),
-        sessions=Sessions(on_disconnect="retry"),
-        tracked=True,
-        checked=checked,
-    )
-    context.go.clear()
-    running = asyncio.create_task(run_load(context, load))
-    await context.is_armed.wait()
-    cutting.cut_next("after", "before", "after")
-    context.go.set()
-    result = await running
+    endpoint = await prepared(context, database, workload=ADDS)
+    load = spec(through(database, cutting), workload=ADDS, terminals=2, windows=(0.0, 2.0, 0.0))
+    load = replace(load, sessions=Sessions(on_disconnect="retry"), checked=checked)
+    result = await cut(context, cutting, load, "after", "before", "after")
     sums = total(result)
     made = int(sql_access.rows(endpoint, "SELECT n FROM note WHERE id = 1")[0][0] or 0)
-    assert cutting.cut == ["after", "before", "after"]
     assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 3, 2)
     assert sums.duplicates == (0 if checked else 2)
     assert made == (tracked(result).acknowledged or 0) + sums.duplicates
-
-
-@pytest.mark.slow
-async def test_over_the_protocol_of_oracle(oracle: str, tns_database: str, context: LoadContext, spec: Spec) -> None:
-    """The statements in their dialect; PL/SQL is not tried, so the table is made behind the server."""
-    endpoint = Endpoint(system="ora", engine="oracle", dsn=oracle)
-    with psycopg.connect(tns_database, autocommit=True) as behind:
-        behind.execute(table_operation("ora", "postgres")["apply"][0])
-        try:
-            await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-            load = spec(oracle, engine="oracle", terminals=2, workers=1, windows=(0.1, 1.0, 0.1))
-            result = await run_load(context, replace(load, tracked=True, label="run/1"))
-            left = behind.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
-        finally:
-            for table in (TABLE, "call_forwarding", "special_facility", "access_info", "subscriber"):
-                behind.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
-    assert tracked(result).acknowledged
-    assert tracked(result).readings == ()
-    assert left == (0,)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.terminal import Terminal, dealt, stream_of
+from proveout.agent.load.loop.terminal import dealt, stream_of
 from proveout.agent.load.loop.transaction import ERROR, in_transaction, kinds, mix, rolled_back, statements
-from proveout.agent.load.pacing import Pacing
 from proveout.dsl.workloads.base import Body, Outcome, Population, Statement, TransactionType
 
 READ = Statement(name="read", text={"postgres": "r", "sqlite": "r"}, arguments=())
@@ -49,24 +48,15 @@ def names(body: Body, *counts: int) -> tuple[list[str], int]:
     raise AssertionError("it did not end")
 
 
-def test_a_commit() -> None:
+def test_begin_and_the_end_of_a_transaction() -> None:
     assert names(in_transaction(BOTH)(1), 0, 1, 1, 0) == (["begin_write", "read", "write", "commit"], 0)
-
-
-def test_a_logical_failure_rolls_back() -> None:
     assert names(in_transaction(BOTH)(1), 0, 0, 0) == (["begin_write", "read", "rollback"], 1)
+    assert names(rolled_back(ERROR), 0) == (["rollback"], ERROR)
 
 
 def test_a_transaction_that_only_reads_takes_no_write_lock() -> None:
     reads = TransactionType(name="reads", weight=1.0, body=read_then_write, statements=(READ, READ))
-    begin, _ = next(in_transaction(reads)(1))
-    assert begin.text["sqlite"] == "BEGIN"
-    write, _ = next(in_transaction(BOTH)(1))
-    assert write.text["sqlite"] == "BEGIN IMMEDIATE"
-
-
-def test_rolled_back_returns_the_given_outcome() -> None:
-    assert names(rolled_back(ERROR), 0) == (["rollback"], ERROR)
+    assert [next(in_transaction(kind)(1))[0].text["sqlite"] for kind in (reads, BOTH)] == ["BEGIN", "BEGIN IMMEDIATE"]
 
 
 @dataclass
@@ -93,14 +83,11 @@ def drawn(stream: int, count: int) -> list[int]:
     return [kind.number for kind in islice(mix(mine, WORKLOAD, stream), count)]
 
 
-def test_the_mix_follows_the_weights() -> None:
+def test_the_mix_follows_the_weights_and_repeats_by_stream() -> None:
     counts = Counter(drawn(1, 20_000))
     assert set(counts) == {0, 2, 3}
     for number, share in ((0, 0.7), (2, 0.2), (3, 0.1)):
         assert counts[number] / 20_000 == pytest.approx(share, abs=0.015)
-
-
-def test_the_mix_repeats_by_stream() -> None:
     assert drawn(5, 2000) == drawn(5, 2000)
     assert drawn(5, 2000) != drawn(6, 2000)
     assert drawn(5, 2000) != drawn(5 + (1 << 64), 2000)
@@ -129,19 +116,3 @@ def test_random_streams_of_terminals_and_seeds_differ() -> None:
 )
 def test_assigning_terminals_to_workers(first: int, count: int, workers: int, expected: list[list[int]]) -> None:
     assert [list(hand) for hand in dealt(first, count, workers)] == expected
-
-
-def test_records_go_to_the_kind_s_own_lists() -> None:
-    recorder = Recorder(4)
-    terminal = Terminal(
-        0,
-        workload=WORKLOAD,
-        pacing=Pacing(total=1, ramp_s=0.0),
-        recorder=recorder,
-        seed=1,
-        session=None,
-        prepared={"read": "prepared"},
-    )
-    kind = next(kind for kind in iter(terminal.next_kind, None) if kind.number == 2)
-    kind.times[Outcome.LOGICAL_FAILURE].extend((1, 2, 3))
-    assert list(recorder.take()) == [2 * 2 + 1]

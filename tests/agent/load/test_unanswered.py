@@ -1,138 +1,142 @@
-"""Transactions without an answer at the end of the measure window, on real databases stopped by a lock."""
+"""Systems that stop answering: every transaction that was due is in the result, with its time from the instant it was
+due. No coordinated omission."""
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 import time
-from pathlib import Path
+from collections.abc import Callable
 
-import psycopg
 import pytest
+from eventually import PATIENCE_S
+from in_memory import LOST, LoopOf, Session, both_loops, polled, run
 
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.run_load import run_load
-from proveout.proto.wire import histogram
-from proveout.proto.wire.results import LoadResult, TransactionLoad
-from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+from proveout.agent.load.loop import event_loop, thread_loop
+from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.worker_messages import UNCONNECTED
+from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.hlr import workload as hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
 
-from .conftest import LoadContext, Spec, hlr
-
-S = 1_000_000_000
-TERMINALS = 4
-OPEN = {"rate": 200.0}
-CLOSED = {"think_s": 0.005}
-
-
-async def until(context: LoadContext, seconds: float) -> None:
-    """Sleep until this many seconds after T0."""
-    while not context.t0_ns:  # noqa: ASYNC110 - set by the load
-        await asyncio.sleep(0.001)
-    await asyncio.sleep(max(0.0, (context.t0_ns - time.monotonic_ns()) / 1e9 + seconds))
+READ = hlr.build(Hlr(population=100, weights={"GetBasicSubscriberData": 1.0}))
+TERMINALS, ANSWERS = 4, 3
+RATE, MEASURE_S = 2_000.0, 0.05
+OPEN, CLOSED = Pacing(total=TERMINALS, ramp_s=0.0, rate=RATE), Pacing(total=TERMINALS, ramp_s=0.0)
+DUE_NS = [n * 500_000 for n in range(100)]
+"""Every arrival of the window."""
 
 
-def of(result: LoadResult) -> TransactionLoad:
-    (load,) = result.transactions
-    return load
+@pytest.fixture(autouse=True)
+def wait_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the wait for the last answers, s. Where all come, it is as long as that takes."""
+
+    def sets(seconds: float) -> None:
+        monkeypatch.setattr(event_loop, "DRAIN_S", seconds)
+        monkeypatch.setattr(thread_loop, "JOIN_S", seconds)
+
+    sets(PATIENCE_S)
+    return sets
 
 
-def due(load: TransactionLoad) -> int:
-    counts = load.counts
-    answered = counts.ok + counts.logical_failures + counts.error_count
-    return answered + counts.missed + histogram.count(load.service_at_least)
+class Hanging(Session):
+    """Answers so many statements and no more."""
+
+    def __init__(self, answers: int = ANSWERS) -> None:
+        super().__init__(self._counted, held=not answers)
+        self._left = answers
+
+    def _counted(self, _: Statement) -> None:
+        self._left -= 1
+        if not self._left:
+            self.hold()
+            self.waiting.clear()
 
 
-@pytest.mark.usefixtures("hot_path")
-@pytest.mark.parametrize("arrival", [OPEN, CLOSED], ids=["open", "closed"])
-async def test_a_stall_at_the_end_of_the_window_has_its_true_times(
-    context: LoadContext, hlr_database: str, spec: Spec, arrival: dict[str, float]
+def all_hang(sessions: list[Hanging]) -> bool:
+    return all(session.waiting.is_set() and not session._free.is_set() for session in sessions)
+
+
+@both_loops
+def test_transactions_without_an_answer_and_arrivals_that_never_began_have_their_ages(
+    loop_of: LoopOf, wait_at_the_end: Callable[[float], None]
 ) -> None:
-    """A lock from 0.3 s before the end of the window until 1 s after it; the load continues until its release."""
-    workload = hlr(weights={"GetAccessData": 1})
-    windows = (0.2, 1.5, 2.5)
-    task = spec(hlr_database, workload=workload, windows=windows, terminals=TERMINALS, **arrival)
-    load = asyncio.create_task(run_load(context, task))
-    await context.is_armed.wait()
-    async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
-        await until(context, 1.4)
-        await blocker.execute("LOCK TABLE access_info")
-        locked_ns = time.monotonic_ns()
-        await until(context, 2.7)
-        released_ns = time.monotonic_ns()
-    result = await load
-    found = of(result)
-    assert histogram.count(found.response_at_least) == found.counts.missed == 0
-    assert found.late >= TERMINALS
-    if locked_ns < result.measure_end_ns - S // 20:  # else this machine was too slow for the lock to be in the window
-        assert found.response.max_ns >= released_ns - result.measure_end_ns
-        slow = [histogram.percentile_ns(found.response, 100.0 - 100.0 * n / due(found)) for n in (0, TERMINALS - 1)]
-        assert min(each for each in slow if each is not None) > S // 2
-    assert found.ended < due(found)
+    wait_at_the_end(0.05)
+    sessions = [Hanging() for _ in range(TERMINALS)]
+
+    def is_over(since_ns: int) -> bool:
+        return all_hang(sessions) and since_ns > MEASURE_S * 1e9
+
+    ran = run(loop_of, READ, sessions, is_over, pacing=OPEN, measure_s=MEASURE_S)
+    answered = [intended for _, intended, _, _ in ran.records()]
+    assert answered == DUE_NS[: ANSWERS * TERMINALS]
+    unfinished = sorted(intended - ran.t0_ns for _, intended, _ in ran.loop.unfinished)
+    assert unfinished == DUE_NS[len(answered) : len(answered) + TERMINALS]
+    assert len(ran.loop.waiting) == TERMINALS
+    assert len(ran.loop.unknown) == (TERMINALS if loop_of is polled else 0)
+    ((missed,),) = ran.loop.missed()
+    _, _, counts, sum_ns, least_ns, most_ns = missed
+    left = [ran.loop.seen_ns - ran.t0_ns - due for due in DUE_NS[len(answered) + TERMINALS :]]
+    assert (sum(counts), sum_ns, least_ns, most_ns) == (len(left), sum(left), min(left), max(left))
 
 
-@pytest.mark.usefixtures("hot_path")
-@pytest.mark.parametrize("arrival", [OPEN, CLOSED], ids=["open", "closed"])
-async def test_a_transaction_without_an_answer_is_counted_at_its_age(
-    context: LoadContext, hlr_database: str, spec: Spec, arrival: dict[str, float]
+@both_loops
+def test_a_closed_load_has_one_unanswered_transaction_for_each_terminal(
+    loop_of: LoopOf, wait_at_the_end: Callable[[float], None]
 ) -> None:
-    """A lock from within the window until after the load: each terminal has one unfinished transaction."""
-    workload = hlr(weights={"GetAccessData": 1})
-    task = spec(hlr_database, workload=workload, windows=(0.2, 1.5, 0.0), terminals=TERMINALS, **arrival)
-    load = asyncio.create_task(run_load(context, task))
-    await context.is_armed.wait()
-    async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
-        await until(context, 1.0)
-        await blocker.execute("LOCK TABLE access_info")
-        locked_ns = time.monotonic_ns()
-        result = await load
-    found = of(result)
-    if locked_ns > result.measure_end_ns - S // 10:
-        pytest.skip("this machine was too slow for the lock to be in the window")
-    assert histogram.count(found.service_at_least) == TERMINALS
-    assert found.service_at_least.min_ns >= S
-    assert histogram.count(found.response_at_least) == TERMINALS + found.counts.missed
-    if arrival is OPEN:
-        assert found.counts.missed > 0
-        assert due(found) == pytest.approx(300, abs=2)
-    else:
-        assert found.counts.missed == 0
+    wait_at_the_end(0.05)
+    sessions = [Hanging() for _ in range(TERMINALS)]
+    ran = run(loop_of, READ, sessions, lambda _: all_hang(sessions), pacing=CLOSED)
+    assert len(ran.records()) == ANSWERS * TERMINALS
+    assert [intended == started for _, intended, started in ran.loop.unfinished] == [True] * TERMINALS
+    assert ran.loop.missed() == ((),)
 
 
-async def test_connections_that_hang_through_the_window_are_named(
-    context: LoadContext, hlr_database: str, spec: Spec
-) -> None:
-    workload = hlr(weights={"GetAccessData": 1})
-    task = spec(hlr_database, workload=workload, windows=(1.5, 1.0, 0.0), terminals=TERMINALS, **CLOSED)
-    context.go.clear()
-    load = asyncio.create_task(run_load(context, task))
-    await context.is_armed.wait()
-    async with await psycopg.AsyncConnection.connect(hlr_database) as blocker:
-        await blocker.execute("LOCK TABLE access_info")
-        context.go.set()
-        result = await load
-    assert result.hung == TERMINALS
-    assert {hang.transaction for hang in result.hangs} == {"GetAccessData"}
-    assert all(not hang.answered and hang.waited_ns > 1.9 * S for hang in result.hangs)
+@both_loops
+def test_an_answer_after_the_load_gives_the_transaction_its_true_time(loop_of: LoopOf) -> None:
+    sessions = [Hanging() for _ in range(TERMINALS)]
+    released: list[int] = []
+
+    def release() -> None:
+        released.append(time.monotonic_ns())
+        for session in sessions:
+            session.release()
+
+    ran = run(loop_of, READ, sessions, lambda _: all_hang(sessions), pacing=CLOSED, at_end=release)
+    assert ran.loop.unfinished == ran.loop.unknown == []
+    late = [record for record in ran.records() if record[3] + ran.t0_ns >= released[0]]
+    assert len(late) == TERMINALS
 
 
-async def test_sqlite_that_is_locked_at_the_end_of_the_window(context: LoadContext, spec: Spec, wal_file: Path) -> None:
-    """A write transaction of another connection, from within the window until after the load."""
-    path = str(wal_file)
-    endpoint = Endpoint(system="local", engine="sqlite", dsn=path)
-    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-    workload = hlr(weights={"UpdateLocation": 1})
-    task = spec(path, engine="sqlite", workload=workload, windows=(0.2, 1.5, 0.0), terminals=TERMINALS, **CLOSED)
-    load = asyncio.create_task(run_load(context, task))
-    await context.is_armed.wait()
-    await until(context, 0.8)
-    blocker = sqlite3.connect(path, isolation_level=None, timeout=30.0, check_same_thread=False)
-    await asyncio.to_thread(blocker.execute, "BEGIN IMMEDIATE")
-    locked_ns = time.monotonic_ns()
-    result = await load
-    blocker.execute("ROLLBACK")
-    blocker.close()
-    if locked_ns > result.measure_end_ns - S // 10:
-        pytest.skip("this machine was too slow for the lock to be in the window")
-    found = of(result)
-    assert histogram.count(found.service_at_least) == TERMINALS
-    assert found.service_at_least.min_ns >= S
+@both_loops
+@pytest.mark.parametrize("pacing", [OPEN, CLOSED], ids=["open", "closed"])
+def test_a_stall_is_in_the_response_times_of_all_due_transactions(loop_of: LoopOf, pacing: Pacing) -> None:
+    """No answer comes until half of the window's arrivals are due. By the schedule all of these are slow; without one
+    only those that each terminal had begun."""
+    sessions = [Hanging(answers=0) for _ in range(TERMINALS)]
+    half_ns = DUE_NS[len(DUE_NS) // 2]
+    released: list[int] = []
+
+    def is_over(since_ns: int) -> bool:
+        if not released and since_ns > half_ns and all_hang(sessions):
+            released.append(since_ns)
+            for session in sessions:
+                session.release()
+        return min(len(session.sent) for session in sessions) >= len(DUE_NS) // TERMINALS
+
+    ran = run(loop_of, READ, sessions, is_over, pacing=pacing)
+    records = ran.records()
+    slow = [intended for _, intended, _, ended in records if intended < released[0] <= ended]
+    if pacing is CLOSED:
+        assert len(slow) == TERMINALS
+        return
+    assert [intended for _, intended, _, _ in records][: len(DUE_NS)] == DUE_NS, "none was left out or moved"
+    assert len(slow) > len(DUE_NS) // 2
+    assert all(intended <= started <= ended for _, intended, started, ended in records)
+
+
+def test_a_terminal_without_a_connection_is_listed() -> None:
+    def connect(*_: object) -> Session:
+        raise LOST
+
+    session = Session(lambda _: LOST)
+    ran = run(polled, READ, [session], lambda _: session.is_closed, connect=connect)
+    assert [number for number, _, _ in ran.loop.unfinished] == [UNCONNECTED]

@@ -1,66 +1,80 @@
-"""Fixtures for populations: a task context that records progress and log, and a factory of `PopulateSystem` tasks."""
+"""A factory of `PopulateSystem` tasks, and what tests of populations share."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import psutil
+import psycopg
 import pytest
+from eventually import eventually_async
 
-from proveout.agent.daemon.tasks import Resource
-from proveout.agent.security.policy import Policy
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.proto.wire.results import TaskSample
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.results import Populated
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+from tests.agent.load.conftest import workload_of
 
 
-class Context:
-    """A `TaskContext` that keeps progress and log."""
-
-    key = "run/load/-/-/1/populate/db1"
-    host = "db1"
-    policy = Policy(own=True)
-
-    def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
-        self.reports: list[tuple[float, float, str, str]] = []
-        self.logged: list[tuple[str, str]] = []
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        self.reports.append((done, total, unit, note))
-
-    def log(self, level: str, text: str) -> None:
-        self.logged.append((level, text))
-
-    def sample(self, sample: TaskSample) -> None:
-        raise AssertionError("a load sends no samples")
-
-    def armed(self) -> None:
-        raise AssertionError("a load is not armed")
-
-    async def started(self) -> int:
-        raise AssertionError("a load is not started")
-
-    async def finished(self) -> None:
-        raise AssertionError("a load is not finished")
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> Context:
-    return Context(tmp_path)
-
-
-def spec(dsn: str, *, engine: str = "postgres", workers: int = 2, **parameters: Any) -> PopulateSystem:
+def spec(dsn: str, *, engine: str = "postgres", workers: int = 2, load: str = "", **parameters: Any) -> PopulateSystem:
     """The task that populates the database of `dsn` with HLR data by these parameters."""
-    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr.model_validate(parameters)))
-    return PopulateSystem(
-        workload=workload, endpoint=Endpoint(system="backend", engine=engine, dsn=dsn), workers=workers
-    )
+    endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
+    return PopulateSystem(workload=workload_of("hlr", **parameters), endpoint=endpoint, workers=workers, load=load)
 
 
 @pytest.fixture(name="spec")
 def spec_fixture() -> Any:
     return spec
+
+
+def rows_of(dsn: str, table: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(f"SELECT * FROM {table} ORDER BY {PRIMARY_KEYS[table]}".encode()).fetchall()
+
+
+def made(task: PopulateSystem, table: str) -> list[tuple[Any, ...]]:
+    """The rows that the workload specifies."""
+    population = build(task.workload).population
+    columns = next(t for t in population.tables if t.name == table).rows(1, population.units)
+    plain = (c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in columns)
+    return list(zip(*plain, strict=True))
+
+
+def counts(populated: Populated) -> dict[str, int]:
+    return {table.table: table.rows for table in populated.tables}
+
+
+def tables(dsn: str) -> set[str]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT relname FROM pg_class WHERE relname = ANY(%s)", (list(NAMES),)).fetchall()
+    return {name for (name,) in rows}
+
+
+def workers() -> list[psutil.Process]:
+    """The populate workers of this process."""
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any("populate_worker" in part for part in process.cmdline()):
+                found.append(process)
+    return found
+
+
+@asynccontextmanager
+async def loading(context: Any, task: PopulateSystem) -> AsyncIterator[asyncio.Task[Any]]:
+    """A large population that is running: workers are up and rows are inserted."""
+    running = asyncio.create_task(populate(context, task))
+    try:
+        await eventually_async(lambda: context.progressed or running.done(), "the first rows")
+        assert not running.done()
+        yield running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError, TaskFault):
+            await running

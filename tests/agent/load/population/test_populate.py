@@ -1,4 +1,4 @@
-"""Populations of real databases: rows, keys, partitions and cardinalities match the specification on every engine."""
+"""Populations of real databases: rows, keys, partitions and cardinalities match the specification."""
 
 from __future__ import annotations
 
@@ -14,47 +14,42 @@ from hypothesis import strategies as st
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import judge, populate
+from proveout.agent.load.population.job_messages import Count
 from proveout.agent.load.population.slices import share_of, slices
+from proveout.agent.load.population.worker_pool import WorkerPool
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
-from proveout.dsl.workloads.kinds import build
-from proveout.proto.wire.results import Populated, TableCount
+from proveout.proto.wire.results import TableCount
+
+from .conftest import counts, made, rows_of
 
 SUBSCRIBERS = 5_000
 
 
-def rows_of(dsn: str, table: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(dsn) as connection:
-        return connection.execute(f"SELECT * FROM {table} ORDER BY {PRIMARY_KEYS[table]}").fetchall()
-
-
-def made(spec: Any, table: str) -> list[tuple[Any, ...]]:
-    population = build(spec.workload).population
-    columns = next(t for t in population.tables if t.name == table).rows(1, population.units)
-    plain = (c.astype(str).tolist() if c.dtype.kind == "S" else c.tolist() for c in columns)
-    return list(zip(*plain, strict=True))
-
-
-def counts(populated: Populated) -> dict[str, int]:
-    return {table.table: table.rows for table in populated.tables}
-
-
-@pytest.mark.parametrize("parameters", [{}, {"partitions": 3}, {"cardinality": "lab"}], ids=str)
-async def test_postgres_contains_the_generated_rows(
-    database: str, context: Any, spec: Any, parameters: dict[str, Any]
+async def test_postgres_contains_the_generated_rows_of_each_population(
+    database: str, task_context: Any, spec: Any
 ) -> None:
-    task = spec(database, population=SUBSCRIBERS, seed=7, **parameters)
-    populated = await populate(context, task)
-    assert list(counts(populated)) == list(NAMES)
-    for table in NAMES:
-        expected = made(task, table)
-        assert rows_of(database, table) == expected
-        assert counts(populated)[table] == len(expected)
-    assert populated.seconds > 0
-    assert not context.logged
+    """Each one replaces the one before it."""
+    for parameters in ({}, {"partitions": 3}, {"cardinality": "lab"}):
+        task_context.progressed.clear()
+        task = spec(database, population=SUBSCRIBERS, seed=7, **parameters)
+        populated = await populate(task_context, task)
+        assert list(counts(populated)) == list(NAMES)
+        for table in NAMES:
+            expected = made(task, table)
+            assert rows_of(database, table) == expected
+            assert counts(populated)[table] == len(expected)
+        assert populated.seconds > 0
+        reports = task_context.progressed
+        done = [done for done, *_ in reports]
+        assert done == sorted(done)
+        assert done[-1] == sum(counts(populated).values())
+        assert all(0 < done <= total and unit == "rows" for done, total, unit, _ in reports)
+        assert reports[-1][3] == "counting rows"
+        assert not task_context.logs
 
 
-async def test_tables_are_ordinary_keyed_and_analysed(database: str, context: Any, spec: Any) -> None:
-    await populate(context, spec(database, population=SUBSCRIBERS, workers=3))
+async def test_tables_are_ordinary_keyed_and_analysed(database: str, task_context: Any, spec: Any) -> None:
+    await populate(task_context, spec(database, population=SUBSCRIBERS, workers=3))
     with psycopg.connect(database) as connection:
         kinds = connection.execute(
             "SELECT relname, relkind, relpersistence, relreplident, relallvisible, relpages, reltuples"
@@ -81,12 +76,12 @@ async def test_tables_are_ordinary_keyed_and_analysed(database: str, context: An
     assert "subscriber_sub_nbr" in plan[0][0]
 
 
-async def test_partitions_lie_where_they_should(database: str, context: Any, spec: Any) -> None:
-    await populate(context, spec(database, population=1_000, partitions=3))
+async def test_partitions_lie_where_they_should(database: str, task_context: Any, spec: Any) -> None:
+    await populate(task_context, spec(database, population=1_000, partitions=3))
     with psycopg.connect(database) as connection:
         for table in NAMES:
             parts = connection.execute(
-                f"SELECT tableoid::regclass::text, min(s_id), max(s_id) FROM {table} GROUP BY 1 ORDER BY 1"
+                f"SELECT tableoid::regclass::text, min(s_id), max(s_id) FROM {table} GROUP BY 1 ORDER BY 1".encode()
             ).fetchall()
             assert [name for name, _, _ in parts] == [f"{table}_p1", f"{table}_p2", f"{table}_p3"]
             assert parts[0][2] <= 334 < parts[1][1] <= parts[1][2] <= 667 < parts[2][1]
@@ -94,28 +89,13 @@ async def test_partitions_lie_where_they_should(database: str, context: Any, spe
     assert sum("sub_nbr" in line and "Index" in line for (line,) in plan) >= 3
 
 
-async def test_a_second_population_replaces_the_first(database: str, context: Any, spec: Any) -> None:
-    await populate(context, spec(database, population=1_000, partitions=2, seed=1))
-    again = spec(database, population=500, seed=2)
-    await populate(context, again)
-    assert rows_of(database, "special_facility") == made(again, "special_facility")
-
-
-async def test_progress_goes_up_to_all_rows(database: str, context: Any, spec: Any) -> None:
-    populated = await populate(context, spec(database, population=SUBSCRIBERS))
-    done = [done for done, _, _, _ in context.reports]
-    assert done == sorted(done)
-    assert done[-1] == sum(counts(populated).values())
-    assert all(0 < done <= total and unit == "rows" for done, total, unit, _ in context.reports)
-    assert context.reports[-1][3] == "counting rows"
-
-
-async def test_sqlite_contains_the_same_rows(sqlite_file: Path, context: Any, spec: Any) -> None:
-    path = sqlite_file
-    task = spec(str(path), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
-    await populate(context, task)
-    connection = apsw.Connection(str(path))
+async def test_sqlite_contains_the_same_rows_all_in_the_file(wal_file: Path, task_context: Any, spec: Any) -> None:
+    task = spec(str(wal_file), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
+    connection = apsw.Connection(str(wal_file))
     try:
+        await populate(task_context, task)
+        log = wal_file.with_name(f"{wal_file.name}-wal")
+        assert not log.exists() or log.stat().st_size == 0
         for table in NAMES:
             stored = connection.execute(f"SELECT * FROM {table} ORDER BY {PRIMARY_KEYS[table]}").fetchall()
             assert stored == made(task, table)
@@ -124,20 +104,6 @@ async def test_sqlite_contains_the_same_rows(sqlite_file: Path, context: Any, sp
         assert "subscriber_sub_nbr" in plan[0][3]
     finally:
         connection.close()
-
-
-async def test_sqlite_in_wal_mode_ends_with_everything_in_the_file(
-    database_folder: Path, hand_over: Any, context: Any, spec: Any
-) -> None:
-    path = database_folder / "cache.db"
-    connection = apsw.Connection(str(path))
-    connection.pragma("journal_mode", "wal")
-    hand_over(database_folder)
-    await populate(context, spec(str(path), engine="sqlite", population=500))
-    log = database_folder / "cache.db-wal"
-    assert not log.exists() or log.stat().st_size == 0
-    assert connection.execute("SELECT count(*) FROM subscriber").get == 500
-    connection.close()
 
 
 @given(units=st.integers(1, 3_000_000_000), cuts=st.lists(st.integers(1, 63), unique=True))
@@ -158,3 +124,19 @@ def test_a_table_out_of_its_range_is_named() -> None:
         judge((right, wrong), "backend")
     assert caught.value.code == "fault"
     assert "subscriber" not in caught.value.what
+
+
+@pytest.mark.parametrize("counted", [99, 101])
+async def test_rows_that_are_not_those_that_were_sent_are_named(
+    counted: int, task_context: Any, spec: Any, sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database counts one less, or one more."""
+
+    async def run(pool: WorkerPool, jobs: Any) -> list[int]:
+        found = await whole(pool, jobs)
+        return [counted if job == Count(table="subscriber") else rows for job, rows in zip(jobs, found, strict=True)]
+
+    whole = WorkerPool.run
+    monkeypatch.setattr(WorkerPool, "run", run)
+    with pytest.raises(TaskFault, match=f"table subscriber has {counted} rows after 100 were loaded into it"):
+        await populate(task_context, spec(str(sqlite_file), engine="sqlite", population=100))

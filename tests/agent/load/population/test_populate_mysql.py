@@ -13,15 +13,12 @@ import pytest
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
-from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Population, Table
-from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.hlr.tables import NAMES
 
 pytestmark = pytest.mark.server
 
-TABLES = ("subscriber", "access_info", "special_facility", "call_forwarding")
 WORDS = [
     "plain",
     'with "quotes"',
@@ -84,17 +81,15 @@ def load_odd(dsn: str) -> list[tuple[Any, ...]]:
 EXPECTED = [(number, word, "abc", number / 4) for number, word in enumerate(WORDS, start=1)]
 
 
-def test_any_text_by_load_data(mysql_database: str) -> None:
-    assert load_odd(mysql_database) == EXPECTED
-
-
-@pytest.mark.usefixtures("without_local_infile")
-def test_any_text_by_insert(mysql_database: str) -> None:
-    with (
-        contextlib.closing(mysql_dsn.connect(mysql_dsn.parse(mysql_database), kind=LoadConnection)) as connection,
-        pytest.raises(pymysql.err.MySQLError),  # the server refuses LOAD DATA LOCAL
-    ):
-        connection.load("LOAD DATA LOCAL INFILE 'rows' INTO TABLE odd", b"")
+@pytest.mark.parametrize("by", ["LOAD DATA", "INSERT"])
+def test_any_text(by: str, mysql_database: str, request: pytest.FixtureRequest) -> None:
+    if by == "INSERT":
+        request.getfixturevalue("without_local_infile")
+        with (
+            contextlib.closing(mysql_dsn.connect(mysql_dsn.parse(mysql_database), kind=LoadConnection)) as connection,
+            pytest.raises(pymysql.err.MySQLError),  # the server refuses LOAD DATA LOCAL
+        ):
+            connection.load("LOAD DATA LOCAL INFILE 'rows' INTO TABLE odd", b"")
     assert load_odd(mysql_database) == EXPECTED
 
 
@@ -124,16 +119,19 @@ def test_a_slice_is_repeated_after_a_lock_timeout(mysql_database: str, monkeypat
     loader.close()
 
 
-async def test_both_ways_give_the_same_hlr_population(mysql_database: str, context: Any, spec: Any) -> None:
-    """The checksums of all tables are equal; keys, foreign keys and statistics exist afterwards."""
+async def test_both_ways_give_the_same_hlr_population(mysql_database: str, task_context: Any, spec: Any) -> None:
+    """The checksums of all tables are equal; keys, foreign keys and statistics exist afterwards. A text is compared in the
+    column's own collation, so the index on the number is used."""
     sums = []
     for switch, workers in (("ON", 2), ("OFF", 1)):
         ask(mysql_database, f"SET GLOBAL local_infile = {switch}")
         try:
-            await populate(context, spec(mysql_database, engine="mysql", workers=workers, population=3_000, seed=5))
+            await populate(
+                task_context, spec(mysql_database, engine="mysql", workers=workers, population=3_000, seed=5)
+            )
         finally:
             ask(mysql_database, "SET GLOBAL local_infile = ON")
-        sums.append([row[1] for row in ask(mysql_database, f"CHECKSUM TABLE {', '.join(TABLES)}")])
+        sums.append([row[1] for row in ask(mysql_database, f"CHECKSUM TABLE {', '.join(NAMES)}")])
     assert sums[0] == sums[1]
     assert all(sums[0])
     query = "SELECT constraint_type, count(*) FROM information_schema.table_constraints WHERE table_schema = database() GROUP BY 1"
@@ -143,39 +141,5 @@ async def test_both_ways_give_the_same_hlr_population(mysql_database: str, conte
         " WHERE s.s_id IS NULL"
     )
     assert ask(mysql_database, orphans) == [(0,)]
-
-
-def test_lookups_use_their_keys(mysql_database: str) -> None:
-    """A text is compared in the column's own collation, so the index on the number is used."""
-    workload = build(Hlr(population=100))
-    loader = MysqlLoader(mysql_database, workload.population)
-    loader.prepare()
-    for table in workload.population.tables:
-        loader.load(table, 1, 100, lambda _: None)
-    for phase in workload.population.after["mysql"]:
-        for statement in phase:
-            loader.execute(statement)
-    loader.close()
     (plan,) = ask(mysql_database, "EXPLAIN SELECT s_id FROM subscriber WHERE sub_nbr = '000000000000042'")
     assert plan[5] == "subscriber_sub_nbr"
-
-
-async def test_a_table_of_others_is_not_dropped(mysql_database: str, context: Any, spec: Any) -> None:
-    ask(mysql_database, "CREATE TABLE access_info (mine int)")
-    with pytest.raises(TaskFault, match="access_info that proveout did not make") as raised:
-        await populate(context, spec(mysql_database, engine="mysql", population=100))
-    assert raised.value.code == "refused"
-    assert ask(mysql_database, "SELECT count(*) FROM access_info") == [(0,)]
-    assert ask(mysql_database, "SHOW TABLES") == [("access_info",)]
-
-
-async def test_a_server_that_cannot_be_reached(context: Any, spec: Any) -> None:
-    with pytest.raises(TaskFault, match="Connection refused") as raised:
-        await populate(context, spec("mysql://x:hunter2@127.0.0.1:1/none", engine="mysql", population=100))
-    assert (raised.value.code, "hunter2" in str(raised.value)) == ("unreachable", False)
-
-
-async def test_an_invalid_dsn_is_refused(context: Any, spec: Any) -> None:
-    with pytest.raises(TaskFault, match="does not begin with mysql://") as raised:
-        await populate(context, spec("host=x password=hunter2", engine="mysql", population=100))
-    assert (raised.value.code, "hunter2" in str(raised.value)) == ("invalid", False)

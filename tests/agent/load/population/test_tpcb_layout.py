@@ -13,10 +13,9 @@ from psycopg import sql
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.tpcb.parameters import TABLES, Tpcb
+from proveout.dsl.workloads.tpcb.parameters import TABLES
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem
+from tests.agent.load.conftest import workload_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -47,17 +46,17 @@ def pgbench(dsn: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_the_tables_are_those_of_pgbench(context: Any, database: str) -> None:
+async def test_the_tables_are_those_of_pgbench(task_context: Any, database: str) -> None:
     pgbench(database, "-i", "-q", "-s", "1")
     theirs = layout(database)
     pgbench(database, "-i", "-I", "d")
-    workload = Workload(name="b", kind="tpcb", parameters=to_values(Tpcb()))
+    workload = workload_of("tpcb")
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
-    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
+    await populate(task_context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
     assert layout(database) == theirs
     pgbench(database, "-n", "-t", "20", "-c", "2", "-M", "prepared")
     assert [row[0][0] for row in layout(database)[2]] == [1, 10, 100_000, 40]
-    checks = (await check_invariants(context, CheckInvariants(workload=workload, endpoint=endpoint))).checks
+    checks = (await check_invariants(task_context, CheckInvariants(workload=workload, endpoint=endpoint))).checks
     assert [(check.name, check.holds) for check in checks] == [
         ("accounts", True),
         ("tellers", True),

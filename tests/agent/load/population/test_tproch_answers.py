@@ -3,8 +3,6 @@ parameters give the answers that DuckDB's extension has for the scale factor."""
 
 from __future__ import annotations
 
-import select
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,12 @@ import pytest
 from proveout.agent.engines.adapter import Populates
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.population.slices import slices
-from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tproch import rows
 from proveout.dsl.workloads.tproch.parameters import QUERIES, Tproch
 from proveout.dsl.workloads.tproch.query_parameters import validation
 from proveout.dsl.workloads.tproch.query_templates import STATEMENTS
 from proveout.dsl.workloads.tproch.workload import build
-from tests.thorough import THOROUGH
+from tests.agent.load.conftest import answered
 
 pytest.importorskip(rows.PACKAGE)
 
@@ -44,20 +41,6 @@ def load(engine: str, dsn: str, parameters: Tproch) -> None:
     loader.close()
 
 
-def execute(engine: str, session: Any, statement: Statement, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-    prepared = session.prepare(statement)
-    if driver(engine).waits == "blocking":
-        session.execute(prepared, arguments)
-    elif not session.exchange(prepared, arguments):
-        ready = select.poll()
-        ready.register(session.fileno(), select.POLLIN)
-        ready.poll()
-        while not session.receive():
-            ready.poll()
-    found: list[tuple[Any, ...]] = session.rows()
-    return found
-
-
 def expected(scale: float) -> dict[int, list[list[str]]]:
     query = "SELECT query_nr, answer FROM tpch_answers() WHERE scale_factor = ?"
     answers = rows.generator_database().execute(query, [scale]).fetchall()
@@ -75,52 +58,34 @@ def same(found: object, wanted: str) -> bool:
         return False
 
 
-def check(engine: str, dsn: str, scale: float, leave_out: Sequence[int] = ()) -> None:
+@pytest.mark.parametrize(
+    ("engine", "scale"),
+    [
+        ("duckdb", 0.01),
+        ("postgres", 0.01),
+        *(
+            pytest.param(engine, scale, marks=pytest.mark.soak)
+            for engine, scale in (("sqlite", 0.01), ("mysql", 0.01), ("duckdb", 1.0), ("postgres", 1.0))
+        ),
+    ],
+)
+def test_the_answers_are_those_of_the_scale_factor(
+    engine: str, scale: float, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    fixtures = {"postgres": "database", "mysql": "mysql_database"}
+    dsn = str(request.getfixturevalue(fixtures[engine]) if engine in fixtures else tmp_path / "data.db")
+    if engine == "sqlite":
+        apsw.Connection(dsn).close()
     load(engine, dsn, Tproch(scale=scale))
     # the answers to query 11 are for the fraction of scale factor 1
     parameters = {**validation(scale), 11: validation(1.0)[11]}
     answers = expected(scale)
-    session = driver(engine).connect(dsn)
+    made: Any = driver(engine)
+    session = made.connect(dsn)
     for number in QUERIES:
-        if number in leave_out:
-            continue
-        found = execute(engine, session, STATEMENTS[number], parameters[number])
-        wanted = answers[number]
+        prepared = session.prepare(STATEMENTS[number])
+        found, wanted = answered(made, session, prepared, parameters[number]).rows(), answers[number]
         assert len(found) == len(wanted), f"query {number} on {engine}"
         for row, line in zip(found, wanted, strict=True):
             assert all(same(*pair) for pair in zip(row, line, strict=True)), (engine, number, row, line)
     session.close()
-
-
-def test_duckdb(tmp_path: Path) -> None:
-    check("duckdb", str(tmp_path / "data.duckdb"), 0.01)
-
-
-def test_postgres(database: str) -> None:
-    check("postgres", database, 0.01)
-
-
-@pytest.mark.slow
-def test_sqlite(tmp_path: Path) -> None:
-    file = tmp_path / "data.sqlite"
-    apsw.Connection(str(file)).close()
-    check("sqlite", str(file), 0.01)
-
-
-@pytest.mark.slow
-def test_mysql(mysql_database: str) -> None:
-    check("mysql", mysql_database, 0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.skipif(not THOROUGH, reason="takes minutes: make soak")
-def test_duckdb_at_scale_1(tmp_path: Path) -> None:
-    check("duckdb", str(tmp_path / "data.duckdb"), 1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.skipif(not THOROUGH, reason="takes minutes: make soak")
-def test_postgres_at_scale_1(database: str) -> None:
-    check("postgres", database, 1.0)

@@ -1,0 +1,32 @@
+"""The tests on sessions in memory once more, with the hot loop in Python in place of the compiled one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proveout.agent.engines.wire import PURE_PYTHON
+
+pytest.importorskip(
+    "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled: the others ran in Python"
+)
+
+FILES = ("arrival_schedule", "disconnects", "retries", "unanswered", "worker")
+
+
+def test_the_loops_in_python_do_the_same() -> None:
+    folder = Path(__file__).parent
+    argv = [str(folder / f"test_{name}.py") for name in FILES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *argv],
+        cwd=folder.parents[2],
+        env={**os.environ, PURE_PYTHON: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

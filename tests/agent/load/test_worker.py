@@ -1,0 +1,236 @@
+"""A load worker opens its connections, does its periodic work on a clock of the test's own, and stops.
+
+Stopping a load leaves no statement waiting on the server, in any state of the load. The sessions here lose cancel
+requests, like a server that receives the request before the statement; real servers and locks are in `test_load_task`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from eventually import PATIENCE_S
+from in_memory import LoopOf, Session, both_loops, run
+
+from proveout.agent.load import worker, worker_messages
+from proveout.agent.load.connection_opener import open_all
+from proveout.agent.load.loop import cancellation, event_loop, thread_loop
+from proveout.agent.load.loop.cancellation import cancel_statements
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.pacing import Timeline
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.hlr import workload as hlr
+from proveout.dsl.workloads.hlr.parameters import Hlr
+
+from .conftest import Spec
+
+TERMINALS = 3
+
+
+@pytest.fixture(autouse=True)
+def _cancels_are_repeated_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancellation, "CANCEL_S", PATIENCE_S)
+    monkeypatch.setattr(cancellation, "AGAIN_S", 0.02)
+    monkeypatch.setattr(event_loop, "DRAIN_S", 0.02)
+    monkeypatch.setattr(thread_loop, "JOIN_S", 0.02)
+
+
+@both_loops
+def test_a_cancel_request_that_arrives_too_early_is_repeated(loop_of: LoopOf) -> None:
+    sessions = [Session(held=True, cancels_lost=lost) for lost in range(TERMINALS)]
+    run(loop_of, hlr.build(Hlr(population=100)), sessions, lambda _: all(one.waiting.is_set() for one in sessions))
+    assert [session.cancelled.is_set() for session in sessions] == [True] * TERMINALS
+    assert all(session.is_closed for session in sessions)
+
+
+def test_a_hanging_cancel_request_does_not_delay_the_others() -> None:
+    hangs, over = Session(held=True), threading.Event()
+    hangs.cancel = over.wait  # type: ignore[assignment]
+    other = Session(held=True, cancels_lost=3)
+    try:
+        cancel_statements(lambda: [] if other.cancelled.is_set() else [hangs, other], lambda seconds: None)
+    finally:
+        over.set()
+    assert other.cancelled.is_set()
+
+
+class Prepares(Session):
+    """A session that waits for a lock when it prepares."""
+
+    def prepare(self, statement: Statement) -> Statement:
+        self.execute(statement, ())
+        raise AssertionError("it waits, and is cancelled")
+
+
+class Locked:
+    """A driver whose sessions wait for a lock as soon as they prepare, and whose `connect` can be delayed."""
+
+    dialect, waits = "postgres", "polled"
+
+    def __init__(self, session: Prepares) -> None:
+        self.session = session
+        self.connecting, self.go = threading.Event(), threading.Event()
+
+    def connect(self, dsn: str) -> Prepares:
+        self.connecting.set()
+        self.go.wait()
+        return self.session
+
+
+@pytest.fixture
+def arming(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locked, Future[Any]]]:
+    """(a load that arms in a thread, its driver, a future of its result)."""
+    locked = Locked(Prepares(held=True, cancels_lost=2))
+    monkeypatch.setattr(worker, "driver", lambda engine: locked)
+    load, ended = worker.Load(worker_messages.Arm.of(spec("-", terminals=2), (0, 1))), Future[Any]()
+    thread = threading.Thread(target=lambda: ended.set_result(load.arm()))
+    thread.start()
+    yield load, locked, ended
+    locked.go.set()
+    locked.session.release()  # after a failed test the thread would still wait
+    thread.join()
+
+
+def test_stop_arming_cancels_a_statement_that_starts_late(arming: tuple[worker.Load, Locked, Future[Any]]) -> None:
+    load, locked, ended = arming
+    locked.go.set()
+    locked.session.waiting.wait()
+    load.stop_arming(ended)
+    assert locked.session.cancelled.is_set()
+    assert isinstance(ended.result(), worker_messages.Fault)
+
+
+def test_a_session_that_connects_after_stop_arming_sends_no_statement(
+    arming: tuple[worker.Load, Locked, Future[Any]],
+) -> None:
+    load, locked, ended = arming
+    locked.connecting.wait()
+    load.stop_arming(ended)
+    locked.go.set()
+    assert isinstance(ended.result(), worker_messages.Fault)
+    assert not locked.session.waiting.is_set()
+    assert locked.session.is_closed
+
+
+# ---- opening connections ---------------------------------------------------------------------------------------------
+
+
+def never(settle: Callable[[float], object]) -> None:
+    raise AssertionError("nothing has failed")
+
+
+def test_every_number_is_opened_once_and_several_at_a_time() -> None:
+    together = threading.Barrier(4)  # passed by four threads only
+
+    def connect(number: int) -> int:
+        if number:
+            together.wait()
+        return number * number
+
+    assert open_all(range(9), connect, at_once=4, give_up=never) == {number: number * number for number in range(9)}
+
+
+def test_a_failure_of_the_first_is_the_only_attempt() -> None:
+    tried: list[int] = []
+
+    def connect(number: int) -> int:
+        tried.append(number)
+        raise ValueError("wrong password")
+
+    with pytest.raises(ValueError, match="wrong password"):
+        open_all(range(9), connect, give_up=never)
+    assert tried == [0]
+
+
+def test_the_first_failure_ends_the_attempts_under_way() -> None:
+    under_way, stopped = threading.Event(), threading.Event()
+    ended: list[int] = []
+
+    def connect(number: int) -> int:
+        if number == 1:
+            under_way.set()
+            stopped.wait()
+            ended.append(number)
+        if number == 2:
+            under_way.wait()
+            raise ValueError("too many connections")
+        return number
+
+    def give_up(settle: Callable[[float], object]) -> None:
+        stopped.set()
+        settle(PATIENCE_S)
+
+    with pytest.raises(ValueError, match="too many connections"):
+        open_all(range(100), connect, at_once=2, give_up=give_up)
+    assert ended == [1]
+
+
+# ---- periodic work ---------------------------------------------------------------------------------------------------
+
+MS = 1_000_000
+T0 = 10**15
+TIMELINE = Timeline.of(Windows(ramp_up_s=0.25, measure_s=1.0, ramp_down_s=0.1), T0)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The pipe of messages from the agent to a worker: (read end, write end)."""
+    reader, writer = os.pipe()
+    yield reader, writer
+    for fd in (reader, writer):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+@pytest.fixture
+def ticker(pipe: tuple[int, int]) -> Iterator[worker.LoadTicker]:
+    silent = os.open(os.devnull, os.O_WRONLY)
+    yield worker.LoadTicker(Recorder(1), ChunkWriter(silent), TIMELINE, pipe[0])
+    os.close(silent)
+
+
+def test_it_ticks_each_tenth_of_a_second_and_at_the_edges_of_the_windows(ticker: worker.LoadTicker) -> None:
+    at, ticks = T0, []
+    while at := ticker.tick(at):
+        ticks.append((at - T0) // MS)
+    assert ticks == [100, 200, 250, 300, *range(400, 1_201, 100), 1_250, 1_300, 1_350]
+
+
+def test_the_longest_time_without_a_tick_in_the_window_is_a_pause(ticker: worker.LoadTicker) -> None:
+    """A process that is stopped, or gets no CPU, makes no ticks; what is outside of the window does not count."""
+    for at_ms, longest_ms in ((200, 0), (300, 50), (400, 100), (700, 300), (750, 300), (1_340, 500)):
+        ticker.tick(T0 + at_ms * MS)
+        assert ticker.pause_longest_ns == longest_ms * MS
+
+
+def test_passes_that_have_ended_end_the_window(ticker: worker.LoadTicker) -> None:
+    assert ticker.tick(T0 + 300 * MS) > 0
+    ticker.complete(T0 + 350 * MS)
+    assert ticker.tick(T0 + 350 * MS) == 0
+    cpu_s, _ = ticker.cpu()
+    assert cpu_s > 0, "both edges have been passed"
+    assert ticker.handling().keys() >= {"answers", "stamped"}
+
+
+@pytest.mark.parametrize("words", [b"", worker_messages.encode(worker_messages.Stop())], ids=["no message", "Stop"])
+def test_a_worker_ends_its_load_and_not_itself_after_stop(
+    ticker: worker.LoadTicker, pipe: tuple[int, int], words: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent sends Stop and closes its pipe; the loop may tick again before it ends, when answers arrive at the same
+    time."""
+
+    def exits(code: int) -> None:
+        raise AssertionError(f"the worker exits ({code}), and its statements keep running on the server")
+
+    monkeypatch.setattr(os, "_exit", exits)
+    assert ticker.tick(T0) > 0
+    os.write(pipe[1], words)
+    os.close(pipe[1])
+    assert [ticker.tick(T0) for _ in range(3)] == [0, 0, 0]
