@@ -172,7 +172,7 @@ async def test_a_postgres_reaches_nothing_of_the_host_and_works(
 async def test_the_policy_decides_whether_the_agents_own_user_runs_a_server(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
-    """Where the kernel has no Landlock. Where the agent is root, the server's own user protects the agent."""
+    """On a kernel without Landlock. If the agent is root, the server's own user protects the agent."""
     monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy

@@ -127,7 +127,7 @@ async def test_escapes_by_sql_stages(
 
 
 def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
-    """Whose privileges the cases above try."""
+    """The cases above try the privileges of this role."""
     end = world.endpoint
     query = "SELECT current_user" + ("()" if end.engine == "mysql" else "")
     (role,) = world.ask(query)

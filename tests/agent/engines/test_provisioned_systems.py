@@ -1,5 +1,5 @@
 """Systems that proveout starts, of every engine, from their start to their removal: settings, data that is kept, a
-snapshot, refusals; and systems with a dsn that cannot be used. What is peculiar to an engine is in
+snapshot, refusals; and systems with a dsn that cannot be used. Peculiarities of an engine are in
 `test_provision.py` of its folder."""
 
 from __future__ import annotations

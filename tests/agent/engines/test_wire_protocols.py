@@ -1,4 +1,4 @@
-"""The wire sessions of PostgreSQL and MySQL, in Python and compiled, against a peer: what no server shows, such as
+"""The wire sessions of PostgreSQL and MySQL, in Python and compiled, against a peer that shows more than a server does:
 answers that are split at any byte, and invalid ones."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of PostgreSQL's driver is no part of the contract: types, and groups of statements; by libpq and by the wire."""
+"""PostgreSQL's driver beyond the contract: types, and groups of statements; by libpq and by the wire."""
 
 from __future__ import annotations
 
