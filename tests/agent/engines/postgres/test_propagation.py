@@ -249,8 +249,9 @@ async def test_no_password_reaches_a_server_log(
     source, _ = pair
     await asyncio.to_thread(populate, source)
     started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
-    with pytest.raises(TaskFault, match=r'relation "public\.\w+" does not exist'):
-        await link(task_context, source, started.endpoint)
+    for sink in (started.endpoint, as_owner(started.endpoint)):
+        with pytest.raises(TaskFault, match=r'relation "public\.\w+" does not exist'):
+            await link(task_context, source, sink)
     log = (tmp_path / "backend" / "server.log").read_text()
     assert 'relation "public.' in log
     for dsn in (source.dsn, replication(source), administration(started.endpoint), started.endpoint.dsn):
