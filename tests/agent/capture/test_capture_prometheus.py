@@ -1,38 +1,27 @@
-"""The exporter capture: selection of series from text, an HTTP server as a correct and a faulty exporter, and a real
-node_exporter."""
+"""The exporter capture: selection of series from text, and an HTTP server as a correct and a faulty exporter."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import os
-import shutil
 import socket
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.capture import kinds, prometheus, schedule
 from proveout.agent.capture.prometheus import select
 from proveout.agent.errors import TaskFault
-from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.measure.capture_metrics import exported_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.schedule.tasks import capture_tasks
-from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import canonical_json
 from proveout.dsl.plan.topology import Capture, Scrape
-from proveout.proto.wire import codec
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
-from proveout.proto.wire.tasks import Endpoint, RunCapture, Task
+from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 TEXT = r"""# HELP node_load1 1m load average.
 # TYPE node_load1 gauge
@@ -49,7 +38,6 @@ broken{x="1"} NaN
 broken{x="2"} +Inf
 with_exemplar_total{a="# {"} 5 # {trace_id="x"} 0.1 1700000000.0
 """
-DEADLINE_S = 60.0
 
 
 def scrape(metric: str, **more: Any) -> Scrape:
@@ -89,13 +77,8 @@ def test_series_are_selected_by_name_and_labels(wanted: Scrape, value: float) ->
         scrape("absent", optional=True),
     ],
 )
-def test_missing_series_raise(wanted: Scrape) -> None:
+def test_missing_series_are_not_selected(wanted: Scrape) -> None:
     assert select(TEXT, [wanted]) == {}
-
-
-def test_malformed_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="many"):
-        select("node_load1 many\n", [scrape("node_load1")])
 
 
 # ---- an exporter in the test -------------------------------------------------------------------------------------
@@ -141,9 +124,10 @@ class Exporter:
         self.port = self._server.server_address[1]
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
 
 
 @pytest.fixture
@@ -167,11 +151,9 @@ def task(url: str, *scrapes: Scrape, every_s: float = 0.02) -> RunCapture:
 async def captured(context: Any, spec: RunCapture, until: Callable[[], bool]) -> CaptureResult:
     """Run the capture until the condition holds."""
     running = asyncio.create_task(kinds.capture(context, spec))
-    async with asyncio.timeout(DEADLINE_S):
-        while not until() and not running.done():  # noqa: ASYNC110  # a condition of many kinds
-            await asyncio.sleep(0.01)
-        context.end()
-        return await running
+    await eventually_async(lambda: until() or running.done(), "what the capture is to see")
+    context.end()
+    return await running
 
 
 async def test_samples_come_over_one_connection_with_the_password(task_context: Any, exporter: Any) -> None:
@@ -184,7 +166,7 @@ async def test_samples_come_over_one_connection_with_the_password(task_context: 
         Reading(metric="prometheus.load", value=2.5),
         Reading(metric="prometheus.hits_total", value=20.0),  # the first request checks that all series exist
     )
-    assert (result.samples, result.lost, made.connections) == (len(task_context.samples), result.lost, 1)
+    assert (result.samples, made.connections) == (len(task_context.samples), 1)
     assert made.requests[0]["path"] == "/deep/metrics?x=1"
     assert made.requests[0]["Authorization"] == f"Basic {base64.b64encode(b'reader:p@ss').decode()}"
 
@@ -201,42 +183,34 @@ async def test_a_temporary_failure_of_an_exporter_loses_samples_only(task_contex
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "message"),
+    ("status", "body", "code", "message"),
     [
-        (404, b"", "answered 404"),
-        (302, b"", "answered 302"),
-        (200, b"load many\n", "cannot be read"),
-        (200, b"x" * 2000, "longer than"),
+        (404, b"", "unreachable", "answered 404"),
+        (302, b"", "unreachable", "answered 302"),
+        (200, b"load many\n", "unreachable", "cannot be read"),
+        (200, b"x" * 2000, "unreachable", "longer than"),
+        (200, b'load{cpu="0"} 1\n', "missing", r'no series load\{cpu="1"\}'),
+        (None, b"", "unreachable", "refused"),
     ],
 )
-async def test_a_bad_answer_at_the_start_is_a_fault(
-    task_context: Any, exporter: Any, status: int, body: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_bad_answer_at_the_start_is_a_fault_without_the_password(
+    task_context: Any,
+    exporter: Any,
+    status: int | None,
+    body: bytes,
+    code: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1000)
     made = exporter(lambda _: (status, body))
+    if status is None:
+        made.close()
+    url = f"http://u:secret@127.0.0.1:{made.port}/m"
     with pytest.raises(TaskFault, match=message) as fault:
-        await kinds.capture(task_context, task(f"http://u:secret@127.0.0.1:{made.port}/m", scrape("load")))
-    assert fault.value.code == "unreachable"
+        await kinds.capture(task_context, task(url, scrape("load", labels=(("cpu", "1"),)), scrape("x", optional=True)))
+    assert fault.value.code == code
     assert "secret" not in str(fault.value)
-
-
-async def test_a_missing_series_at_the_start_is_named(task_context: Any, exporter: Any) -> None:
-    made = exporter(lambda _: (200, b'load{cpu="0"} 1\n'))
-    spec = task(
-        f"http://127.0.0.1:{made.port}/m", scrape("load", labels=(("cpu", "1"),)), scrape("fine", optional=True)
-    )
-    with pytest.raises(TaskFault, match=r'no series load\{cpu="1"\}') as fault:
-        await kinds.capture(task_context, spec)
-    assert fault.value.code == "missing"
-
-
-async def test_a_closed_port_is_a_fault_whose_message_hides_the_password(task_context: Any) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        with pytest.raises(TaskFault, match="refused") as fault:
-            await kinds.capture(task_context, task(f"http://u:hidden@127.0.0.1:{port}/m", scrape("load")))
-    assert "hidden" not in str(fault.value)
 
 
 async def test_an_exporter_that_never_answers_does_not_delay_the_end_of_the_capture(
@@ -247,7 +221,7 @@ async def test_an_exporter_that_never_answers_does_not_delay_the_end_of_the_capt
 
     def answer(number: int) -> tuple[int, bytes]:
         if number > 2:
-            held.wait(DEADLINE_S)
+            held.wait(PATIENCE_S)
         return 200, b"load 1\n"
 
     made = exporter(answer)
@@ -291,7 +265,7 @@ def test_a_slow_answer_ends_at_the_timeout_for_the_whole(beginning: bytes) -> No
                 client.text()
         finally:
             over.set()
-            thread.join(DEADLINE_S)
+            thread.join(PATIENCE_S)
             client.close()
 
 
@@ -309,6 +283,8 @@ HOSTILE_LINES = {
 def test_a_hostile_line_is_refused_without_parsing(line: str) -> None:
     with pytest.raises(ValueError, match="characters"):
         select(f"{line}\n", [scrape("load")])
+    with pytest.raises(ValueError, match="MiB of lines"):
+        select('load{a="b"} 1\n' * 100_000, [scrape("load")])
 
 
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
@@ -318,37 +294,6 @@ def test_hostile_lines_of_maximum_length_are_parsed_or_refused(line: str) -> Non
     text = f"{cut}\n" * (prometheus.WANTED_CHARACTERS_MAX // len(cut) - 1)
     with suppress(ValueError):
         select(text, [scrape("load")])
-
-
-def test_too_many_lines_are_refused() -> None:
-    with pytest.raises(ValueError, match="MiB of lines"):
-        select('load{a="b"} 1\n' * 100_000, [scrape("load")])
-
-
-# ---- from the plan to the agent ----------------------------------------------------------------------------------
-
-PLAN = Path(__file__).parents[2] / "golden" / "good" / "exporter.yaml"
-
-
-def test_the_password_is_inserted_only_in_the_task_of_the_agent() -> None:
-    plan = compile_plan(PLAN)
-    endpoints = external_endpoints(plan, {"SCRAPE_PASSWORD": "p@ss:/1"})
-    url = "https://reader:p%40ss%3A%2F1@127.0.0.1:9100/metrics"
-    assert endpoints == {"capture:node": Endpoint(system="capture:node", engine="prometheus", dsn=url)}
-    ((host, spec),) = capture_tasks(plan, ["node"], endpoints)
-    assert (host, spec.endpoints[0].dsn) == ("db1", url)
-    assert "p%40ss" not in canonical_json(plan)
-    with pytest.raises(SecretMissing, match="SCRAPE_PASSWORD"):
-        external_endpoints(plan, {})
-
-
-def test_the_task_survives_the_codec() -> None:
-    plan = compile_plan(PLAN)
-    spec = RunCapture(
-        capture=plan.capture("node"), endpoints=(Endpoint(system="c", engine="prometheus", dsn="http://h"),)
-    )
-    sent = Task(key="k", spec=spec, deadline_s=1.0)
-    assert codec.coordinator_message(codec.coordinator_envelope(sent)) == sent
 
 
 # ---- summary of a window -----------------------------------------------------------------------------------------
@@ -373,58 +318,3 @@ def test_gauges_and_counters_are_cut_at_the_measure_window() -> None:
         "load": {"avg": pytest.approx(2.25), "min": 1.0, "max": 3.0, "end": 2.0},
         "hits": {"per_s": pytest.approx(15.0), "delta": pytest.approx(30.0)},
     }
-
-
-# ---- a real exporter ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def node_exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real node_exporter with few collectors; skips without node_exporter on the host."""
-    program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
-    if program is None:
-        pytest.skip("this host has no node_exporter (Debian: apt-get install prometheus-node-exporter)")
-    collectors = ["--collector.disable-defaults", "--collector.loadavg", "--collector.cpu", "--collector.meminfo"]
-    log = Path(tmp_path_factory.mktemp("node_exporter")) / "log.txt"
-    with log.open("wb") as output:
-        argv = [program, "--web.listen-address=127.0.0.1:0", *collectors]
-        server = subprocess.Popen(argv, stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
-        try:
-            yield f"http://127.0.0.1:{_port_of(server, log)}/metrics"
-        finally:
-            server.terminate()
-            server.wait(DEADLINE_S)
-
-
-def _port_of(server: subprocess.Popen[bytes], log: Path) -> int:
-    """Wait until the exporter listens; return its port."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        assert server.poll() is None and time.monotonic() < deadline, log.read_text()
-        for each in psutil.Process(server.pid).net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN:
-                return int(each.laddr.port)
-        time.sleep(0.05)
-
-
-async def test_a_real_node_exporter(task_context: Any, node_exporter: str) -> None:
-    spec = task(
-        node_exporter,
-        scrape("node_load1"),
-        scrape("node_memory_MemTotal_bytes", alias="memory"),
-        scrape("node_cpu_seconds_total", labels=(("mode", "idle"),), alias="idle_total", kind="counter"),
-        every_s=0.1,
-    )
-    await captured(task_context, spec, lambda: len(task_context.samples) >= 4)
-    samples = task_context.samples
-    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    total = int(meminfo["MemTotal"].split()[0]) * 1024
-    found = {reading.metric: reading.value for reading in samples[0].readings}
-    assert set(found) == {"prometheus.node_load1", "prometheus.memory", "prometheus.idle_total"}
-    assert found["prometheus.memory"] == total
-    idle = [next(r.value for r in sample.readings if r.metric == "prometheus.idle_total") for sample in samples]
-    assert idle == sorted(idle)
-    window = Window(start_ns=samples[0].at_ns, end_ns=samples[-1].at_ns)
-    tree = exported_metrics(Recording(samples), window, spec.capture.scrapes)
-    assert tree["memory"]["avg"] == pytest.approx(total, rel=1e-12)
-    assert 0.0 <= tree["idle_total"]["per_s"] <= (os.cpu_count() or 1) * 1.1

@@ -4,7 +4,6 @@ text, not executed."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from eventually import eventually_async
 
 from proveout.agent.capture import kinds
 from proveout.agent.capture.sizes import OTHERS, TABLES_MAX, SizeObserver, readings
@@ -125,10 +125,7 @@ async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task
         capture = Capture(name="sizes", kind="sizes", every_s=86_400.0, system="db")
         spec = RunCapture(capture=capture, endpoints=(Endpoint(system="db", engine="postgres", dsn=database),))
         running = asyncio.create_task(kinds.capture(task_context, spec))
-        deadline = time.monotonic() + 30.0
-        while not task_context.samples:
-            assert time.monotonic() < deadline, "no first sample"
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: task_context.samples, "the first sample")
         grow(connection.execute)
         task_context.end()
         result = await running
@@ -140,11 +137,7 @@ async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task
 
 
 def test_an_unreachable_system_is_a_fault_at_the_start() -> None:
-    for engine, dsn in (
-        ("postgres", "host=127.0.0.1 port=1 dbname=x"),
-        ("mysql", "mysql://nobody@127.0.0.1:1/none"),
-        ("sqlite", "/nowhere/at-all.sqlite"),
-    ):
+    for engine, dsn in (("postgres", "host=127.0.0.1 port=1 dbname=x"), ("sqlite", "/nowhere/at-all.sqlite")):
         with pytest.raises(TaskFault) as caught:
             catalogue(Endpoint(system="db", engine=engine, dsn=dsn))
         assert caught.value.code == "unreachable"
@@ -156,15 +149,12 @@ def test_partitions_are_summed_and_surplus_tables_are_one_entry() -> None:
         "part\ttable\tpart": 15.0,
         "part\tindex\ti": 0.0,
     }
+    sample = CaptureSample(capture="sizes", at_ns=1, readings=tuple(readings(rows)))
+    assert sizes_metrics(Recording([sample]), "db") == ({}, ()), "one sample gives no growth"
     many = [(f"t{n}", "table", f"t{n}", float(n)) for n in range(TABLES_MAX + 3)]
     found = {reading.label: reading.value for reading in readings(many)}
     assert len(found) == TABLES_MAX + 1
     assert found[f"{OTHERS}\ttable\t{OTHERS}"] == 0 + 1 + 2
-
-
-def test_one_sample_gives_no_growth() -> None:
-    sample = CaptureSample(capture="sizes", at_ns=1, readings=tuple(readings([("t", "table", "t", 1.0)])))
-    assert sizes_metrics(Recording([sample]), "db") == ({}, ())
 
 
 def test_oracles_query_reads_only_views_open_to_every_user() -> None:

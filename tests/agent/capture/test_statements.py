@@ -3,24 +3,16 @@ performance_schema; and the document that it makes of any session."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from select import select as select_ready
 from typing import Any
 
 import psycopg
 import pytest
+from distribution_postgres import distribution_postgres
+from report_window import captured
 
-from proveout.agent.capture.kinds import capture
 from proveout.agent.capture.statements import MARK, StatementReports
 from proveout.agent.engines.mysql import provision, statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
@@ -31,71 +23,19 @@ from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.wire.results import CaptureResult
-from proveout.proto.wire.tasks import Endpoint, RunCapture
+from proveout.proto.wire.tasks import Endpoint
 
-LIBRARY = max(Path("/usr/lib/postgresql").glob("1[4-9]/lib/pg_stat_statements.so"), default=Path("/nonexistent"))
-PROGRAMS = LIBRARY.parents[1] / "bin" if LIBRARY.is_file() else LIBRARY
-
-
-class Window:
-    """A task context whose window is open from the first reading until `work` has been done."""
-
-    def __init__(self, work: Any) -> None:
-        self.samples: list[Any] = []
-        self._work, self._over = work, asyncio.Event()
-        self._t0: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def sample(self, sample: Any) -> None:
-        self.samples.append(sample)
-        if len(self.samples) == 1:
-            self._t0.set_result(time.monotonic_ns())
-        elif len(self.samples) == 2:  # the first reading is taken
-            self._work()
-            self._over.set()
-
-    async def started(self) -> int:
-        return await asyncio.shield(self._t0)
-
-    async def finished(self) -> None:
-        with contextlib.suppress(TimeoutError):  # without a first reading the notes say why
-            await asyncio.wait_for(self._over.wait(), 10.0)
-
-
-def captured(endpoint: Endpoint, work: Any) -> CaptureResult:
-    async def run() -> CaptureResult:
-        described = Capture(name="top", kind="statements", every_s=1.0, system="db")
-        task = RunCapture(capture=described, endpoints=(endpoint,), edges_s=(0.0,))
-        return await capture(Window(work), task)  # type: ignore[arg-type]
-
-    return asyncio.run(asyncio.wait_for(run(), 30.0))
+TOP = Capture(name="top", kind="statements", every_s=1.0, system="db")
 
 
 # ---- PostgreSQL --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def postgres15() -> Iterator[str]:
-    """A PostgreSQL of the distribution that has pg_stat_statements, which the embedded one has not."""
-    if not LIBRARY.is_file():
-        pytest.skip("no PostgreSQL with pg_stat_statements (Debian: apt-get install postgresql)")
-    folder = Path(tempfile.mkdtemp(prefix="proveout-pg15-"))
-    user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        entry = pwd.getpwnam("nobody")
-        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-        os.chown(folder, entry.pw_uid, entry.pw_gid)
-
-    def run(program: str, *words: object) -> None:
-        argv = [str(word) for word in (PROGRAMS / program, "-D", folder / "data", *words)]
-        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, env=environment, timeout=60, **user)
-
-    run("initdb", "-U", "tester", "-A", "trust", "-N")
-    settings = ["shared_preload_libraries=pg_stat_statements", "listen_addresses=", f"unix_socket_directories={folder}"]
-    run("pg_ctl", "-w", "-l", folder / "log", "-o", " ".join(f"-c {setting}" for setting in settings), "start")
-    dsn = f"host={folder} user=tester dbname=postgres"
-    try:
+def distribution() -> Iterator[str]:
+    """A PostgreSQL that has pg_stat_statements, which the embedded one has not."""
+    with distribution_postgres("shared_preload_libraries=pg_stat_statements", "listen_addresses=") as (folder, port):
+        dsn = f"host={folder} port={port} user=tester dbname=postgres"
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION pg_stat_statements")
             connection.execute("CREATE TABLE item (id int PRIMARY KEY, name text)")
@@ -103,9 +43,6 @@ def postgres15() -> Iterator[str]:
             connection.execute("ANALYZE item")
             connection.execute("CREATE DATABASE bare")
         yield dsn
-    finally:
-        run("pg_ctl", "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def state(dsn: str) -> list[Any]:
@@ -118,17 +55,17 @@ def state(dsn: str) -> list[Any]:
     return [settings, objects, reset, rows]
 
 
-def test_calls_rows_and_plans_of_the_window_on_a_postgres(postgres15: str) -> None:
+def test_calls_rows_and_plans_of_the_window_on_a_postgres(distribution: str) -> None:
     def work(times: int = 30) -> None:
-        with psycopg.connect(postgres15, autocommit=True) as connection:
+        with psycopg.connect(distribution, autocommit=True) as connection:
             for number in range(times):
                 connection.execute("SELECT name FROM item WHERE id = %s", [number])
                 connection.execute("UPDATE item SET name = name WHERE id = %s", [number])
             connection.execute("SELECT count(*) FROM item WHERE name LIKE %s", ["n1%"])
 
     work(7)  # before the window: not counted
-    before = state(postgres15)
-    found = captured(Endpoint(system="db", engine="postgres", dsn=postgres15), work)
+    before = state(distribution)
+    found, _ = captured(Endpoint(system="db", engine="postgres", dsn=distribution), TOP, (0.0,), work)
     assert not found.notes
     document = json.loads(found.output)
     top = {item["text"]: item for item in document["statements"]}
@@ -139,21 +76,14 @@ def test_calls_rows_and_plans_of_the_window_on_a_postgres(postgres15: str) -> No
     assert [step[:2] for step in update["plan"]] == [[0, "Update on item"], [1, "Index Scan using item_pkey on item"]]
     assert not [text for text in top if MARK in text], "those of the capture itself"
     assert document["total"]["calls"] >= 61
-    assert 0.0 < select["seconds"] < 1.0
-    assert state(postgres15) == before
+    assert select["seconds"] > 0.0
+    assert state(distribution) == before
 
 
-def test_a_database_without_the_extension_is_a_note_with_the_way_out(postgres15: str) -> None:
-    dsn = postgres15.replace("dbname=postgres", "dbname=bare")
+def test_a_database_without_the_extension_is_a_note_with_the_way_out(distribution: str) -> None:
+    dsn = distribution.replace("dbname=postgres", "dbname=bare")
 
-    async def run() -> CaptureResult:
-        described = Capture(name="top", kind="statements", every_s=1.0, system="db")
-        task = RunCapture(capture=described, endpoints=(Endpoint(system="db", engine="postgres", dsn=dsn),))
-        window = Window(lambda: None)
-        window._over.set()
-        return await capture(window, task)  # type: ignore[arg-type]
-
-    found = asyncio.run(run())
+    found, _ = captured(Endpoint(system="db", engine="postgres", dsn=dsn), TOP, (0.0,))
     assert found.output == ""
     assert "no extension pg_stat_statements in this database" in found.notes[0]
     assert "CREATE EXTENSION" in found.notes[0]
@@ -172,10 +102,9 @@ def test_the_steps_of_a_join() -> None:
 
 
 @pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = os.pathsep.join((os.environ.get("PATH", ""), *provision.FOLDERS))
-    if shutil.which("mariadbd", path=path) is None:
-        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
+def mariadb(tmp_path_factory: pytest.TempPathFactory, mysql_server: provision.Server) -> Iterator[str]:
+    """One with performance_schema; skips where the host has none."""
+    del mysql_server
     settings = (("performance_schema", "ON"),)
     system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
     server = provision.Server(system, tmp_path_factory.mktemp("mysql"))
@@ -207,7 +136,7 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
         session = MysqlDriver().connect(mariadb)
         text = "SELECT name FROM item WHERE id = $1"
         prepared = session.prepare(Statement(name="s", text={"mysql": text}, arguments=(int,), columns=(str,)))
-        found = captured(Endpoint(system="db", engine="mysql", dsn=mariadb), work)
+        found, _ = captured(Endpoint(system="db", engine="mysql", dsn=mariadb), TOP, (0.0,), work)
         session.close()
     assert not found.notes
     top = {item["text"]: item for item in json.loads(found.output)["statements"]}
@@ -235,10 +164,8 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
 
 
 def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:
-    from proveout.agent.engines.mysql.statements import MysqlStatements
-
     with pytest.raises(TaskFault, match="is off") as raised:
-        MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+        statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
     assert "performance_schema = ON" in raised.value.way_out
 
 

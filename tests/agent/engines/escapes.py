@@ -54,29 +54,11 @@ POSTGRES = _of("postgres", {
     # programs
     ("copy_to_program", "file"): (f"COPY (SELECT 1) TO PROGRAM '{PROGRAM}'",),
     ("copy_from_program", "read"): ("COPY loot FROM PROGRAM 'cat {secret}'",),
-    ("copy_program_in_do", "file"): (f"DO $$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; END $$",),
     ("copy_program_in_definer", "file"): (
         "CREATE FUNCTION {name}() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS "
         f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN 1; END $f$",
         "SELECT {name}()"),
-    ("copy_program_in_index", "file"): (
-        "CREATE FUNCTION {name}(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS "
-        f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN t; END $f$",
-        "CREATE TABLE {name}_t AS SELECT 'a'::text AS v",
-        "CREATE INDEX ON {name}_t ({name}(v))",
-        "ANALYZE {name}_t"),
-    ("copy_program_in_trigger", "file"): (
-        "CREATE TABLE {name}_t (v int)",
-        "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS "
-        f"$f$ BEGIN EXECUTE 'COPY (SELECT 1) TO PROGRAM ''{PROGRAM}'''; RETURN NEW; END $f$",
-        "CREATE TRIGGER t AFTER INSERT ON {name}_t FOR EACH ROW EXECUTE FUNCTION {name}()",
-        "INSERT INTO {name}_t VALUES (1)"),
     ("archive_command", "done"): (f"ALTER SYSTEM SET archive_command = '{PROGRAM}'",),
-    ("archive_library", "done"): ("ALTER SYSTEM SET archive_library = '{outside}/x'",),
-    ("restore_command", "done"): (f"ALTER SYSTEM SET restore_command = '{PROGRAM}'",),
-    ("archive_cleanup_command", "done"): (f"ALTER SYSTEM SET archive_cleanup_command = '{PROGRAM}'",),
-    ("recovery_end_command", "done"): (f"ALTER SYSTEM SET recovery_end_command = '{PROGRAM}'",),
-    ("ssl_passphrase_command", "done"): (f"ALTER SYSTEM SET ssl_passphrase_command = '{PROGRAM}'",),
     ("event_trigger", "done"): (
         "CREATE FUNCTION {name}() RETURNS event_trigger LANGUAGE plpgsql AS $f$ BEGIN END $f$",
         "CREATE EVENT TRIGGER {name} ON ddl_command_end EXECUTE FUNCTION {name}()"),
@@ -84,7 +66,6 @@ POSTGRES = _of("postgres", {
     ("copy_to_file", "file"): ("COPY (SELECT 1) TO '{outside}/{name}'",),
     ("copy_from_file", "read"): ("COPY loot FROM '{secret}'",),
     ("read_file", "read"): ("INSERT INTO loot SELECT pg_read_file('{secret}')",),
-    ("read_file_part", "read"): ("INSERT INTO loot SELECT pg_read_file('{secret}', 0, 100)",),
     ("read_binary_file", "read"): ("INSERT INTO loot SELECT convert_from(pg_read_binary_file('{secret}'), 'UTF8')",),
     ("read_password_of_system", "done"): ("SELECT pg_read_file('postgresql.conf')",),
     ("list_folder", "done"): ("SELECT pg_ls_dir('/etc')",),
@@ -94,15 +75,8 @@ POSTGRES = _of("postgres", {
         "SELECT lo_import('{secret}', 4711)", "INSERT INTO loot SELECT convert_from(lo_get(4711), 'UTF8')",),
     ("large_object_export", "file"): ("SELECT lo_from_bytea(4712, 'x')", "SELECT lo_export(4712, '{outside}/{name}')",),
     ("tablespace", "done"): ("CREATE TABLESPACE {name} LOCATION '{outside}'",),
-    ("log_directory", "done"): ("ALTER SYSTEM SET log_directory = '{outside}'",),
-    ("log_filename", "done"): ("ALTER SYSTEM SET log_filename = '../../{name}'",),
-    ("logging_collector", "done"): ("ALTER SYSTEM SET logging_collector = on",),
-    ("log_destination", "done"): ("ALTER SYSTEM SET log_destination = 'csvlog'",),
     ("data_directory", "done"): ("ALTER SYSTEM SET data_directory = '{outside}'",),
     ("hba_file", "done"): ("ALTER SYSTEM SET hba_file = '{secret}'",),
-    ("ident_file", "done"): ("ALTER SYSTEM SET ident_file = '{secret}'",),
-    ("config_file", "done"): ("ALTER SYSTEM SET config_file = '{secret}'",),
-    ("external_pid_file", "done"): ("ALTER SYSTEM SET external_pid_file = '{outside}/{name}'",),
     ("line_in_a_value", "done"): ("ALTER SYSTEM SET search_path = E'a\\narchive_command = ''x'''",),
     ("rules_of_access", "done"): ("SELECT * FROM pg_hba_file_rules",),
     ("dictionary_of_a_file", "done"): (
@@ -119,11 +93,9 @@ POSTGRES = _of("postgres", {
     # roles
     ("superuser", "done"): ("ALTER ROLE proveout SUPERUSER",),
     ("set_role", "done"): ("SET ROLE proveout_administrator",),
-    ("set_role_by_config", "done"): ("SELECT set_config('role', 'proveout_administrator', false)",),
     ("session_authorization", "done"): ("SET SESSION AUTHORIZATION proveout_administrator",),
     ("grant_programs", "done"): ("GRANT pg_execute_server_program TO proveout",),
     ("grant_reading", "done"): ("GRANT pg_read_server_files TO CURRENT_USER",),
-    ("grant_writing", "done"): ("GRANT pg_write_server_files TO PUBLIC",),
     ("grant_administrator", "done"): ("GRANT proveout_administrator TO proveout",),
     ("grant_parameter", "done"): ("GRANT ALTER SYSTEM ON PARAMETER archive_command TO proveout",),
     ("create_role", "done"): ("CREATE ROLE {name} SUPERUSER LOGIN",),
@@ -133,7 +105,6 @@ POSTGRES = _of("postgres", {
     ("own_replication", "done"): ("ALTER ROLE proveout REPLICATION",),
     ("defaults_of_administrator", "done"): ("ALTER ROLE proveout_administrator SET search_path = public",),
     ("verifiers", "done"): ("SELECT rolpassword FROM pg_authid",),
-    ("verifiers_by_view", "done"): ("SELECT passwd FROM pg_shadow",),
     ("conninfo_of_subscription", "done"): ("SELECT subconninfo FROM pg_subscription",),
     ("catalogue_update", "done"): ("UPDATE pg_authid SET rolsuper = true WHERE rolname = 'proveout'",),
     ("catalogue_mods", "done"): ("SET allow_system_table_mods = on",),
@@ -147,7 +118,6 @@ POSTGRES = _of("postgres", {
     ("c_function", "done"): ("CREATE FUNCTION {name}(cstring) RETURNS int AS '/lib/x86_64-linux-gnu/libc.so.6', 'system' LANGUAGE c STRICT",),
     ("internal_function", "done"): ("CREATE FUNCTION {name}(text) RETURNS text AS 'pg_read_file_all' LANGUAGE internal",),
     ("load", "done"): ("LOAD '{outside}/x.so'",),
-    ("load_of_libc", "done"): ("LOAD '/lib/x86_64-linux-gnu/libc.so.6'",),
     ("untrusted_perl", "done"): ("CREATE EXTENSION plperlu",),
     ("untrusted_python", "done"): ("CREATE EXTENSION plpython3u",),
     ("language", "done"): ("CREATE LANGUAGE {name} HANDLER plpgsql_call_handler",),
@@ -157,7 +127,6 @@ POSTGRES = _of("postgres", {
     ("session_preload_of_database", "done"): ("ALTER DATABASE postgres SET session_preload_libraries = '{outside}/x'",),
     ("library_path", "done"): ("SET dynamic_library_path = '{outside}'",),
     ("extension_path", "done"): ("SET extension_control_path = '{outside}'",),
-    ("jit_provider", "done"): ("ALTER SYSTEM SET jit_provider = '{outside}/x'",),
     ("slot_with_library", "done"): ("SELECT pg_create_logical_replication_slot('{name}', '{outside}/x')",),
     ("physical_slot", "done"): ("SELECT pg_create_physical_replication_slot('{name}')",),
     ("base_type", "done"): (
@@ -180,8 +149,6 @@ POSTGRES = _of("postgres", {
     ("foreign_server", "done"): ("CREATE SERVER {name} FOREIGN DATA WRAPPER postgresql",),
     ("primary_conninfo", "done"): ("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 passfile={secret}'",),
     ("listen", "done"): ("ALTER SYSTEM SET listen_addresses = '*'",),
-    ("sockets", "done"): ("ALTER SYSTEM SET unix_socket_directories = '{outside}'",),
-    ("certificates", "done"): ("ALTER SYSTEM SET ssl_key_file = '{secret}'",),
     ("end_the_administrator", "done"): (
         "SELECT 1 / count(*) FROM pg_stat_activity WHERE usename = 'proveout_administrator' AND pg_terminate_backend(pid)",),
     ("new_database", "done"): ("CREATE DATABASE {name}",),

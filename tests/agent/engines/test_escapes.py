@@ -1,58 +1,48 @@
-"""SQL of a plan cannot leave its database: every case of `escapes`, in `sql` stages, tunings and transactions of a
-workload."""
+"""SQL of a plan cannot leave its database: every case of `escapes` in `sql` stages; tunings and transactions of a
+workload have the same role."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
-import shutil
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pytest
-from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
+from escapes import CANARY, MYSQL, POSTGRES, Escape
 
-from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.engines.mysql.provision import Server as MysqlServer
 from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.engines.postgres.provision import Server as PostgresServer
+from proveout.agent.engines.session_calls import execute
+from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
-from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox import dispatch
-from proveout.agent.security.policy import Policy
-from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
-from proveout.agent.tuning.transaction import Transaction
-from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.database.postgres_parameters import objection
-from proveout.dsl.operations.database.sql import Sql
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import (
     Checkpoint,
     Endpoint,
     LinkSystems,
-    LoadShare,
     PopulateSystem,
-    RunLoad,
     RunSql,
     StartSystem,
 )
 
 pytestmark = pytest.mark.server
 
+on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 TABLES = ("CREATE TABLE loot (line text)", "CREATE TABLE reached (name varchar(80))")
 DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_create_subscription")
 
@@ -96,37 +86,31 @@ class World:
         return found
 
 
-@pytest.fixture
-def outside() -> Iterator[Path]:
-    """A folder outside pytest's own, which only its owner can enter."""
-    folder = Path("/var/tmp") / f"proveout-escapes-{secrets.token_hex(4)}"
-    folder.mkdir()
-    folder.chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(params=["postgres", "mysql"])
-async def world(
-    request: pytest.FixtureRequest, task_context: Any, tmp_path: Path, outside: Path
-) -> AsyncIterator[World]:
+@pytest.fixture(scope="module", params=["postgres", "mysql"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """An embedded server for the module, with the tables of the cases."""
     if request.param == "mysql":
         request.getfixturevalue("mysql_server")  # skips where there is none
+    make: Any = {"postgres": PostgresServer, "mysql": MysqlServer}[request.param]
     system = System(name="db", engine=request.param, host="h", provision="embedded")
-    started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path / "data")))
-    endpoint = cast(SystemStarted, started).endpoint
-    await dispatch.run_in_helper(task_context, RunSql(endpoint=endpoint, statements=TABLES))
-    yield World(endpoint, outside)
+    started = make(system, tmp_path_factory.mktemp(f"escapes-{request.param}"))
+    try:
+        yield started.start()
+    finally:
+        started.close(keep_data=False)
+
+
+@pytest.fixture
+async def world(server: Endpoint, task_context: Any, package_folder: Path) -> World:
+    """The server, as the tests share it, and a folder of the host that all may write to."""
+    package_folder.chmod(0o777)
+    drop = tuple(f"DROP TABLE IF EXISTS {table.split()[2]}" for table in TABLES)
+    await dispatch.run_in_helper(task_context, RunSql(endpoint=server, statements=(*drop, *TABLES)))
+    return World(server, package_folder)
 
 
 def cases_of(world: World) -> tuple[Escape, ...]:
     return POSTGRES if world.endpoint.engine == "postgres" else MYSQL
-
-
-def test_the_corpus_is_large_and_each_case_has_its_own_name() -> None:
-    assert len(ESCAPES) >= 60
-    assert len({case.name for case in ESCAPES}) == len(ESCAPES)
-    assert {case.sign for case in ESCAPES} == {"file", "read", "done"}
 
 
 @pytest.mark.escape
@@ -142,79 +126,20 @@ async def test_escapes_by_sql_stages(
         assert world.escaped((case,)) == [], case.name
 
 
-@pytest.mark.escape
-async def test_escapes_by_tuning(world: World, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    if world.endpoint.engine == "mysql":
-        pytest.skip("systems of engine mysql cannot be tuned")
-    record_property("escapes", len(cases_of(world)))
-    host = Host(policy=Policy(own=True), scratch=tmp_path, databases=Databases([world.endpoint]))
-    journal = UndoJournal(tmp_path / "undo")
-    for case in cases_of(world):
-        block = {
-            "system": "db",
-            "verify": {"query": f"SELECT count(*) FROM reached WHERE name = '{case.name}'", "equals": "1"},
-            "apply": list(case.filled(world.words)),
-            "revert": ["SELECT 1"],
-        }
-        values = to_values(Sql.model_validate(block))
-        one = Tuning(name=case.name, operation="sql", hosts=("h",), system="db", parameters=values)
-        state = await asyncio.to_thread(Transaction(host=host, journal=journal, run="r").apply, (one,))
-        assert state, case.name
-        assert world.escaped((case,)) == [], case.name
-
-
-class LoadContext:
-    """A `TaskContext` that starts an armed load at once."""
-
-    key, host, policy = "run/ladder/1/1/1/load/h", "h", Policy(own=True)
-
-    def __init__(self, work_dir: Path) -> None:
-        self.work_dir = work_dir
-        self.resources: dict[str, Resource] = {}
-        self.logs: list[str] = []
-
-    def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
-
-    def log(self, level: str, text: str) -> None:
-        self.logs.append(text)
-
-    def sample(self, sample: object) -> None: ...
-
-    def armed(self) -> None: ...
-
-    async def started(self) -> int:
-        return time.monotonic_ns()
-
-    async def finished(self) -> None:
-        raise AssertionError("a load is not finished")
-
-
-@pytest.mark.escape
-async def test_escapes_by_transactions_of_a_workload(
-    world: World, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    """A load of one terminal for each case; the statements of a case are one transaction."""
-    record_property("escapes", len(cases_of(world)))
-    context = LoadContext(tmp_path)
-    try:
-        for case in cases_of(world):
-            statements = {f"s{number}": text for number, text in enumerate(case.filled(world.words))}
-            model = Custom.model_validate({"transactions": {"Try": {"statements": statements}}})
-            load = RunLoad(
-                workload=Workload(name="w", kind="sql", parameters=to_values(model)),
-                endpoint=world.endpoint,
-                share=LoadShare(first=0, count=1, total=1),
-                windows=Windows(ramp_up_s=0.0, measure_s=0.05, ramp_down_s=0.0),
-                workers=1,
-                seed=1,
-                label=case.name,
-            )
-            with suppress(TaskFault):
-                await run_load(context, load)
-            assert world.escaped((case,)) == [], case.name
-    finally:
-        for resource in context.resources.values():
-            await resource.close(keep_data=False)
+def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
+    """The cases above try the privileges of this role."""
+    end = world.endpoint
+    query = "SELECT current_user" + ("()" if end.engine == "mysql" else "")
+    (role,) = world.ask(query)
+    assert role in {"proveout", "proveout@localhost"}
+    if end.engine == "postgres":  # systems of engine mysql cannot be tuned
+        assert Databases([end]).rows("db", query) == ((role,),)
+    engine = driver(end.engine)
+    session = engine.connect(end.dsn)
+    look = Statement(name="look", text={engine.dialect: query}, arguments=(), columns=(str,))
+    execute(session, engine, session.prepare(look), ())
+    assert session.rows() == [(role,)]
+    session.close()
 
 
 BY_POPULATION = {
@@ -223,28 +148,18 @@ BY_POPULATION = {
 }  # fmt: skip
 
 
-async def test_escapes_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
+async def test_escapes_by_the_tables_of_a_workload(task_context: Any, world: World) -> None:
     """Statements `after` of a table, on the connections of a population: those may send rows by MySQL's LOAD DATA
     LOCAL."""
-    context = LoadContext(tmp_path)
-    tried = 0
-    try:
-        for case in cases_of(world):
-            if case.name not in BY_POPULATION:
-                continue
-            tried += 1
-            table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
-            after = "; ".join(case.filled(world.words)[:1])
-            transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
-            model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
-            workload = Workload(name="w", kind="sql", parameters=to_values(model))
-            with pytest.raises(TaskFault) if case.name != "mysql_load_file" else suppress(TaskFault):
-                await populate(context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
-            assert world.escaped((case,)) == [], case.name
-    finally:
-        for resource in context.resources.values():
-            await resource.close(keep_data=False)
-    assert tried >= 5
+    for case in (one for one in cases_of(world) if one.name in BY_POPULATION):
+        table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
+        after = "; ".join(case.filled(world.words)[:1])
+        transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
+        model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
+        workload = Workload(name="w", kind="sql", parameters=to_values(model))
+        with pytest.raises(TaskFault) if case.name != "mysql_load_file" else suppress(TaskFault):
+            await populate(task_context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
+        assert world.escaped((case,)) == [], case.name
 
 
 async def test_ordinary_statements_of_the_role_work(task_context: Any, world: World) -> None:
@@ -270,7 +185,7 @@ async def test_ordinary_statements_of_the_role_work(task_context: Any, world: Wo
     await dispatch.run_in_helper(task_context, Checkpoint(endpoint=world.endpoint))
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@on_postgres
 async def test_a_refusal_names_the_alternative(task_context: Any, world: World) -> None:
     with pytest.raises(TaskFault) as caught:
         await dispatch.run_in_helper(
@@ -280,7 +195,7 @@ async def test_a_refusal_names_the_alternative(task_context: Any, world: World) 
     assert "dsn" in caught.value.way_out
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@on_postgres
 def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: World) -> None:
     names = world.ask("SELECT name FROM pg_settings WHERE context <> 'internal'")
     granted = world.ask(
@@ -291,7 +206,7 @@ def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: 
     assert len(granted) > 250
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@on_postgres
 def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
     """While the administrator's session is open, as during linking, no view of the plan's role shows its statements."""
     with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
@@ -311,7 +226,7 @@ def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
         administrator.execute("DROP SUBSCRIPTION s")
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@on_postgres
 def test_each_role_requires_its_password(world: World) -> None:
     """SCRAM on the socket for every role, and no physical replication, which would copy all files."""
     for role in (postgres_roles.ADMINISTRATOR, postgres_roles.REPLICATION, "postgres"):
@@ -321,7 +236,7 @@ def test_each_role_requires_its_password(world: World) -> None:
         psycopg.connect(postgres_roles.replication(world.endpoint), replication="true")
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@on_postgres
 def test_passwords_are_read_only_from_folders_of_the_agent(world: World, tmp_path: Path) -> None:
     """An endpoint may name any folder: files of other users there are not read, and no connection is opened."""
     assert postgres_roles.administration(world.endpoint)

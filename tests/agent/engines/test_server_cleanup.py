@@ -1,4 +1,5 @@
-"""Shared memory and backends of killed servers are removed by the start of the next session on the host."""
+"""Of servers whose agent, supervisor or postmaster was killed nothing is left: no process, socket, shared memory or
+temporary folder, at once or after the start of the next session on the host."""
 
 from __future__ import annotations
 
@@ -6,78 +7,76 @@ import contextlib
 import ctypes
 import json
 import os
-import random
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
-import thorough
+from eventually import PATIENCE_S, eventually
 
-from proveout.agent.engines.embedded import data_store, server_cleanup
-from proveout.agent.engines.embedded.account import choose_account
+from proveout.agent.engines.embedded import data_store, server_cleanup, supervisor
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server
 
-PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
-KILLS = thorough.count(20, 8)
-SEED = 51
 BUSY = b"SELECT sum(a * b) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
-CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
-MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
-
+"""A backend in one long computation does not check whether its postmaster runs."""
 AGENT = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from proveout.agent.engines.postgres.provision import Server
 from proveout.dsl.plan.topology import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
-print(json.dumps({"supervisor": server.supervisor_pid, "postmaster": server.pid, "session": str(server.session),
-                  "data": str(server.data), "dsn": server.dsn}), flush=True)
+if os.fork() == 0:
+    # A child that holds the agent's end of the supervisor's pipe, as a forked load worker would.
+    print(json.dumps({"child": os.getpid(), "supervisor": server.supervisor_pid, "postmaster": server.pid,
+                      "session": str(server.session), "data": str(server.data), "dsn": server.dsn}), flush=True)
+    sys.stdin.read()
+    os._exit(0)
 sys.stdin.read()
 """
 
 
-def segments() -> set[int]:
-    """Identifiers of System V segments."""
-    return {int(row.split()[1]) for row in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+@contextlib.contextmanager
+def agent(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that starts a server like an agent, and waits; it has just begun. It is killed at the end."""
+    argv = [sys.executable, "-c", AGENT, str(root)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
 
 
-def owned_by(uids: set[int]) -> set[int]:
-    rows = [row.split() for row in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
-    return {int(row[1]) for row in rows if int(row[7]) in uids}
-
-
-def in_shm(uids: set[int]) -> set[str]:
-    found = set()
-    for path in Path("/dev/shm").glob("PostgreSQL.*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_uid in uids:
-                found.add(path.name)
+def started(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait until its server runs: the processes `child`, `supervisor` and `postmaster`, and where the server is."""
+    assert process.stdout is not None
+    found: dict[str, Any] = json.loads(process.stdout.readline())
     return found
 
 
-def processes_in(folder: Path) -> set[int]:
-    """Running processes whose working directory is the folder."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and (entry / "cwd").samefile(folder):
-                found.add(int(entry.name))
-    return found
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def below(pid: int) -> list[int]:
@@ -94,93 +93,185 @@ def kill(*pids: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def users() -> set[int]:
-    """The users that servers and `initdb` run as."""
-    account = choose_account()
-    return {os.geteuid()} if account is None else {account.uid, account.initialise[0]}
+def shared_memory_of(pid: int) -> list[str]:
+    """System V segments that the process has made."""
+    rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return [row for row in rows if int(row.split()[4]) == pid]
 
 
-@contextlib.contextmanager
-def agent(root: Path) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", AGENT, str(root)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == "begun\n"
-            yield process
-        finally:
+def test_agent_killed_while_a_session_is_busy(tmp_path: Path) -> None:
+    with agent(tmp_path) as process:
+        state = started(process)
+        session, data = Path(state["session"]), Path(state["data"])
+        processes = [state["supervisor"], *below(state["supervisor"])]
+        assert len(processes) > 5
+        assert is_locked(session)
+        with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
+            connection.pgconn.send_query(BUSY)
             process.kill()
+            process.wait()
+            assert alive(state["child"])
+            eventually(lambda: not any(map(alive, processes)), "the end of the server")
+        assert not session.exists()
+        assert not shared_memory_of(state["postmaster"])
+        assert data.is_dir()
+        assert not (data / "postmaster.pid").exists()
+    Server(SYSTEM, tmp_path).close(keep_data=False)
 
 
-def next_session(root: Path) -> None:
-    """A session of another system on the same host."""
-    server = Server(SYSTEM, root)
+@pytest.mark.parametrize("agent_too", [False, True])
+def test_supervisor_killed(tmp_path: Path, agent_too: bool) -> None:
+    with agent(tmp_path) as process:
+        state = started(process)
+        processes = below(state["supervisor"])
+        kill(state["supervisor"], *([process.pid] if agent_too else []))
+        eventually(lambda: not any(map(alive, processes)), "the end of the server")
+        assert not shared_memory_of(state["postmaster"])
+        if agent_too:
+            # No process is left to remove the folder. It is not locked, so the next start on the host removes it.
+            assert not is_locked(Path(state["session"]))
+    shutil.rmtree(state["session"], ignore_errors=True)
+    Server(SYSTEM, tmp_path).close(keep_data=False)
+
+
+def test_agent_killed_while_it_starts(tmp_path: Path) -> None:
+    with agent(tmp_path) as process:
+        processes = eventually(lambda: below(process.pid), "a supervisor")
+        process.kill()
+        process.wait()
+        eventually(lambda: not any(map(alive, processes)), "the end of the start")
+    server = Server(SYSTEM, tmp_path)
+    try:
+        assert server.start().provisioned
+    finally:
+        server.close(keep_data=False)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Server, threading.Event, list[str]]]:
+    died, deaths = threading.Event(), list[str]()
+
+    def on_death(text: str) -> None:
+        deaths.append(text)
+        died.set()
+
+    server = Server(SYSTEM, tmp_path, on_death)
     server.start()
+    yield server, died, deaths
     server.close(keep_data=False)
 
 
-def many_kills(root: Path) -> None:
-    """Kill the supervisor, the postmaster, the agent, or all of them, at a random time between the start of `initdb` and a
-    busy server."""
-    known = users()
-    before, draw = (owned_by(known), in_shm(known)), random.Random(SEED)
-    for number in range(KILLS):
-        with agent(root / str(number)) as process:
-            if number % 2:
-                time.sleep(draw.uniform(0.0, 1.5))  # `initdb`, most of the time
-                tree = below(process.pid)
-                draw.shuffle(tree)
-                kill(process.pid, *tree)
-                continue
-            assert process.stdout is not None
-            state = json.loads(process.stdout.readline())
-            victims = (["postmaster"], ["supervisor"], [], ["supervisor", "postmaster"])[number // 2 % 4]
-            with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
-                connection.pgconn.send_query(BUSY)
-                kill(*(state[victim] for victim in victims), process.pid)
-    next_session(root / "next")
-    deadline = time.monotonic() + PATIENCE_S  # supervisors that were not killed end their servers
-    while (owned_by(known) - before[0] or in_shm(known) - before[1]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert owned_by(known) - before[0] == set()
-    assert in_shm(known) - before[1] == set()
+def test_a_killed_postmaster_is_reported_and_its_backends_are_killed(
+    watched: tuple[Server, threading.Event, list[str]],
+) -> None:
+    server, died, deaths = watched
+    pid = server.pid
+    assert pid is not None
+    with contextlib.closing(psycopg.connect(server.dsn)) as connection:
+        connection.pgconn.send_query(BUSY)
+        processes = below(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert died.wait(PATIENCE_S)
+    assert "signal SIGKILL" in deaths[0]
+    assert "signal SIGKILL" in (server.death or "")
+    assert not any(map(alive, processes))
+    assert not shared_memory_of(pid)
+    server.start()
+    assert server.death is None
+    with psycopg.connect(server.dsn) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    session = server.session
+    server.close(keep_data=True)
+    assert not session.exists()
+    assert len(deaths) == 1, "the end of a session is no death"
 
 
-def alone(work: Callable[[], None]) -> None:
-    """Run `work` in a child process; as root in its own IPC namespace, without the servers of other users."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if os.geteuid() == 0:
-                assert server_cleanup.LIBC.unshare(CLONE_NEWIPC | CLONE_NEWNS) == 0
-                assert server_cleanup.LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
-                assert server_cleanup.LIBC.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
-            work()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def test_a_killed_supervisor_is_reported_and_requests_fail_with_the_cause(
+    watched: tuple[Server, threading.Event, list[str]],
+) -> None:
+    server, died, deaths = watched
+    supervisor, session = server.supervisor_pid, server.session
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    assert died.wait(PATIENCE_S)
+    assert "supervisor process was killed" in deaths[0]
+    with pytest.raises(TaskFault, match="supervisor process was killed"):
+        server.save_snapshot()
+    # The old postmaster may still be shutting down: the new one waits for it.
+    server.start()
+    with psycopg.connect(server.dsn) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert not session.exists()
 
 
-@pytest.mark.thorough
-def test_nothing_is_left_of_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory(
-        dir="/var/tmp", prefix="p"
-    ) as folder:  # a separate folder, so that no other process sweeps its sessions
-        Path(folder).chmod(0o755)
-        monkeypatch.setenv("TMPDIR", folder)
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        alone(lambda: many_kills(tmp_path))
+def test_a_late_answer_is_not_used_for_the_next_request() -> None:
+    client = SupervisorClient(lambda _: None)
+    try:
+        with pytest.raises(TaskFault) as caught:
+            client.request(
+                "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.5"], environment={}, identity="agent"
+            )
+        assert caught.value.code == "timeout"
+        assert client.request("reach", path="/") == {"id": 2, "reachable": True}
+    finally:
+        client.end()
+
+
+def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted() -> None:
+    client = SupervisorClient(lambda _: None)
+    try:
+        with pytest.raises(TaskFault, match="did not end"):
+            client.run(["/bin/sleep", "60"], {}, limit_s=0.1, identity="agent")
+        with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
+            client.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
+        with pytest.raises(TaskFault, match="unknown request dance"):
+            client.request("dance")
+    finally:
+        client.end()
+
+
+def test_the_processes_of_a_server_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass for each process takes 15 s at 1,000 connections, in which the server works on."""
+    shell = "for n in 1 2 3 4; do sleep 60 & done; (sleep 60; true) & echo; wait"
+    top = subprocess.Popen(["/bin/sh", "-c", shell], stdout=subprocess.PIPE)
+    assert top.stdout is not None
+    top.stdout.readline()
+    passes, listed = [], os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: passes.append(path) or listed(path))
+    try:
+        eventually(lambda: len(psutil.Process(top.pid).children(recursive=True)) == 6, "six processes")
+        passes.clear()
+        found = supervisor._descendants(top.pid)
+        assert passes == ["/proc"]
+        assert {*found} == {one.pid for one in psutil.Process(top.pid).children(recursive=True)}
+    finally:
+        for pid in [*supervisor._descendants(top.pid), top.pid]:
+            os.kill(pid, signal.SIGKILL)
+        top.communicate()
+
+
+# ---- by the next session ---------------------------------------------------------------------------------------------
+
+
+def segments() -> set[int]:
+    """Identifiers of System V segments."""
+    return {int(row.split()[1]) for row in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+
+def processes_in(folder: Path) -> set[int]:
+    """Running processes whose working directory is the folder."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "cwd").samefile(folder):
+                found.add(int(entry.name))
+    return found
 
 
 def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_session(tmp_path: Path) -> None:
     """The backend holds the shared memory, which would keep PostgreSQL from starting on its data again."""
     with agent(tmp_path) as process:
-        assert process.stdout is not None
-        state = json.loads(process.stdout.readline())
+        state = started(process)
         data = Path(state["data"])
         with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
             connection.pgconn.send_query(BUSY)
@@ -190,9 +281,7 @@ def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_sessi
             os.kill(state["supervisor"], signal.SIGKILL)
             process.kill()
             process.wait()
-            deadline = time.monotonic() + PATIENCE_S
-            while is_locked(Path(state["session"])) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            eventually(lambda: not is_locked(Path(state["session"])), "the end of the supervisor")
             assert pid in processes_in(data)
             server = Server(SYSTEM, tmp_path)
             try:

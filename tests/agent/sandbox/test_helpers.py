@@ -9,25 +9,41 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
+from eventually import eventually_async
+from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.handlers import HANDLERS as TABLE
+from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.errors import TaskFault
+from proveout.agent.load.population.handler import populate
 from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.sync_client import SyncClient
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.messages import Cancel, LogLine
 from proveout.proto.wire.protobuf_mapping import WireFault
-from proveout.proto.wire.results import CaptureResult, SqlDone, TaskResult
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
+from proveout.proto.wire.results import CaptureResult, Compared, SqlDone, TaskResult
+from proveout.proto.wire.tasks import (
+    CompareSystems,
+    Endpoint,
+    InspectSystem,
+    LinkSystems,
+    PopulateSystem,
+    RunCapture,
+    RunSql,
+    StartSystem,
+)
 
 pytestmark = pytest.mark.server
 
@@ -72,13 +88,6 @@ def counts(result: TaskResult) -> tuple[int, ...]:
     return result.counts
 
 
-async def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not await asyncio.to_thread(holds):
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.02)
-
-
 def check(pid: int, uid: int) -> None:
     """Check /proc/PID/status: the unprivileged user, no capability, no new privileges."""
     rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -104,7 +113,7 @@ async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, da
     check(pid_of(task_context), account.uid)
     spec = RunCapture(capture=Capture(name="waits", kind="waits", every_s=0.1, system="db"), endpoints=(at(database),))
     capture = asyncio.create_task(dispatch.capture(task_context, spec))
-    await until(lambda: len(task_context.samples) >= 2, "no samples came")
+    await eventually_async(lambda: len(task_context.samples) >= 2, "no samples came")
     check(pid_of(task_context), account.uid)
     task_context.end()
     result = await capture
@@ -113,6 +122,8 @@ async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, da
     with pytest.raises(TaskFault, match="syntax error") as caught:
         await dispatch.run_in_helper(task_context, sql(database, "SELEC"))
     assert caught.value.code == "refused"
+    kernel = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
+    await dispatch.capture(task_context, kernel)  # by the agent itself
     assert len(helpers(task_context)) == 1, "one process does it all"
 
 
@@ -123,7 +134,7 @@ async def test_a_capture_in_a_helper_gets_the_start_of_its_load(task_context: An
     spec = RunCapture(capture=described, endpoints=(endpoint,), edges_s=(0.0, 0.0))
     task_context.t0_ns = time.monotonic_ns()
     capture = asyncio.create_task(dispatch.capture(task_context, spec))
-    await until(lambda: len(task_context.samples) >= 3, "it took no snapshots")
+    await eventually_async(lambda: len(task_context.samples) >= 3, "it took no snapshots")
     task_context.end()
     result = await capture
     assert result.notes == ()
@@ -131,22 +142,11 @@ async def test_a_capture_in_a_helper_gets_the_start_of_its_load(task_context: An
 
 
 @as_root
-async def test_kernel_counters_are_read_by_the_agent_itself(task_context: Any) -> None:
-    spec = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
-    capture = asyncio.create_task(dispatch.capture(task_context, spec))
-    await until(lambda: bool(task_context.samples), "no sample came")
-    task_context.end()
-    await capture
-    assert not helpers(task_context)
-
-
-@as_root
-async def test_a_killed_helper_fails_its_tasks_and_the_next_task_starts_another(
-    task_context: Any, database: str
-) -> None:
+async def test_a_killed_helper_and_a_cancelled_task_end_their_statements(task_context: Any, database: str) -> None:
+    """The next task starts another helper."""
     sleep = "SELECT pg_sleep(1000)"
     task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, sleep)))
-    await until(lambda: backends(database, sleep) == 1, "the statement was not run")
+    await eventually_async(lambda: backends(database, sleep) == 1, "the statement")
     first = pid_of(task_context)
     os.kill(first, signal.SIGKILL)
     with pytest.raises(TaskFault, match=f"helper process {first}") as caught:
@@ -154,17 +154,13 @@ async def test_a_killed_helper_fails_its_tasks_and_the_next_task_starts_another(
     assert caught.value.code == "fault"
     assert counts(await dispatch.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
     assert pid_of(task_context) != first
-
-
-@as_root
-async def test_a_cancelled_task_cancels_its_statement(task_context: Any, database: str) -> None:
-    sleep = "SELECT pg_sleep(1001)"
-    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, sleep)))
-    await until(lambda: backends(database, sleep) == 1, "the statement was not run")
+    other = "SELECT pg_sleep(1001)"
+    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, other)))
+    await eventually_async(lambda: backends(database, other) == 1, "the statement")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: backends(database, sleep) == 0, "the statement runs on")
+    await eventually_async(lambda: backends(database, other) == 0, "the end of the statement")
     assert counts(await dispatch.run_in_helper(task_context, sql(database, "SELECT 1"))) == (1,)
 
 
@@ -173,7 +169,14 @@ async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_con
     account = privileges.account()
     assert account is not None
     task_context.policy = PROVISIONS
-    system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "8192"),))
+    odd, system = (
+        System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", size),))
+        for size in ("1000", "8192")
+    )
+    with pytest.raises(TaskFault, match="does not take page_size") as caught:
+        await dispatch.start_system(task_context, StartSystem(system=odd, data_root=str(tmp_path)))
+    assert caught.value.code == "invalid"
+    assert not list((tmp_path / "lite").iterdir())
     started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
     assert (started.fresh, dict(started.settings)["page_size"]) == (True, "8192")
     file = Path(started.endpoint.dsn)
@@ -194,16 +197,6 @@ async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_con
     await task_context.close(keep_data=False)
     assert not file.exists()
     assert not (tmp_path / "lite").exists()
-
-
-@as_root
-async def test_an_sqlite_system_that_cannot_be_made_leaves_nothing(task_context: Any, tmp_path: Path) -> None:
-    task_context.policy = PROVISIONS
-    system = System(name="lite", engine="sqlite", host="h", provision="embedded", settings=(("page_size", "1000"),))
-    with pytest.raises(TaskFault, match="does not take page_size") as caught:
-        await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
-    assert caught.value.code == "invalid"
-    assert not list((tmp_path / "lite").iterdir())
 
 
 @as_root
@@ -256,6 +249,54 @@ async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> No
         await dispatch.run_in_helper(task_context, InspectSystem(endpoint=elsewhere))
     assert caught.value.code in {"missing", "invalid"}
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
+
+
+# ---- propagation ---------------------------------------------------------------------------------------------------
+
+HLR = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=100)))
+
+
+async def started(context: Any, name: str, root: Path) -> Endpoint:
+    system = System(name=name, engine="postgres", host="h", provision="embedded", settings=(("fsync", "off"),))
+    endpoint = (await dispatch.start_system(context, StartSystem(system=system, data_root=str(root)))).endpoint
+    await populate(context, PopulateSystem(workload=HLR, endpoint=endpoint, workers=1))
+    return endpoint
+
+
+@as_root
+@pytest.mark.slow
+async def test_a_link_in_a_helper_process_is_removed_with_its_resource(task_context: Any, tmp_path: Path) -> None:
+    """The helper requests the sink's log from the agent, which can read it."""
+    task_context.policy = Policy(own=True)
+    cache = await started(task_context, "cache", tmp_path)
+    back = await started(task_context, "back", tmp_path)
+
+    async def sql(at: Endpoint, statement: str) -> tuple[int, ...]:
+        done = await dispatch.run_in_helper(task_context, RunSql(endpoint=at, statements=(statement,)))
+        return cast(SqlDone, done).counts
+
+    async def compared() -> Compared:
+        spec = CompareSystems(source=cache, sink=back, workload=HLR, drain_timeout_s=60.0)
+        return cast(Compared, await dispatch.run_in_helper(task_context, spec))
+
+    lab = make_conninfo(postgres_roles.administration(cache), options="")
+    foreign = replace(cache, dsn=lab, provisioned=False)  # with an external end, the link must be removed
+    await dispatch.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
+    assert await sql(cache, "UPDATE subscriber SET vlr_location = 7") == (100,)
+    capture = Capture(name="lag", kind="lag", every_s=0.1, system="cache")
+    looking = asyncio.create_task(dispatch.capture(task_context, RunCapture(capture=capture, endpoints=(cache, back))))
+    found = await compared()
+    assert found.drained
+    assert all(table.source_checksum == table.sink_checksum for table in found.tables)
+    task_context.end()
+    assert cast(CaptureResult, await looking).samples >= 1
+    await sql(back, "ALTER TABLE subscriber ADD CONSTRAINT low CHECK (vlr_location < 8)")
+    await sql(cache, "UPDATE subscriber SET vlr_location = 9")
+    assert not (await compared()).drained
+    assert any('violates check constraint "low"' in text for _, text in task_context.logs), "from the sink's log"
+    assert await sql(back, "SELECT 1 FROM pg_subscription") == (1,)
+    await task_context.resources.pop("link:cache:back").close(keep_data=False)
+    assert await sql(back, "SELECT 1 FROM pg_subscription") == (0,)
 
 
 # ---- an agent that is not root -------------------------------------------------------------------------------------

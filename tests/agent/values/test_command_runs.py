@@ -16,7 +16,6 @@ from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.security.task_rules import objection
 from proveout.agent.values import command_runs
 from proveout.agent.values.command_runs import run_command
-from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.commands import Command, OutputRows
 from proveout.dsl.plan.measured_values import MeasuredValue
 from proveout.dsl.plan.topology import Capture
@@ -41,7 +40,8 @@ async def test_the_values_and_the_raw_output_of_a_program(context: Any) -> None:
     done = await run_command(context, shell("echo a=12; echo b=x"))
     assert done.values == (("a", 12.0),)
     assert done.output == "a=12\nb=x\n"
-    assert 0.0 < done.elapsed_s < 30.0
+    assert done.elapsed_s > 0.0
+    assert (await run_command(context, shell("echo a=1; exit 3", exit_codes=(0, 3)))).values == (("a", 1.0),)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change to another user")
@@ -61,20 +61,13 @@ async def test_a_program_of_a_root_agent_runs_as_the_unprivileged_user(context: 
         ("sleep 60", "timeout", "did not end within 1 s"),
         ("yes", "fault", "longer than 1,048,576 bytes"),
         ("head -c 900000 /dev/zero", "missing", "NUL"),
-        ("head -c 900000 /dev/urandom", "missing", "not UTF-8"),
-        ("echo a=nan", "missing", "'nan' is not a number"),
         ("echo b=1", "missing", "no column 'a'"),
-        ("true", "missing", "no rows"),
     ],
 )
 async def test_a_hostile_program_is_a_clear_fault(context: Any, script: str, code: str, words: str) -> None:
     with pytest.raises(TaskFault, match=words) as caught:
         await run_command(context, shell(script, within_s=1.0 if "sleep" in script else 20.0))
     assert caught.value.code == code
-
-
-async def test_listed_exit_codes_are_success(context: Any) -> None:
-    assert (await run_command(context, shell("echo a=1; exit 3", exit_codes=(0, 3)))).values == (("a", 1.0),)
 
 
 async def test_without_an_entry_a_command_is_refused_with_the_line_to_add(task_context: Any) -> None:
@@ -93,22 +86,6 @@ def test_names_and_arguments_of_listed_programs() -> None:
     for argv in (("stat", "-z"), ("df", "-k"), ("/bin/stat",), ("stat", "--disk=../../etc")):
         with pytest.raises(TaskFault, match="not allowed"):
             policy.command(argv)
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ("{path: df}", "not the absolute path"),
-        ("{path: /bin/sh, arguments: [-c]}", "runs any program"),
-        ("{path: /usr/bin/df, privileged: true}", "give a reason"),
-    ],
-)
-def test_policy_files_that_are_too_wide_are_refused(tmp_path: Path, entry: str, words: str) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(f"policy: 1\ncommands:\n  - {entry}\n")
-    path.chmod(0o644)
-    with pytest.raises(ProveoutError, match=words):
-        policy_file.read(path)
 
 
 def test_a_policy_file_lists_commands(tmp_path: Path) -> None:
@@ -189,10 +166,7 @@ def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, cont
     found = [observer.look(tick) for _ in range(4)]
     assert [None if sample is None else sample[0].value for sample in found] == [2.0, None, None, 3.0]
     assert observer.outputs.count("# ") == 4 and "a=x" in observer.outputs
-
-
-def test_a_first_run_without_values_ends_the_capture(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
-    with pytest.raises(TaskFault, match="capture 'c': metric"):
+    with pytest.raises(TaskFault, match="capture 'c': metric"):  # a first run without values ends the capture
         Now([b"b=1"]).observer(monkeypatch, context)
 
 
@@ -223,41 +197,23 @@ async def test_the_samples_of_a_program_share_one_repeater() -> None:
     assert not Path(f"/proc/{found[0].decode().strip()}").exists()
 
 
-async def test_a_program_that_fails_is_run_again() -> None:
-    program = sampled("/bin/sh", "-c", "echo out; echo not well >&2; exit 4")
+@pytest.mark.parametrize(
+    ("argv", "within_s", "words"),
+    [
+        (("/bin/sh", "-c", "echo out; echo not well >&2; exit 4"), 30.0, "/bin/sh ended with exit code 4: not well"),
+        (("/bin/sh", "-c", "echo $$; sleep 60"), 0.3, r"did not end within 0\.3 s"),
+        (("/usr/bin/yes",), 30.0, "longer than 1,048,576 bytes"),
+        (("/etc/passwd",), 30.0, "exit code 127: cannot start /etc/passwd: Permission denied"),
+    ],
+    ids=["fails", "hangs", "without end", "cannot start"],
+)
+async def test_a_program_that_gives_no_output_is_a_fault_and_is_run_again(
+    argv: tuple[str, ...], within_s: float, words: str
+) -> None:
+    program = sampled(*argv, within_s=within_s)
     try:
         for _ in range(2):
-            with pytest.raises(TaskFault, match="/bin/sh ended with exit code 4: not well"):
+            with pytest.raises(TaskFault, match=words):
                 await program.output()
-    finally:
-        await program.close()
-
-
-async def test_a_program_that_hangs_is_killed_and_a_later_sample_runs_it_again() -> None:
-    program = sampled("/bin/sh", "-c", "echo $$; sleep 60", within_s=0.3)
-    try:
-        for _ in range(2):
-            with pytest.raises(TaskFault, match=r"did not end within 0\.3 s"):
-                await program.output()
-    finally:
-        await program.close()
-
-
-async def test_an_output_without_end_is_a_fault() -> None:
-    program = sampled(
-        "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"
-    )
-    try:
-        with pytest.raises(TaskFault, match="longer than 1,048,576 bytes"):
-            await program.output()
-    finally:
-        await program.close()
-
-
-async def test_a_program_that_cannot_start_is_named() -> None:
-    program = sampled("/etc/passwd")
-    try:
-        with pytest.raises(TaskFault, match="exit code 127: cannot start /etc/passwd: Permission denied"):
-            await program.output()
     finally:
         await program.close()

@@ -11,9 +11,9 @@ import secrets
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ import apsw
 import psycopg
 import pymysql
 import pytest
+from eventually import PATIENCE_S
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from shared_servers import LabMysql, mysql_database
@@ -45,7 +46,6 @@ from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 
-PATIENCE_S = 60.0
 TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 
 
@@ -57,9 +57,7 @@ class Subject:
     of a duplicate primary key and of a missing parent row. `endless` is a query that takes at least a minute. `restart`
     (stop the server, call the argument, start it again), `end_session` (without the driver) and `conflict` (how two
     transactions conflict: "deadlock", or "lock" where a writer locks out all others) are None where the engine has no
-    such operation; `not_applicable` has the reason. `connect` replaces the driver's own. `cancel_keeps_session` is False
-    where the engine's client loses the session after `cancel`. `cancel_ignored` is the reason why a server ignores cancel
-    requests.
+    such operation. `connect` replaces the driver's own. `cancel_ignored` is the reason why a server ignores cancel requests.
     """
 
     engine: str
@@ -74,9 +72,7 @@ class Subject:
     restart: Callable[[Callable[[], None]], None] | None = None
     end_session: Callable[[Any], None] | None = None
     conflict: str = "deadlock"
-    cancel_keeps_session: bool = True
     cancel_ignored: str = ""
-    types: dict[str, str] = field(default_factory=dict)
     begin: str = "BEGIN"
     table_ending: str = ""
     opened: list[Any] = field(default_factory=list)
@@ -108,27 +104,30 @@ class Subject:
 
     def finish(self, session: Any) -> Any:
         """Read a polled session's answer to its end."""
-        deadline = time.monotonic() + PATIENCE_S
         poll = select.poll()
         poll.register(session.fileno(), select.POLLIN)
         while not session.receive():
-            assert time.monotonic() < deadline, "no answer"
-            poll.poll(1000)
+            assert poll.poll(1000 * PATIENCE_S), "no answer"
         return session
 
     def fill(self) -> None:
         """Create the tables of the tests: `item` with five rows, and `part`, which refers to it."""
-        number, large = self.types.get("integer", "integer"), self.types.get("bigint", "bigint")
-        self.administer(
-            f"CREATE TABLE item (id {number} PRIMARY KEY, small {number}, big {large}, word varchar(40), fixed char(3))"
-            + self.table_ending
-        )
-        self.administer(
-            f"CREATE TABLE part (id {number} PRIMARY KEY, item {number}, FOREIGN KEY (item) REFERENCES item (id))"
-            + self.table_ending
-        )
+        for columns in (
+            "item (id integer PRIMARY KEY, small integer, big bigint, word varchar(40), fixed char(3))",
+            "part (id integer PRIMARY KEY, item integer, FOREIGN KEY (item) REFERENCES item (id))",
+        ):
+            self.administer(f"CREATE TABLE {columns}{self.table_ending}")
         for i in range(1, 6):
             self.administer(f"INSERT INTO item VALUES ({i}, {-i}, {i * 10**10}, 'word {i}', 'abc')")
+
+
+def restarted(server: Any, meanwhile: Callable[[], None]) -> None:
+    """Stop the server, call `meanwhile`, start it again."""
+    server.stop()
+    try:
+        meanwhile()
+    finally:
+        server.start()
 
 
 # ---- PostgreSQL -----------------------------------------------------------------------------------------------------
@@ -146,7 +145,9 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_
         server.close(keep_data=False)
 
 
-def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
+def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
+    """PostgreSQL: statements by libpq, as over an encrypted connection, or by our own wire protocol, in Python or
+    compiled."""
     if way == "compiled":
         pytest.importorskip(
             "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
@@ -175,13 +176,6 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
         assert isinstance(session, WireSession) == (way == "wire")
         return session
 
-    def restart(meanwhile: Callable[[], None]) -> None:
-        server.stop()
-        try:
-            meanwhile()
-        finally:
-            server.start()
-
     with psycopg.connect(administration, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     yield Subject(
@@ -194,7 +188,7 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
         foreign="23503",
         unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
         connect=by_libpq if way == "libpq" else directly,
-        restart=restart,
+        restart=partial(restarted, server),
         end_session=lambda _: administer(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE application_name = 'proveout' AND datname = current_database()"
@@ -203,21 +197,6 @@ def _postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "
     with psycopg.connect(administration, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     direct_session.cache_clear()
-
-
-def postgres_libpq(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, every statement by libpq, as over an encrypted connection."""
-    yield from _postgres(request, way="libpq")
-
-
-def postgres_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, statements by our own wire protocol, in Python."""
-    yield from _postgres(request, way="wire")
-
-
-def postgres_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, statements by our own wire protocol, compiled."""
-    yield from _postgres(request, way="compiled")
 
 
 # ---- SQLite ---------------------------------------------------------------------------------------------------------
@@ -277,7 +256,8 @@ def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
 # ---- MySQL ----------------------------------------------------------------------------------------------------------
 
 
-def _mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -> Iterator[Subject]:
+def mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -> Iterator[Subject]:
+    """MariaDB, statements by our own wire protocol, in Python or compiled."""
     if way == "compiled":
         pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
@@ -299,13 +279,6 @@ def _mysql_subject(server: LabMysql, dsn: str, way: str) -> Subject:
         with contextlib.suppress(pymysql.err.MySQLError):
             administer(f"KILL CONNECTION {getattr(session, '_opened', session)._thread}")
 
-    def restart(meanwhile: Callable[[], None]) -> None:
-        server.stop()
-        try:
-            meanwhile()
-        finally:
-            server.start()
-
     def directly() -> PolledSession:
         session = MysqlDriver().connect(dsn)
         assert isinstance(session, MysqlSession) == (way == "wire")
@@ -321,20 +294,10 @@ def _mysql_subject(server: LabMysql, dsn: str, way: str) -> Subject:
         duplicate="1062",
         foreign="1452",
         unreachable_dsn="mysql://nobody@127.0.0.1:1/none",
-        restart=restart,
+        restart=partial(restarted, server),
         end_session=end_session,
         table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
     )
-
-
-def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """MariaDB, statements by our own wire protocol in Python."""
-    yield from _mysql(request, way="wire")
-
-
-def mysql_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """The same, compiled."""
-    yield from _mysql(request, way="compiled")
 
 
 # ---- Oracle, over its protocol --------------------------------------------------------------------------------------
@@ -380,13 +343,6 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def restart(meanwhile: Callable[[], None]) -> None:
-        server.stop()
-        try:
-            meanwhile()
-        finally:
-            server.start()
-
     administer(request.getfixturevalue("tns_views"))
     yield Subject(
         engine="oracle",
@@ -397,7 +353,7 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
         duplicate="ORA-00001",
         foreign="ORA-02291",
         unreachable_dsn="nobody/none@//127.0.0.1:1/HLR",
-        restart=restart,
+        restart=partial(restarted, server),
         end_session=lambda _: administer(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -409,13 +365,13 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
-    "postgres-libpq": postgres_libpq,
-    "postgres-wire": postgres_wire,
-    "postgres-compiled": postgres_compiled,
+    "postgres-libpq": partial(postgres, way="libpq"),
+    "postgres-wire": partial(postgres, way="wire"),
+    "postgres-compiled": partial(postgres, way="compiled"),
     "sqlite": sqlite,
     "duckdb": duckdb_file,
-    "mysql": mysql,
-    "mysql-compiled": mysql_compiled,
+    "mysql": partial(mysql, way="wire"),
+    "mysql-compiled": partial(mysql, way="compiled"),
     "oracle-wire": oracle_wire,
 }
 

@@ -23,7 +23,7 @@ from proveout.agent.sandbox import privileges
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.duckdb_settings import split_dsn
 from proveout.dsl.workloads.base import Statement
-from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql, SnapshotSystem, StartSystem, StopSystem
+from proveout.proto.wire.tasks import Endpoint, RunSql, StartSystem
 
 HOLD = """
 import duckdb, sys
@@ -39,12 +39,9 @@ def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
 
 
-def system(*settings: tuple[str, str]) -> System:
-    return System(name="duck", engine="duckdb", host="h", provision="embedded", settings=settings)
-
-
-async def start(context: Any, root: Path, *settings: tuple[str, str]) -> Any:
-    return await handlers.start_system(context, StartSystem(system=system(*settings), data_root=str(root)))
+async def start(context: Any, root: Path) -> Any:
+    system = System(name="duck", engine="duckdb", host="h", provision="embedded")
+    return await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))
 
 
 async def run(context: Any, endpoint: Endpoint, *statements: str) -> tuple[int, ...]:
@@ -58,18 +55,6 @@ def held(path: str, way: str) -> subprocess.Popen[str]:
     assert other.stdout is not None
     assert other.stdout.readline() == "open\n"
     return other
-
-
-async def test_a_file_is_made_once_and_its_settings_are_in_the_dsn(task_context: Any, tmp_path: Path) -> None:
-    started = await start(task_context, tmp_path, ("threads", "1"), ("memory_limit", "256MiB"))
-    path, settings = split_dsn(started.endpoint.dsn)
-    assert (started.fresh, settings) == (True, {"threads": "1", "memory_limit": "256MiB"})
-    found = dict(started.settings)
-    assert (found["threads"], found["memory_limit"], found["version"]) == ("1", "256.0 MiB", duckdb.__version__)
-    await task_context.close(keep_data=True)
-    assert not (await start(task_context, tmp_path)).fresh
-    await handlers.stop_system(task_context, StopSystem(system="duck", data_root=str(tmp_path), remove=True))
-    assert not Path(path).exists()
 
 
 def test_arguments_do_not_look_for_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,25 +72,6 @@ def test_arguments_do_not_look_for_pandas(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
         assert connection.execute("SELECT $1 + $2, len($3)", [1, 2, ["a"] * 50]).fetchall() == [(3, 50)]
     assert "pandas" not in looked
-
-
-async def test_a_setting_that_a_plan_cannot_give(task_context: Any, tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="not a setting of DuckDB"):
-        await start(task_context, tmp_path, ("temp_directory", "/etc"))
-    assert not (tmp_path / "duck" / "data.duckdb").exists()
-
-
-async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path) -> None:
-    endpoint = (await start(task_context, tmp_path)).endpoint
-    made = ("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (1), (2)")
-    assert await run(task_context, endpoint, *made) == (0, 2)
-    spec = SnapshotSystem(system=system(), data_root=str(tmp_path), action="save")
-    await handlers.snapshot_system(task_context, spec)
-    assert await run(task_context, endpoint, "DELETE FROM t", "SELECT * FROM t", "SELECT 7") == (2, 0, 1)
-    spec = SnapshotSystem(system=system(), data_root=str(tmp_path), action="restore")
-    await handlers.snapshot_system(task_context, spec)
-    assert await run(task_context, endpoint, "SELECT * FROM t") == (2,)
-    await handlers.checkpoint(task_context, Checkpoint(endpoint=endpoint))
 
 
 async def test_sizes_are_those_of_the_file(task_context: Any, tmp_path: Path) -> None:
@@ -180,9 +146,16 @@ async def test_a_file_that_another_process_writes_to(
     DuckdbDriver().connect(endpoint.dsn).close()
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
+def test_the_codes_of_errors(tmp_path: Path) -> None:
+    connection = external_access.open_database(f"{tmp_path}/a.duckdb")
+    for text in (
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY, n INTEGER UNIQUE, m INTEGER NOT NULL CHECK (m > 0))",
+        "CREATE TABLE child (id INTEGER REFERENCES parent (id))",
+        "INSERT INTO parent VALUES (1, 1, 1)",
+        "INSERT INTO child VALUES (1)",
+    ):
+        connection.execute(text)
+    for text, code in (
         ("INSERT INTO parent VALUES (1, 1, 1)", "DUCKDB_PRIMARY_KEY"),
         ("INSERT INTO parent VALUES (2, 1, 1)", "DUCKDB_UNIQUE"),
         ("INSERT INTO parent VALUES (3, 3, -1)", "DUCKDB_CHECK"),
@@ -190,19 +163,10 @@ async def test_a_file_that_another_process_writes_to(
         ("INSERT INTO child VALUES (9)", "DUCKDB_FOREIGN_KEY"),
         ("DELETE FROM parent", "DUCKDB_FOREIGN_KEY"),
         ("SELECT 1::INTEGER + 'x'::INTEGER", "ConversionException"),
-    ],
-)
-def test_the_codes_of_errors(text: str, code: str, tmp_path: Path) -> None:
-    connection = external_access.open_database(f"{tmp_path}/a.duckdb")
-    connection.execute(
-        "CREATE TABLE parent (id INTEGER PRIMARY KEY, n INTEGER UNIQUE, m INTEGER NOT NULL CHECK (m > 0))"
-    )
-    connection.execute("CREATE TABLE child (id INTEGER REFERENCES parent (id))")
-    connection.execute("INSERT INTO parent VALUES (1, 1, 1)")
-    connection.execute("INSERT INTO child VALUES (1)")
-    with pytest.raises(duckdb.Error) as raised:
-        connection.execute(text)
-    assert code_of(raised.value) == code
+    ):
+        with pytest.raises(duckdb.Error) as raised:
+            connection.execute(text)
+        assert code_of(raised.value) == code
     connection.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, parse
+from proveout.agent.engines.mysql.dsn import MalformedDsn, parse
 from proveout.coordinator.agents.endpoints import filled
 from proveout.dsl.plan.topology import System
 
@@ -30,8 +30,6 @@ def test_parts(dsn: str, parts: dict[str, Any]) -> None:
     ("dsn", "says"),
     [
         ("host=h password=hunter2", "does not begin with"),
-        ("postgresql://u:hunter2@h/d", "does not begin with"),
-        ("mysql://u:hunter2@h:many/d", "no valid port"),
         ("mysql://u:hunter2@h:70000/d", "no valid port"),
         ("mysql://:hunter2@h/d", "names no user"),
         ("mysql://u:hunter2@h/d?ssl=1", "unknown option 'ssl'"),
@@ -44,15 +42,12 @@ def test_refusals_quote_no_secret(dsn: str, says: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_the_password_is_not_shown() -> None:
-    assert "hunter2" not in repr(Address(user="u", password="hunter2"))
-
-
 def test_a_password_of_any_characters_is_decoded() -> None:
     secret = "a:b/c@d?e#f&g%h i'j"
     system = System(
         name="db", engine="mysql", host="h", dsn="mysql://hlr:${secrets.hlr}@db1:3307/hlr?ssl_mode=required"
     )
     address = parse(filled(system, {"hlr": secret}))
+    assert secret not in repr(address)
     assert (address.password, address.host, address.port, address.database) == (secret, "db1", 3307, "hlr")
     assert address.ssl_mode == "required"

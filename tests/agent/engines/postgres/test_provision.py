@@ -6,13 +6,12 @@ import dataclasses
 import os
 import signal
 import stat
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from eventually import eventually
 from full_disks import fill, small_disk
 
 from proveout.agent.engines.embedded import account, data_store
@@ -31,14 +30,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach 
 
 def system(*pairs: tuple[str, str], name: str = "db") -> System:
     return System(name=name, engine="postgres", host="h", provision="embedded", settings=pairs)
-
-
-@pytest.fixture
-def open_root() -> Iterator[Path]:
-    """A data root that every user can reach."""
-    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -76,36 +67,28 @@ def run(server: Server, statement: str) -> None:
         connection.execute(statement.encode())
 
 
-def test_the_shared_server_answers_and_has_no_tcp_listener(database: str) -> None:
+def test_the_shared_server_has_no_tcp_listener_and_requires_its_password(database: str, postgres_server: str) -> None:
+    query = "SELECT current_setting('server_version_num')::int >= 180000, current_setting('listen_addresses')"
     with psycopg.connect(database) as connection:
-        row = connection.execute(
-            "SELECT current_setting('server_version_num')::int, current_setting('listen_addresses')"
-        ).fetchone()
-    assert row is not None
-    assert row[0] >= 180000
-    assert row[1] == ""
-
-
-def test_data_stays_under_a_reachable_root_and_outlives_the_session(open_root: Path, begin: Start) -> None:
-    first = begin(open_root)
-    assert first.fresh
-    assert first.data == open_root / "db" / "store" / "data"
-    run(first, "CREATE TABLE kept AS SELECT 7 AS n")
-    first.close(keep_data=True)
-    second = begin(open_root)
-    assert not second.fresh
-    assert number(second, "SELECT n FROM kept") == 7
-    second.close(keep_data=False)
-    assert [path.name for path in (open_root / "db").iterdir()] == ["server.log"]
+        assert connection.execute(query).fetchone() == (True, "")
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(postgres_server, password="guess")
 
 
 @needs_root
 def test_data_is_stored_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
+    """The server has a user id of its own, no groups and no capabilities."""
     first = begin(closed_root)
     where = first.data.parent
     assert where.parent == data_store.ELSEWHERE
     assert stat.S_IMODE(first.data.stat().st_mode) == 0o700
     assert stat.S_IMODE((closed_root / "db" / "system.json").stat().st_mode) == 0o600
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{first.pid}/status").read_text().splitlines())
+    uids = {int(word) for word in fields["Uid"].split()}
+    assert len(uids) == 1
+    assert account.UID_FIRST <= uids.pop() < account.UID_LAST
+    assert fields["Groups"].split() == []
+    assert int(fields["CapEff"], 16) == 0
     run(first, "CREATE TABLE kept AS SELECT 8 AS n")
     first.close(keep_data=True)
     second = begin(closed_root)
@@ -129,41 +112,6 @@ def test_programs_out_of_reach_are_copied_for_the_session(
     assert not session.exists()
 
 
-@needs_root
-def test_the_server_has_a_user_id_of_its_own_and_no_groups(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root)
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
-    uids = {int(word) for word in fields["Uid"].split()}
-    assert len(uids) == 1
-    assert account.UID_FIRST <= uids.pop() < account.UID_LAST
-    assert fields["Groups"].split() == []
-    assert int(fields["CapEff"], 16) == 0
-
-
-def test_a_wrong_password_is_refused_even_on_the_private_socket(postgres_server: str) -> None:
-    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(postgres_server, password="guess")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "code", "words"),
-    [
-        ("enable_nonsense", "on", "invalid", 'unrecognized configuration parameter "enable_nonsense"'),
-        ("work_mem", "lots", "invalid", 'invalid value for parameter "work_mem": "lots"'),
-        ("shared_buffers", "1kB", "invalid", "outside the valid range"),
-    ],
-)
-def test_a_bad_setting_quotes_postgresqls_message(
-    closed_root: Path, name: str, value: str, code: str, words: str
-) -> None:
-    server = Server(system((name, value)), closed_root)
-    with pytest.raises(TaskFault) as caught:
-        server.start()
-    server.close(keep_data=False)
-    assert caught.value.code == code
-    assert words in caught.value.what
-
-
 @pytest.mark.parametrize(
     ("name", "value", "code"),
     [
@@ -181,90 +129,59 @@ def test_settings_that_escape_the_confinement_are_refused(name: str, value: str,
     assert caught.value.code == code
 
 
-def test_quotes_in_a_setting_are_escaped(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root, ("cluster_name", "it's \\ ok"))
-    with psycopg.connect(server.dsn) as connection:
-        assert connection.execute("SHOW cluster_name").fetchone() == ("it's \\ ok",)
-
-
-def test_a_restored_snapshot_has_the_old_rows_and_the_same_address(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root)
-    dsn = server.dsn
-    run(server, "CREATE TABLE t AS SELECT 1 AS n")
-    server.save_snapshot()
-    run(server, "UPDATE t SET n = 2")
-    server.restore_snapshot()
-    assert server.dsn == dsn
-    assert number(server, "SELECT n FROM t") == 1
-    run(server, "UPDATE t SET n = 3")
-    server.restore_snapshot()
-    assert number(server, "SELECT n FROM t") == 1
-
-
-def test_a_restore_moves_the_replication_socket_only(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root)
-    server.save_snapshot()
-    with psycopg.connect(server.dsn) as connection:
-        before = connection.execute("SHOW unix_socket_directories").fetchone()
-    server.restore_snapshot()
-    with psycopg.connect(server.dsn) as connection:
-        after = connection.execute("SHOW unix_socket_directories").fetchone()
-    assert before is not None and after is not None
-    assert before[0].split(", ")[0] == after[0].split(", ")[0]
-    assert before[0].split(", ")[1] != after[0].split(", ")[1]
-
-
-def test_an_interrupted_restore_is_finished_by_the_next_start(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root)
-    run(server, "CREATE TABLE t AS SELECT 1 AS n")
-    server.save_snapshot()
-    run(server, "UPDATE t SET n = 2")
-    data = server.data
-    server.close(keep_data=True)
-    # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
-    (data.parent / "snapshot").rename(data.parent / "data.restored")
-    data.rename(data.parent / "data.old")
-    again = begin(closed_root)
-    assert not again.fresh
-    assert number(again, "SELECT n FROM t") == 1
-    assert not (data.parent / "data.old").exists()
-
-
-def test_an_interrupted_save_is_finished_by_the_next_restore(closed_root: Path, begin: Start) -> None:
-    server = begin(closed_root)
-    run(server, "CREATE TABLE t AS SELECT 1 AS n")
-    server.save_snapshot()
-    run(server, "UPDATE t SET n = 2")
-    # State of a kill after the copy was complete and the old snapshot was removed.
-    (server.data.parent / "snapshot").rename(server.data.parent / "snapshot.saved")
-    server.restore_snapshot()
-    assert number(server, "SELECT n FROM t") == 1
-
-
-def test_restore_without_a_snapshot_is_a_fault(closed_root: Path, begin: Start) -> None:
+def test_a_snapshot_is_saved_restored_and_both_are_finished_after_an_interruption(
+    closed_root: Path, begin: Start
+) -> None:
     server = begin(closed_root)
     with pytest.raises(TaskFault) as caught:
         server.restore_snapshot()
     assert caught.value.code == "missing"
-    assert number(server, "SELECT 1") == 1
+
+    def sockets() -> list[str]:
+        with psycopg.connect(server.dsn) as connection:
+            ((folders,),) = connection.execute("SHOW unix_socket_directories").fetchall()
+        return str(folders).split(", ")
+
+    run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    server.save_snapshot()
+    dsn, before = server.dsn, sockets()
+    for changed in (2, 3):
+        run(server, f"UPDATE t SET n = {changed}")
+        server.restore_snapshot()
+        assert number(server, "SELECT n FROM t") == 1
+    assert server.dsn == dsn
+    assert (sockets()[0], sockets()[1] != before[1]) == (before[0], True), "only the socket of replication moves"
+    run(server, "UPDATE t SET n = 4")
+    # State of a kill after the copy was complete and the old snapshot was removed.
+    store = server.data.parent
+    (store / "snapshot").rename(store / "snapshot.saved")
+    server.restore_snapshot()
+    assert number(server, "SELECT n FROM t") == 1
+    run(server, "UPDATE t SET n = 5")
+    server.close(keep_data=True)
+    # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
+    (store / "snapshot").rename(store / "data.restored")
+    (store / "data").rename(store / "data.old")
+    again = begin(closed_root)
+    assert not again.fresh
+    assert number(again, "SELECT n FROM t") == 1
+    assert not (store / "data.old").exists()
 
 
 @needs_root
-@pytest.mark.parametrize("left_bytes", [0, 1 << 20])
 def test_recovery_without_room_is_a_full_disk(
-    open_root: Path, begin: Start, left_bytes: int, monkeypatch: pytest.MonkeyPatch
+    package_folder: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is on the same disk: PostgreSQL cannot write there that it found no space."""
     monkeypatch.setattr(embedded_server, "READY_S", 5.0)
-    with small_disk(open_root / "disk", 160 << 20) as disk:
+    with small_disk(package_folder / "disk", 160 << 20) as disk:
         server = begin(disk)
+        assert server.data == disk / "db" / "store" / "data", "this root can be reached by the database's user"
         run(server, "CREATE TABLE filled AS SELECT generate_series(1, 100000) AS n")
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
-        until_s = time.monotonic() + 30.0
-        while server.death is None and time.monotonic() < until_s:
-            time.sleep(0.05)
-        fill(disk / "filler", left_bytes)
+        eventually(lambda: server.death is not None, "the death of the server")
+        fill(disk / "filler", 0)
         with pytest.raises(TaskFault, match=f"no space is left .file system {disk}") as caught:
             server.start()
         assert caught.value.code == "disk_full"

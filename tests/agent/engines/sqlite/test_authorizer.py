@@ -1,4 +1,5 @@
-"""SQL of a plan reaches only its own SQLite file: every escape, on every code path that opens such a file."""
+"""SQL of a plan reaches only its own SQLite file: every escape on one connection; every code path that opens such a
+file has the same authorizer."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from sqlite_escapes import ESCAPES, SqliteEscape
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.sqlite import sql
-from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, SWITCHES, open_database
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.agent.engines.sqlite.sql import SizeCatalogue
@@ -24,31 +25,13 @@ CANARY = "CANARY"
 Connect = Callable[[str], apsw.Connection]
 
 
-def by_driver(path: str) -> apsw.Connection:
-    """The connection of a workload's transactions and sessions."""
-    return SqliteDriver().connect(path)._connection  # type: ignore[no-any-return]
-
-
-def by_loader(path: str) -> apsw.Connection:
-    """The connection of `populate`."""
-    return SqliteLoader(path, Population(units=0, tables=(), before={}, after={}, drop={}, expected={}))._connection
-
-
-def by_sql_stage(path: str) -> apsw.Connection:
-    """The connection of `sql` stages, checkpoints, snapshots and settings."""
-    return sql.open_file(path)
-
-
-def by_capture(path: str) -> apsw.Connection:
-    """The connection of the capture `sizes`."""
-    return SizeCatalogue(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
-
-
 PATHS: dict[str, Connect] = {
-    "driver": by_driver,
-    "populate": by_loader,
-    "sql stage": by_sql_stage,
-    "capture": by_capture,
+    "transactions": lambda path: SqliteDriver().connect(path)._connection,
+    "populate": lambda path: (
+        SqliteLoader(path, Population(units=0, tables=(), before={}, after={}, drop={}, expected={}))._connection
+    ),
+    "sql stages, checkpoints, snapshots, settings": sql.open_file,
+    "the capture of sizes": lambda path: SizeCatalogue(Endpoint(system="lite", engine="sqlite", dsn=path))._connection,
 }
 
 
@@ -93,14 +76,23 @@ def tried(connection: apsw.Connection, escape: SqliteEscape, folder: Path) -> st
 
 
 @pytest.mark.escape
-@pytest.mark.parametrize("connect", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize("escape", ESCAPES, ids=lambda escape: escape.name)
-def test_an_escape_reaches_nothing(escape: SqliteEscape, connect: Connect, path: str, tmp_path: Path) -> None:
-    connection = connect(path)
+def test_an_escape_reaches_nothing(escape: SqliteEscape, path: str, tmp_path: Path) -> None:
+    connection = open_database(path)
     try:
         assert tried(connection, escape, tmp_path) == ""
     finally:
         connection.close(True)
+
+
+@pytest.mark.parametrize("connect", PATHS.values(), ids=PATHS)
+def test_every_path_installs_the_same_authorizer(connect: Connect, path: str) -> None:
+    connection, expected = connect(path), open_database(path)
+    assert expected.authorizer is not None
+    assert connection.authorizer == expected.authorizer
+    assert [connection.config(switch, -1) for switch, _ in SWITCHES] == [value for _, value in SWITCHES]
+    connection.close(True)
+    expected.close(True)
 
 
 def test_without_the_authorizer_the_escapes_succeed(path: str, tmp_path: Path) -> None:
@@ -115,7 +107,6 @@ def test_without_the_authorizer_the_escapes_succeed(path: str, tmp_path: Path) -
     assert reached >= 15
 
 
-@pytest.mark.parametrize("connect", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -134,8 +125,8 @@ def test_without_the_authorizer_the_escapes_succeed(path: str, tmp_path: Path) -
         "SELECT json_extract('{\"a\": 1}', '$.a')",
     ],
 )
-def test_ordinary_statements_work(text: str, connect: Connect, path: str) -> None:
-    connection = connect(path)
+def test_ordinary_statements_work(text: str, path: str) -> None:
+    connection = open_database(path)
     connection.execute(text).fetchall()
     connection.close(True)
 

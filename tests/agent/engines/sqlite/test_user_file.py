@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
+from proveout.agent.engines import handlers
 from proveout.agent.engines.sqlite import sql, user_file
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import COMMENT, SqliteLoader, marked
@@ -17,10 +18,10 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import database_files
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
-from proveout.proto.wire.tasks import SnapshotSystem
+from proveout.proto.wire.tasks import SnapshotSystem, StartSystem
 
 
-@pytest.fixture(params=["delete", "wal", "truncate"])
+@pytest.fixture(params=["delete", "wal"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "shop.db"
     with closing(apsw.Connection(str(path))) as connection:
@@ -85,6 +86,23 @@ def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatc
             user_file.copy_file(path, copy)
         other.execute("ROLLBACK")
     assert dump(copy) == dump(path), "the copy of before is whole"
+
+
+async def test_an_embedded_file_in_use_is_not_replaced(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_files.privileges, "account", lambda: None)
+    monkeypatch.setattr("proveout.agent.engines.sqlite.sql.BUSY_MS", 50)
+    system = System(name="lite", engine="sqlite", host="h", provision="embedded")
+    started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
+    path = Path(started.endpoint.dsn)
+    change(path, "CREATE TABLE t (n); INSERT INTO t VALUES (1)")
+    with closing(apsw.Connection(str(path))) as reader:
+        reader.execute("BEGIN").execute("SELECT * FROM t").fetchall()
+        change(path, "INSERT INTO t VALUES (2)")
+        spec = SnapshotSystem(system=system, data_root=str(tmp_path), action="save")
+        with pytest.raises(TaskFault, match="still in use"):
+            await handlers.snapshot_system(task_context, spec)
 
 
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:

@@ -15,11 +15,9 @@ import pytest
 
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
-from proveout.agent.engines.table import driver
 from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, TimesTenDriver, ready
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
-from proveout.dsl import engines
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
@@ -114,7 +112,9 @@ def test_calls_that_timesten_lacks_are_not_made(stand: tuple[Stand, list[Any]]) 
     ]
 
 
-def test_an_environment_without_ttenv_is_refused() -> None:
+def test_an_environment_without_ttenv_and_a_target_without_a_connection_type_are_refused() -> None:
+    with pytest.raises(StatementFailure, match="timesten_client"):
+        TimesTenDriver().connect("hlr/x@cache1/hlrcache")
     for environment in ({}, {HOME: "/opt/tt"}, {HOME: "/opt/tt", LIBRARIES: "/usr/lib"}):
         with pytest.raises(StatementFailure, match="ttenv") as raised:
             ready(environment)
@@ -128,11 +128,6 @@ def test_a_process_in_thin_mode_cannot_switch_to_thick_mode(oracle: str) -> None
     with pytest.raises(StatementFailure, match="one mode") as raised:
         ready({HOME: "/opt/tt", LIBRARIES: "/opt/tt/install/lib"})
     assert raised.value.code == "DPY-2019"
-
-
-def test_a_target_without_a_connection_type_is_refused() -> None:
-    with pytest.raises(StatementFailure, match="timesten_client"):
-        TimesTenDriver().connect("hlr/x@cache1/hlrcache")
 
 
 async def test_the_agents_own_statements_run_in_a_separate_process(
@@ -154,8 +149,3 @@ async def test_the_agents_own_statements_run_in_a_separate_process(
             await request
         assert "se@cret" not in raised.value.what
         assert "ttenv" in raised.value.what
-
-
-def test_its_loads_have_separate_workers() -> None:
-    assert engines.of("timesten").own_process
-    assert isinstance(driver("timesten"), TimesTenDriver)

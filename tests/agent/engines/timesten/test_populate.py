@@ -13,9 +13,8 @@ import oracledb
 import psycopg
 import pytest
 
-from proveout.agent.engines.adapter import Populates, ResumableLoader
+from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.oracle.driver import parts
-from proveout.agent.engines.table import adapter
 from proveout.agent.engines.timesten import populate as loading
 from proveout.agent.engines.timesten.populate import OURS, TimesTenLoader
 from proveout.agent.errors import TaskFault
@@ -128,7 +127,3 @@ def test_no_statement_has_a_clause_that_timesten_lacks() -> None:
     assert not [text for text in sent if "PURGE" in text or "DBMS_" in text or "PARTITION" in text]
     assert "DROP TABLE subscriber" in sent
     assert "CALL ttOptUpdateStats('SUBSCRIBER', 1)" in sent
-
-
-def test_the_adapter_populates() -> None:
-    assert isinstance(adapter("timesten"), Populates)

@@ -1,6 +1,7 @@
-"""Oracle's wait events and time model: the arithmetic with the figures of a published study, the queries over the wire.
+"""The captures `waits` and `statements` of Oracle: the arithmetic of the time model with the figures of a published study,
+the queries over the wire.
 
-The gv$ views are tables behind the TNS server (tests/wire), filled by the tests. The tests show that the selected
+The dictionary views are tables behind the TNS server (tests/wire), filled by the tests. The tests show that the selected
 columns are used as Oracle documents them, not that an Oracle has them.
 """
 
@@ -13,12 +14,16 @@ import psycopg
 import pytest
 
 from proveout.agent.engines.adapter import Tick
+from proveout.agent.engines.oracle.statements import OracleStatements
 from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
+from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
 from proveout.agent.errors import TaskFault
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import waits_metrics
 from proveout.proto.wire.results import CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint
+
+# ---- waits -----------------------------------------------------------------------------------------------------------
 
 STARTED = "2026-01-01 00:00:00"
 # (class, event, seconds) of a baseline and of the same with a cache in front; DB time follows from any line's share
@@ -73,23 +78,13 @@ def test_the_shares_are_those_of_the_study_and_may_sum_to_more_than_1() -> None:
     assert metrics["db_time_s"] == pytest.approx(79_500.0)
     assert metrics["active_sessions"] == pytest.approx(265.0)
     assert metrics["cpu_fraction"] == pytest.approx(0.416, abs=5e-4)
-    _, cached = table(NOTHING, counters(*CACHED), 300.0)
+    begin = counters(1_000.0, 500.0, (("Commit", "log file sync", 400.0),))
+    later = counters(4_529.0, 3_213.8, (("Commit", "log file sync", 589.4), *CACHED[2][1:]))
+    _, cached = table(begin, later, 300.0)
     assert {event: share for event, (_, share) in cached.items()} == {
         "DB CPU": 76.9,
         "db file scattered read": 7.4,
         "log file sync": 5.4,
-    }
-
-
-def test_only_waits_between_two_samples_count() -> None:
-    begin = counters(1_000.0, 500.0, (("Commit", "log file sync", 400.0),))
-    end = counters(1_100.0, 520.0, (("Commit", "log file sync", 430.0), ("User I/O", "direct path read", 40.0)))
-    metrics, lines = table(begin, end, 100.0)
-    assert metrics["db_time_s"] == pytest.approx(100.0)
-    assert {event: share for event, (_, share) in lines.items()} == {
-        "direct path read": 40.0,
-        "log file sync": 30.0,
-        "DB CPU": 20.0,
     }
 
 
@@ -164,3 +159,52 @@ def test_the_error_of_a_user_without_the_views_names_the_grant(views: psycopg.Co
         views.execute("ALTER TABLE oracle.hidden RENAME TO gv$system_event")
     assert raised.value.code == "refused"
     assert "SELECT_CATALOG_ROLE" in raised.value.way_out
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(oracle: str, tns_database: str) -> Iterator[OracleStatements]:
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute("TRUNCATE oracle.v$sql, oracle.v$sql_plan")
+        # SYS_CONTEXT of the tests' server is '1' for every name.
+        connection.execute(
+            "INSERT INTO oracle.v$sql VALUES ('abc', 0, 'SELECT 1 FROM t', 10, 2000000, 10, '1'),"
+            " ('abc', 1, 'SELECT 1 FROM t', 30, 1000000, 30, '1'), ('sys', 0, 'SELECT 2', 9, 9, 9, 'SYS')"
+        )
+        connection.execute(
+            "INSERT INTO oracle.v$sql_plan VALUES ('abc', 0, 0, 0, 'SELECT STATEMENT', NULL, NULL, NULL),"
+            " ('abc', 1, 0, 0, 'SELECT STATEMENT', NULL, NULL, NULL),"
+            " ('abc', 1, 1, 1, 'INDEX', 'UNIQUE SCAN', 'T_PK', 1)"
+        )
+    opened = OracleStatements(Endpoint(system="db", engine="oracle", dsn=oracle))
+    yield opened
+    opened.close()
+
+
+def test_children_are_added_up_and_other_schemas_left_out(session: OracleStatements) -> None:
+    assert session.counts() == {"abc": StatementCounts(calls=40.0, seconds=3.0, rows=40.0)}
+    assert session.texts(["abc"]) == {"abc": "SELECT 1 FROM t"}
+    assert session.since == "2026-01-01 00:00:00"
+
+
+def test_the_plan_is_that_of_the_child_that_ran_most(session: OracleStatements) -> None:
+    assert session.plan("abc", "SELECT 1 FROM t") == (
+        PlanStep(depth=0, operation="SELECT STATEMENT"),
+        PlanStep(depth=1, operation="INDEX UNIQUE SCAN on T_PK", rows=1.0),
+    )
+    with pytest.raises(TaskFault, match="not in the shared pool any more"):
+        session.plan("gone", "")
+
+
+def test_a_missing_right_has_the_way_out(session: OracleStatements, tns_database: str, tns_views: str) -> None:
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute("DROP TABLE oracle.v$sql")
+        try:
+            with pytest.raises(TaskFault) as raised:
+                session.counts()
+            assert raised.value.code == "refused"
+            assert "SYS.V_$SQL_PLAN" in raised.value.way_out
+        finally:
+            connection.execute(tns_views)

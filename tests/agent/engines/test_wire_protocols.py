@@ -1,0 +1,601 @@
+"""The wire sessions of PostgreSQL and MySQL, in Python and compiled, against a peer that shows more than a server does:
+answers that are split at any byte, and invalid ones."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eventually import PATIENCE_S
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.mysql import protocol as mysql
+from proveout.agent.engines.mysql.binary_values import execution, lenenc, length, placeholders
+from proveout.agent.engines.mysql.binary_values import message as mysql_message
+from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
+from proveout.agent.engines.mysql.driver import kind_of
+from proveout.agent.engines.postgres.driver import binary_integer
+from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
+from proveout.agent.engines.postgres.wire import protocol as postgres
+from proveout.coordinator.pki.certificates import Authority
+from proveout.dsl.workloads.base import Statement
+
+TEXT = {"postgres": "S", "mysql": "S"}
+FIND = Statement(name="find", text=TEXT, arguments=(int,), columns=(str, int))
+INSERT = Statement(name="in", text=TEXT, arguments=(int,), logical_errors=frozenset({"23505", "1062"}))
+Row = tuple[str | None, int]
+
+
+# ---- PostgreSQL's messages -------------------------------------------------------------------------------------------
+
+
+def part(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + struct.pack("!I", 4 + len(body)) + body
+
+
+def row(text: str | None, number: int) -> bytes:
+    value = b"\xff" * 4 if text is None else struct.pack("!I", len(text.encode())) + text.encode()
+    return part(b"D", struct.pack("!H", 2) + value + struct.pack("!ii", 4, number))
+
+
+def reported(code: str, text: bytes = b"no\nway", severity: bytes = b"ERROR") -> bytes:
+    return part(b"E", b"V" + severity + b"\0C" + code.encode() + b"\0M" + text + b"\0DKey C4 V\0\0")
+
+
+class PostgresInPython:
+    """The session in Python, and its prepared statements."""
+
+    native = ""
+    expected, retryable = "23505", "40001"
+    decoders: tuple[Any, ...] = (bytes.decode, binary_integer)
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        return postgres.WireSocket(here.fileno(), postgres_failure)
+
+    @classmethod
+    def prepared(cls, statement: Statement, name: bytes = b"s0", kinds: Sequence[str | None] = ("i",)) -> Any:
+        decoders = cls.decoders[: len(statement.columns)]
+        return postgres.WirePrepared(statement, postgres.message(name, list(kinds), 1), decoders)
+
+    @staticmethod
+    def answer(*rows: Row) -> bytes:
+        tag = part(b"C", b"SELECT %d\0" % len(rows))
+        return part(b"2") + b"".join(row(*one) for one in rows) + tag + part(b"Z", b"I")
+
+    @staticmethod
+    def error(code: str, text: bytes = b"no\nway") -> bytes:
+        return reported(code, text) + part(b"Z", b"T")
+
+
+class PostgresCompiled(PostgresInPython):
+    """The same, compiled."""
+
+    native = "proveout.agent.engines.postgres.wire.protocol_native"
+    decoders = (bytes.decode, None)  # it decodes integers itself
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        from proveout.agent.engines.postgres.wire.protocol_native import Wire
+
+        os.set_blocking(here.fileno(), False)  # as libpq leaves it
+        failures = postgres.Failures(postgres_failure).of
+        return Wire(here.fileno(), failures, postgres.connection_lost, postgres.send_rest)
+
+    @classmethod
+    def prepared(cls, statement: Statement, name: bytes = b"s0", kinds: Sequence[str | None] = ("i",)) -> Any:
+        from proveout.agent.engines.postgres.wire.protocol_native import Prepared
+
+        head, tail = postgres.around(name, list(kinds), 1)
+        return Prepared(statement, head, tuple(kinds), tail, cls.decoders[: len(statement.columns)])
+
+
+# ---- MySQL's packets -------------------------------------------------------------------------------------------------
+
+VARCHAR, LONG = 253, 3
+
+
+def packets(*payloads: bytes, first: int = 1) -> bytes:
+    """Payloads as packets of one answer, in sequence."""
+    return b"".join(
+        len(body).to_bytes(3, "little") + bytes([(first + number) % 256]) + body for number, body in enumerate(payloads)
+    )
+
+
+def definition(kind: int, flags: int = 0) -> bytes:
+    names = b"\3def" + b"\1d" + b"\1t" + b"\1t" + b"\1c" + b"\1c"
+    return names + b"\x0c" + struct.pack("<HIBHB", 45, 40, kind, flags, 0) + b"\0\0"
+
+
+def eof(status: int = 2) -> bytes:
+    return b"\xfe" + struct.pack("<HH", 0, status)
+
+
+def ok(affected: int, status: int = 2) -> bytes:
+    return b"\0" + length(affected) + b"\0" + struct.pack("<HH", status, 0)
+
+
+def packed(text: str | None, number: int) -> bytes:
+    nulls = bytes([0b100 if text is None else 0])
+    value = b"" if text is None else length(len(text.encode())) + text.encode()
+    return b"\0" + nulls + value + struct.pack("<i", number)
+
+
+class MysqlInPython:
+    """The session in Python, and its prepared statements."""
+
+    native = ""
+    expected, retryable = "1062", "1213"
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        return mysql.WireSocket(mysql.file_of(here), mysql_failure)
+
+    @staticmethod
+    def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
+        return mysql.WirePrepared(statement, mysql_message(execution(number), statement.arguments, order))
+
+    @staticmethod
+    def answer(*rows: Row) -> bytes:
+        return packets(b"\2", definition(VARCHAR), definition(LONG), eof(), *(packed(*one) for one in rows), eof())
+
+    @staticmethod
+    def error(code: str, text: bytes = b"no\nway") -> bytes:
+        return packets(b"\xff" + struct.pack("<H", int(code)) + b"#40001" + text)
+
+
+class MysqlCompiled(MysqlInPython):
+    """The same, compiled."""
+
+    native = "proveout.agent.engines.mysql.protocol_native"
+
+    @staticmethod
+    def session(here: socket.socket) -> Any:
+        from proveout.agent.engines.mysql.protocol_native import Wire
+
+        here.setblocking(False)
+        return Wire(here.fileno(), mysql.Failures(mysql_failure).of, mysql.lost, mysql.send_rest)
+
+    @staticmethod
+    def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
+        from proveout.agent.engines.mysql.protocol_native import Prepared
+
+        return Prepared(statement, execution(number), order)
+
+
+# ---- every session ---------------------------------------------------------------------------------------------------
+
+POSTGRES, MYSQL = (PostgresInPython, PostgresCompiled), (MysqlInPython, MysqlCompiled)
+on_postgres = pytest.mark.parametrize("way", POSTGRES, indirect=True)
+on_mysql = pytest.mark.parametrize("way", MYSQL, indirect=True)
+
+
+class Peer:
+    def __init__(self, way: Any) -> None:
+        self.way = way
+        self.here, self.there = socket.socketpair()
+        self.session = way.session(self.here)
+        self.prepared = way.prepared(FIND)
+
+    def sent(self, prepared: Any, values: Any) -> bytes:
+        """The bytes that the session sends for these arguments."""
+        self.session.send(prepared, values)
+        return self.there.recv(1 << 20)
+
+    def ask(self) -> bytes:
+        return self.sent(self.prepared, (7,))
+
+    def close(self) -> None:
+        self.here.close()
+        self.there.close()
+
+
+@pytest.fixture(params=(*POSTGRES, *MYSQL))
+def way(request: pytest.FixtureRequest) -> Any:
+    if request.param.native:
+        pytest.importorskip(request.param.native, reason="the hot path was not compiled here")
+    return request.param
+
+
+@pytest.fixture
+def peer(way: Any) -> Iterator[Peer]:
+    peer = Peer(way)
+    yield peer
+    peer.close()
+
+
+TEXTS = st.none() | st.text(max_size=300) | st.just(PostgresInPython.answer().decode())
+
+
+@given(
+    st.lists(st.integers(1, 400), max_size=12),
+    st.lists(st.tuples(TEXTS, st.integers(-(2**31), 2**31 - 1)), max_size=3),
+    st.integers(0, 2),
+)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int], rows: list[Row], warm: int) -> None:
+    """Also when the session has read answers of the statement before (`warm`) and uses its cached path."""
+    peer = Peer(way)
+    try:
+        for _ in range(warm):
+            peer.ask()
+            assert peer.session.receive() is False
+            peer.there.sendall(way.answer(("x", 1)))
+            assert peer.session.receive()
+        whole = way.answer(*rows)
+        peer.ask()
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        ended = []
+        for begin, end in pairwise(edges):
+            peer.there.sendall(whole[begin:end])
+            ended.append(peer.session.receive())
+        assert ended == [False] * (len(ended) - 1) + [True]
+        assert (peer.session.count, peer.session.rows()) == (len(rows), rows)
+    finally:
+        peer.close()
+
+
+def test_errors_and_then_good_answers(peer: Peer) -> None:
+    """Expected ones are logical for their own statement only, and do not collect tracebacks."""
+    insert = peer.way.prepared(INSERT)
+    for number in range(3):
+        peer.session.send(insert, (number,))
+        peer.there.sendall(peer.way.error(peer.way.expected, b"twice"))
+        with pytest.raises(StatementFailure, match="twice") as raised:
+            peer.session.receive()
+        assert (raised.value.code, raised.value.kind) == (peer.way.expected, FailureKind.LOGICAL)
+        assert len(raised.traceback) < 6
+    for code, kind in ((peer.way.expected, FailureKind.ERROR), (peer.way.retryable, FailureKind.RETRYABLE)):
+        peer.ask()
+        peer.there.sendall(peer.way.error(code))
+        with pytest.raises(StatementFailure, match="no way") as raised:
+            peer.session.receive()
+        assert (raised.value.code, raised.value.kind) == (code, kind)
+    peer.ask()
+    peer.there.sendall(peer.way.answer())
+    assert peer.session.receive()
+    assert peer.session.count == 0
+
+
+ENDS = {
+    "PostgreSQL's": (POSTGRES, b"", "08006", "closed the connection"),
+    "an expected error": (POSTGRES, reported("23505"), "08006", "closed the connection"),
+    "a fatal error": (POSTGRES, reported("53300", b"too many", b"FATAL"), "53300", "too many"),
+    "garbage": (POSTGRES, b"HTTP\0\0\0\0 and so on", "08006", "protocol"),
+    "MySQL's": (MYSQL, b"", "", "closed the connection"),
+    "LOCAL INFILE": (MYSQL, packets(b"\xfb/etc/passwd"), "", "requested a file"),
+    "a huge packet": (MYSQL, b"\xff\xff\xff\1more", "", "more than 16 MB"),
+    "an empty packet": (MYSQL, b"\0\0\0\1x", "", "not its protocol"),
+    "a kill": (MYSQL, packets(b"\xff" + struct.pack("<H", 1927) + b"#70100was killed", first=0), "1927", "killed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "sent", "code", "words"),
+    [
+        pytest.param(way, sent, code, words, id=f"{way.__name__}-{name}")
+        for name, (ways, sent, code, words) in ENDS.items()
+        for way in ways
+    ],
+    indirect=["way"],
+)
+def test_what_ends_a_session(peer: Peer, sent: bytes, code: str, words: str) -> None:
+    """The next statement finds the session lost too."""
+    peer.sent(peer.way.prepared(INSERT), (1,))
+    with pytest.raises(StatementFailure, match=words) as raised:
+        if sent:
+            peer.there.sendall(sent)
+            peer.session.receive()
+        peer.there.close()
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.LOST
+    assert raised.value.code == (code or raised.value.code)
+    peer.there.close()
+    with pytest.raises(StatementFailure) as raised:
+        for _ in range(3):
+            peer.session.send(peer.prepared, (1,))
+    assert raised.value.kind is FailureKind.LOST
+
+
+# ---- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+@on_postgres
+def test_a_fatal_error_before_anything_was_sent(peer: Peer) -> None:
+    peer.there.sendall(reported("57P01", b"going down", b"FATAL"))
+    assert peer.session.receive() is False
+    peer.there.close()
+    with pytest.raises(StatementFailure, match="going down") as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.LOST
+
+
+def bound(name: bytes, kinds: list[str | None], values: tuple[Any, ...]) -> bytes:
+    """Bind, Execute, Sync, written out by hand from the protocol's description."""
+    formats = [0 if kind is None else 1 for kind in kinds]
+    body = b"\0" + name + b"\0"
+    body += struct.pack(f"!H{len(kinds)}HH", len(kinds), *formats, len(values)) if kinds else struct.pack("!HH", 0, 0)
+    for kind, value in zip(kinds, values, strict=True):
+        if value is None:
+            body += struct.pack("!i", -1)
+        else:
+            image = value.encode() if kind is None else struct.pack(f"!{kind}", value)
+            body += struct.pack("!i", len(image)) + image
+    body += struct.pack("!HH", 1, 1)
+    return part(b"B", body) + part(b"E", b"\0" + struct.pack("!I", 0)) + part(b"S")
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("kinds", "values"),
+    [
+        ([], ()),
+        *((["q"] * count, tuple(range(-1, count - 1))) for count in range(1, 7)),
+        *(([None], (text,)) for text in ("", "one", "x" * 70_000, "☃")),
+        ([None, "h"], ("né", -5)),
+        ([None], (None,)),
+        ([None, "h"], (None, 7)),
+        (["h", None], (7, None)),
+        (
+            ["h", "h", "i", "i", "I", "I", "q", "q"],
+            (-(2**15), 2**15 - 1, -(2**31), 2**31 - 1, 0, 2**32 - 1, -(2**63), 2**63 - 1),
+        ),
+    ],
+)
+def test_a_message_of_postgres(peer: Peer, kinds: list[str | None], values: tuple[Any, ...]) -> None:
+    """The second message of a statement is made by another path."""
+    for _ in range(2):
+        assert peer.sent(peer.way.prepared(FIND, b"s1", kinds), values) == bound(b"s1", kinds, values)
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("kinds", "values"),
+    [
+        (["h"], (2**15,)),
+        (["i"], (2**31,)),
+        (["i"], (-(2**31) - 1,)),
+        (["I"], (-1,)),
+        (["q"], (2**63,)),
+        (["i", "i"], (1,)),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(peer: Peer, kinds: list[str | None], values: tuple[Any, ...]) -> None:
+    with pytest.raises((OverflowError, ValueError, IndexError, struct.error)):
+        peer.sent(peer.way.prepared(FIND, b"s1", kinds), values)
+
+
+@on_postgres
+def test_a_notice_after_the_answer_does_not_change_it(peer: Peer) -> None:
+    for _ in range(2):
+        peer.ask()
+        peer.there.sendall(peer.way.answer(("a", 1)) + part(b"N", b"Mnote\0\0"))
+        assert peer.session.receive()
+        assert peer.session.rows() == [("a", 1)]
+
+
+CHANGE = Statement(name="change", text=TEXT, arguments=(int,), reads=False)
+
+
+def grouped(peer: Peer) -> Any:
+    """The group's stand-in for a prepared statement, with FIND and CHANGE."""
+    return peer.session.pipeline({"find": peer.prepared, "change": peer.way.prepared(CHANGE, b"s1")})
+
+
+@on_postgres
+def test_a_group_is_one_message_with_one_sync(peer: Peer) -> None:
+    sync = part(b"S")
+    change = peer.way.prepared(CHANGE, b"s1")
+    single = [peer.ask(), peer.sent(change, (8,))]
+    together = peer.sent(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (7,))))
+    assert together == b"".join(one.removesuffix(sync) for one in (*single, single[0])) + sync
+    assert peer.ask() == single[0]
+    with pytest.raises(ValueError, match="without requests"):
+        peer.session.send(grouped(peer), ())
+
+
+@on_postgres
+@given(st.lists(st.integers(1, 300), max_size=12))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> None:
+    peer = Peer(way)
+    try:
+        two: list[Row] = [("one" + way.answer().decode(), 1), (None, 2)]
+        whole = part(b"2") + row(*two[0]) + row(*two[1]) + part(b"C", b"SELECT 2\0")
+        whole += part(b"2") + part(b"N", b"Mnote\0\0") + part(b"C", b"UPDATE 12\0")
+        whole += part(b"2") + part(b"C", b"SELECT 0\0") + part(b"Z", b"T")
+        peer.session.send(grouped(peer), ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,))))
+        edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+        ended = []
+        for begin, end in pairwise(edges):
+            peer.there.sendall(whole[begin:end])
+            ended.append(peer.session.receive())
+        assert ended == [False] * (len(ended) - 1) + [True]
+        results = peer.session.results()
+        peer.ask()
+        peer.there.sendall(way.answer(("a", 1)))  # of another statement: the group's results stay
+        assert peer.session.receive()
+        assert (peer.session.count, peer.session.rows(), peer.session.results()) == (1, [("a", 1)], [])
+        assert [result.count for result in results] == [2, 12, 0]
+        assert [result.rows() for result in results] == [two, [], []]
+    finally:
+        peer.close()
+
+
+@on_postgres
+def test_an_error_in_a_group_names_its_statement(peer: Peer) -> None:
+    requests = ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,)))
+    for _ in range(2):  # the second time after a failed group
+        peer.session.send(grouped(peer), requests)
+        peer.there.sendall(part(b"2") + part(b"C", b"SELECT 0\0") + reported("40P01", b"deadlock"))
+        assert peer.session.receive() is False
+        peer.there.sendall(part(b"Z", b"E"))
+        with pytest.raises(StatementFailure, match=r"deadlock \(statement change, 2 of 3 sent together\)") as raised:
+            peer.session.receive()
+        assert raised.value.kind is FailureKind.RETRYABLE
+    peer.ask()
+    peer.there.sendall(reported("40P01", b"deadlock") + part(b"Z", b"E"))
+    with pytest.raises(StatementFailure) as raised:
+        peer.session.receive()
+    assert raised.value.what == "deadlock"
+
+
+# ---- MySQL -----------------------------------------------------------------------------------------------------------
+
+
+def execute_message(kinds: tuple[type, ...], order: tuple[int, ...], values: tuple[Any, ...]) -> bytes:
+    """COM_STMT_EXECUTE, written out by hand from the protocol's description."""
+    nulls, images, types = bytearray((len(order) + 7) // 8), b"", b""
+    for place, argument in enumerate(order):
+        value = values[argument]
+        types += b"\xfd\0" if kinds[argument] is str else b"\x06\0" if value is None else b"\x08\0"
+        if value is None:
+            nulls[place // 8] |= 1 << place % 8
+        elif kinds[argument] is str:
+            images += length(len(value.encode())) + value.encode()
+        else:
+            images += struct.pack("<q", value)
+    body = b"\x17" + struct.pack("<IBI", 1, 0, 1) + bytes(nulls) + b"\1" + types + images
+    return struct.pack("<I", len(body)) + body
+
+
+@on_mysql
+@pytest.mark.parametrize(
+    ("kinds", "order", "values"),
+    [
+        ((int,), (0,), (41,)),
+        ((int, str, int), (2, 0, 1, 0), (None, "né☃", -5)),
+        *(((int,) * count, tuple(range(count)), tuple(range(count))) for count in (8, 9, 16, 17)),
+        ((int,) * 9, tuple(range(9)), (*range(8), None)),
+        *(((str, int), (0, 1), ("x" * size, 2**63 - 1)) for size in (0, 250, 251, 65_535, 65_536)),
+    ],
+)
+def test_a_message_of_mysql(
+    peer: Peer, kinds: tuple[type, ...], order: tuple[int, ...], values: tuple[Any, ...]
+) -> None:
+    statement = Statement(name="sent", text=TEXT, arguments=kinds)
+    for _ in range(2):
+        assert peer.sent(peer.way.prepared(statement, 1, order), values) == execute_message(kinds, order, values)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_lengths_are_decoded_as_encoded(number: int) -> None:
+    assert lenenc(length(number) + b"rest", 0) == (number, len(length(number)))
+
+
+def test_placeholders() -> None:
+    text = "SELECT '$1 it''s', \"$2\", `$3` FROM t WHERE a = $2 AND b = $1 AND c = $2"
+    assert placeholders(text) == ("SELECT '$1 it''s', \"$2\", `$3` FROM t WHERE a = ? AND b = ? AND c = ?", (1, 0, 1))
+
+
+@on_mysql
+def test_an_answer_with_changed_columns_and_one_without_rows(peer: Peer) -> None:
+    """As after an ALTER TABLE: the column definitions of this answer apply, not those of the previous one."""
+    for affected in (1, 300, 70_000):
+        peer.ask()
+        peer.there.sendall(peer.way.answer(("a", 1)))
+        assert peer.session.receive()
+        assert peer.session.rows() == [("a", 1)]
+        peer.ask()
+        swapped = (definition(LONG), definition(VARCHAR), eof(), b"\0\0" + struct.pack("<i", 5) + b"\x017", eof())
+        peer.there.sendall(packets(b"\2", *swapped))
+        assert peer.session.receive()
+        assert peer.session.rows() == [("5", 7)]
+        peer.ask()
+        peer.there.sendall(packets(ok(affected)))
+        assert peer.session.receive()
+        assert (peer.session.count, peer.session.rows()) == (affected, [])
+
+
+@on_mysql
+def test_several_results_of_a_procedure(peer: Peer) -> None:
+    """The last result with rows counts; its final OK ends the call."""
+    more = 2 | 8
+    first = [b"\1", definition(LONG), eof(more), b"\0\0" + struct.pack("<i", 1), eof(more)]
+    second = [b"\2", definition(VARCHAR), definition(LONG), eof(more), packed("z", 2), packed("y", 3), eof(more)]
+    whole = packets(*first, *second, ok(0))
+    for _ in range(3):
+        peer.ask()
+        for half in (whole[:70], whole[70:-11], whole[-11:]):
+            assert not peer.session.receive()
+            peer.there.sendall(half)
+        assert peer.session.receive()
+        assert (peer.session.count, peer.session.rows()) == (2, [("z", 2), ("y", 3)])
+
+
+@on_mysql
+def test_an_error_among_the_rows(peer: Peer) -> None:
+    peer.ask()
+    peer.there.sendall(packets(b"\2", definition(VARCHAR), definition(LONG), eof(), packed("a", 1)))
+    assert not peer.session.receive()
+    peer.there.sendall(packets(b"\xff" + struct.pack("<H", 1317) + b"#70100interrupted", first=6))
+    with pytest.raises(StatementFailure, match="interrupted") as raised:
+        peer.session.receive()
+    assert raised.value.kind is FailureKind.ERROR
+    peer.ask()
+    peer.there.sendall(peer.way.answer(("a", 1), ("b", 2)))
+    assert peer.session.receive()
+    assert peer.session.rows() == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("1213", FailureKind.RETRYABLE),
+        ("1205", FailureKind.RETRYABLE),
+        ("1053", FailureKind.LOST),
+        ("2013", FailureKind.LOST),
+        ("1927", FailureKind.LOST),
+        ("1317", FailureKind.ERROR),
+        ("1062", FailureKind.LOGICAL),
+    ],
+)
+def test_kinds_of_failures_by_error_number(code: str, kind: FailureKind) -> None:
+    assert kind_of(code, frozenset({"1062"})) is kind
+
+
+def test_an_encrypted_session_reads_all_that_is_decrypted(tmp_path: Path) -> None:
+    """A TLS record holds more bytes than one read takes, and poll() does not report the decrypted rest."""
+    shown, certificate = Authority.create().issue_agent("db", ["127.0.0.1"]), tmp_path / "both.pem"
+    certificate.write_bytes(shown.key + shown.certificate)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate)
+    asking = ssl.create_default_context()
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    here, there = socket.socketpair()
+    wrapped: list[Any] = []
+    thread = threading.Thread(target=lambda: wrapped.append(serving.wrap_socket(there, server_side=True)))
+    thread.start()
+    client = asking.wrap_socket(here)
+    thread.join(PATIENCE_S)
+    (server,) = wrapped
+    try:
+        file = mysql.file_of(client)
+        assert isinstance(file, mysql.TlsFile)
+        session = mysql.WireSocket(file, mysql_failure)
+        session.send(MysqlInPython.prepared(FIND), (41,))
+        assert len(server.recv(1000)) == 26
+        assert session.receive() is False
+        rows: list[Row] = [("x" * 120, number) for number in range(100)]
+        server.sendall(MysqlInPython.answer(*rows))
+        ended = False
+        while not ended:
+            ended = session.receive()
+        assert session.rows() == rows
+        server.close()
+        with pytest.raises(StatementFailure) as raised:
+            session.receive()
+        assert raised.value.kind is FailureKind.LOST
+    finally:
+        client.close()
+        server.close()
