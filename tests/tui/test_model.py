@@ -122,6 +122,26 @@ def test_the_plan_tree_leaves_out_whole_numbers_and_never_their_digits(width: in
         assert ("p99" in words) == ("175" in words and "ms" in words)
 
 
+def test_the_plan_tree_shows_no_estimate_without_its_interval_at_any_width() -> None:
+    answer = e.SearchFinished(stage="cap", rate=4000.0, probes=2, reason="", upper=4400.0, confirmations=9)
+    close = [ended(4, repeat, 6000.0 + 55.0 * repeat) for repeat in (1, 2, 3)]
+    wide = [ended(1, 1, 1000.0), ended(1, 2, 1200.0)]
+    view = view_of(STARTED, LADDER, *wide, *close, done("base"), stage("cap", "search", 8, 9.0), answer)
+    assert estimates(view, 38) == [
+        "1 thr 1,100 (350 … 3,500)", "4 thr 6,110 (5,970 … 6,250)", "▶ cap search 0:01 4,000/s … 4,400/s"
+    ]  # fmt: skip
+    assert estimates(view, 27) == ["1 thr", "4 thr 6,110 ± 140", "▶ cap 4,000/s … 4,400/s"], "in 80 columns"
+    assert estimates(view, 20) == ["1 thr", "4 thr", "▶ cap"]
+    alone = view_of(STARTED, LADDER, ended(4, 1, 6110.0))
+    assert estimates(alone, 27)[0] == "4 thr 6,110", "one repeat has no interval on any surface"
+
+
+def estimates(view: RunView, width: int) -> list[str]:
+    """The lines of the rungs and of the search."""
+    labels = {path: str(label).strip() for path, label in plan_tree.lines(view, width)}
+    return [label for path, label in labels.items() if len(path) == 2 or path == ("cap",)]
+
+
 def test_a_system_that_answers_nothing_is_an_alert_until_it_answers_again() -> None:
     def silent(second: int) -> e.Event:
         return histories.silent(tick(second), 3)
