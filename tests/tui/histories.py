@@ -185,7 +185,9 @@ def searching() -> list[e.Event]:
         foreseen("scales", "PASS"),
         foreseen("quick", "FAIL"),
         stage("cap", "search", 8, 60.0),
-        e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
+        e.ProbeFinished(
+            stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"
+        ),
         agents(db1=0.4, client1=6.2),
     ]
 
@@ -259,7 +261,9 @@ def judged() -> list[e.Event]:
     return [
         *climbing(),
         done("base", 120.0),
-        e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
+        e.ProbeFinished(
+            stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"
+        ),
         e.ProbeFinished(stage="cap", probe=2, phase="bisect", rate=8000.0, accepted=False, evidence="lag grows"),
         e.SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %", upper=4400.0, confirmations=9),
         done("cap", 30.0),

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from proveout.tui.home.app import HomeApp
-from proveout.tui.home.comparison_screen import Compares, ComparedScreen
+from proveout.tui.home.comparison_screen import ComparedScreen, Compares
 from proveout.tui.run.app import RunApp
 from proveout.tui.themed_app import ThemedApp
 

@@ -93,7 +93,14 @@ async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
         await pilot.press("2", "down")
         await still(pilot)
         text = screen_text(app)
-        for part in ("▶ running", "✗ crashed", "✓1 ✗1", "17,000", "71.0 ms <= 50.0 ms", "baseline, TPS by threads: ▂▄▆█"):
+        for part in (
+            "▶ running",
+            "✗ crashed",
+            "✓1 ✗1",
+            "17,000",
+            "71.0 ms <= 50.0 ms",
+            "baseline, TPS by threads: ▂▄▆█",
+        ):
             assert part in text
 
 

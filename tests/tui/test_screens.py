@@ -33,7 +33,11 @@ def pane_of(app: RunApp) -> str | None:
         (histories.troubled, "4", ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s")),
         (histories.climbing, "5", ("WALWrite  LWLock      2.8     35 %", "lag on db1  500 ms")),
         (histories.judged, "6", ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %")),
-        (histories.searching, "7", ("~✗ FAIL so far quick  What quick says", "provisional: ", "· no-errors  undecided")),
+        (
+            histories.searching,
+            "7",
+            ("~✗ FAIL so far quick  What quick says", "provisional: ", "· no-errors  undecided"),
+        ),
         (histories.judged, "7", ("✗ FAIL quick  What quick says", "? INCONCLUSIVE no-errors", "95 % CI 5,970 … 6,250")),
         (histories.tuned, "9", ("! host client1: tuning", "applied, NOT reverted", "+net.core.somaxconn = 4096")),
     ],
