@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.numbers import with_interval
+from proveout.core.numbers import number, with_interval
 from proveout.core.power import CONFIDENCE
 from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
@@ -121,6 +121,15 @@ class Throughput:
         """Mean and interval as in the tables of the report: `1,234`, `1,200 … 1,270`; "" without an interval."""
         mean, ends = with_interval({"mean": self.mean, "lower": self.lower, "upper": self.upper})
         return mean, ends.removeprefix("-")
+
+    @property
+    def half(self) -> str:
+        """The distance from the mean to the farther end of the interval, as behind ±; "" where an end is missing or
+        ± would reach below 0."""
+        if self.lower is None or self.upper is None:
+            return ""
+        farther = max(self.upper - self.mean, self.mean - self.lower)
+        return number(farther, farther) if farther < self.mean else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

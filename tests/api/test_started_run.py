@@ -25,7 +25,8 @@ workloads: {hlr: {kind: hlr, population: "${params.rows}"}}
 stages:
   - populate: {workload: hlr, into: db}
   - ladder:
-      {workload: hlr, target: db, threads: "${params.threads}", ramp_up: 200ms, measure: %s, ramp_down: 100ms, repeat: 2}
+      {workload: hlr, target: db, threads: "${params.threads}", ramp_up: 0s, measure: %s, ramp_down: 0s, repeat: 2, limits: {
+       start_skew: 10s, tps_slope: 10000%%, tps_cv: 10000%%, void: 100%%, client_cpu: 100%%, client_handling: 100%%}}
 verdicts:
   - {id: some, check: ladder.at(1).tps.mean > 1}
 """
@@ -69,7 +70,7 @@ def test_a_started_run_is_stopped_by_its_block_within_a_loop_of_a_notebook(tmp_p
                 if isinstance(event, LoadTick):
                     assert started.is_running
                     with pytest.raises(TimeoutError):
-                        started.wait(0.01)
+                        started.wait(0.0)
                     raise ZeroDivisionError
         return started
 

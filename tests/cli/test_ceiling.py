@@ -26,17 +26,20 @@ def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
 
 
+@pytest.mark.parametrize("target", ["sqlite", "plans/hlr-sqlite.yaml"], ids=["engine", "plan"])
 def test_an_engine_is_provisioned_and_measured_and_its_ceiling_is_stored(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    target: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert execute(["ceiling", "sqlite", "--seconds", "0.5", "--connections", "2", "--connections", "1"]) == 0
+    assert execute(["ceiling", target, "--seconds", "0.5", "--connections", "2", "--connections", "1"]) == 0
     output = capsys.readouterr().out
     rates = {int(line[0]): line[1] for line in re.findall(r"^ +(\d+) +([\d,]+) ", output, re.MULTILINE)}
     assert sorted(rates) == [1, 2]
     best = known("sqlite").shared_per_s
     assert best is not None and f"ceiling: {number(best)}/s at" in output
     assert number(best) in rates.values()
-    assert str(tmp_path / "proveout/ceilings.json") in output
+    stored = tmp_path / "proveout" / "ceilings.json"
+    assert str(stored) in output
+    assert list(json.loads(stored.read_text())) == ["sqlite/shared"]
 
 
 def test_a_dsn_is_measured_and_no_objects_are_left_there(capsys: pytest.CaptureFixture[str], database: str) -> None:
@@ -46,19 +49,12 @@ def test_a_dsn_is_measured_and_no_objects_are_left_there(capsys: pytest.CaptureF
     assert known("postgres").apart_per_s is None
 
 
-def test_a_plan_s_system_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["ceiling", "plans/hlr-sqlite.yaml", "--seconds", "0.5", "--connections", "1"]
-    assert execute(arguments) == 0
-    assert list(json.loads((tmp_path / "proveout/ceilings.json").read_text())) == ["sqlite/shared"]
-    assert execute(["ceiling", "plans/hlr-cache-embedded.yaml"]) == 2
-    assert "which one?" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("target", "code", "message"),
     [
         ("nonsense", 2, "not an engine"),
         ("missing.yaml", 2, "missing.yaml"),
+        ("plans/hlr-cache-embedded.yaml", 2, "which one?"),
         ("host=127.0.0.1 port=1 dbname=x connect_timeout=2", 4, "Connection refused"),
     ],
 )
@@ -75,10 +71,7 @@ def test_targets_that_cannot_be_measured_are_refused(
     [
         ("dbname=x", True),
         ("host=/run/postgresql dbname=x", True),
-        ("host=localhost", True),
-        ("postgresql://u@127.0.0.1:5432/x", True),
         ("postgresql://u@[::1]/x", True),
-        ("postgresql://u@db1.lab/x", False),
         ("host=10.0.0.7 dbname=x", False),
         ("mysql://u@localhost.lab.example/x", False),
     ],
@@ -116,15 +109,12 @@ def fast(tmp_path: Path) -> Path:
     return path
 
 
-def test_explain_warns_of_a_rate_above_the_ceiling(capsys: pytest.CaptureFixture[str], fast: Path) -> None:
+def test_explain_and_preflight_warn_of_a_rate_above_the_ceiling(capsys: pytest.CaptureFixture[str], fast: Path) -> None:
     assert execute(["explain", str(fast)]) == 0
     said = capsys.readouterr().out
     assert "postgres: at most 1,000/s beside the server" in said
     assert "warning: stages.open: the load offers 5,000/s from this host, 500 % of the 1,000/s that its" in said
     assert said.count("warning:") == 1
-
-
-def test_a_preflight_warns_of_it_at_its_line(capsys: pytest.CaptureFixture[str], fast: Path) -> None:
     execute(["check", "--connect", "--json", str(fast)])
     (found,) = json.loads(capsys.readouterr().out)["plans"]
     assert [one["code"] for one in found["problems"]] == ["rate"], found

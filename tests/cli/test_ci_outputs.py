@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from failed_run import failed_run
+from recorded_runs import ROOT, SMOKE
 
 from proveout.cli import execute
 from proveout.cli.common import outputs as result_files
 from proveout.cli.common.options import Annotations
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.event_codec import plan_data
-from proveout.coordinator.storage.journal import Journal
-from proveout.dsl.compile.compiler import compile_plan
-from proveout.proto.events import Event, RunFinished, RunStarted, VerdictReached
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> run_directory.RunDirectory:
-    """A run of the smoke plan whose first verdict failed."""
-    path = ROOT / "plans" / "smoke.yaml"
-    plan = compile_plan(path, overrides={})
-    made = run_directory.create(
-        tmp_path / "runs", plan, run_directory.Command(plan=str(path)), datetime.now().astimezone()
-    )
-    check = plan.verdicts[0]
-    events: list[Event] = [
-        RunStarted(
-            run_id=made.name, epoch=1, name="smoke", title="", digest=plan.digest,
-            plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0
-        ),
-        VerdictReached(
-            id=check.id, title=check.title, severity="fail", outcome="FAIL", check=check.check.text,
-            evidence="too slow", file=check.where.file, line=check.where.line
-        ),
-        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=1.0),
-    ]  # fmt: skip
-    with Journal(made.path) as journal:
-        for event in events:
-            journal.append(event)
-    return made
+    return failed_run(tmp_path / "runs")
 
 
 def line_of_the_verdict() -> int:
-    lines = (ROOT / "plans" / "smoke.yaml").read_text().splitlines()
+    lines = SMOKE.read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if "id: answers" in line)
 
 
@@ -85,6 +59,8 @@ def test_a_github_job_has_annotations_in_its_log(
     assert [line.startswith(mark) for line in found] == ([True] if marked else [])
 
 
-def test_the_schema_of_results_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schemas_of_plans_and_results_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["schema"]) == 0
+    assert {"proveout", "params", "stages", "verdicts"} <= set(json.loads(capsys.readouterr().out)["properties"])
     assert execute(["schema", "--result"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "proveout.result/1"

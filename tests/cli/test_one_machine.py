@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from eventually import eventually
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None, reason="tuning and mount namespaces take root and util-linux"
 )
 
-RUNS = int(os.environ.get("PROVEOUT_EXAMPLES", "4"))
 TWO_HOSTS = """proveout: 1
 name: two-hosts
 topology:
@@ -38,7 +40,7 @@ topology: {{hosts: {{{host}: {{roles: [client], address: local}}}}}}
 tuning:
   - {{name: settings of {host}, on: all, file: {{path: {app}/app.conf, content: "{host}\\n"}}}}
 stages:
-  - pause: {{duration: 1s}}
+  - pause: {{duration: {duration}}}
 """
 PRIVATE = 'mount --bind "$0" /var/lib && exec "$@"'
 """Mounted over /var/lib and not over /var/lib/proveout: when a process outside removes that folder, the mount goes too."""
@@ -56,17 +58,40 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begin(folder: Path, name: str, plan: str) -> subprocess.Popen[str]:
-    """Start a run in the mount namespace of this test."""
-    (folder / f"{name}.yaml").write_text(plan)
-    words = ["run", "--headless", "--policy", "policy/policy.yaml", "--runs-dir", f"runs-{name}", f"{name}.yaml"]
-    argv = ["unshare", "--mount", "sh", "-c", PRIVATE, str(folder / "state"), sys.executable, "-m", "proveout", *words]
-    return subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+class Run:
+    """A run in the mount namespace of this test."""
+
+    def __init__(self, folder: Path, name: str, plan: str) -> None:
+        (folder / f"{name}.yaml").write_text(plan)
+        words = ["run", "--headless", "--policy", "policy/policy.yaml", "--runs-dir", f"runs-{name}", f"{name}.yaml"]
+        alone = ["unshare", "--mount", "sh", "-c", PRIVATE, str(folder / "state")]
+        self._output = folder / f"{name}.output"
+        with self._output.open("w") as output:
+            self.process = subprocess.Popen(
+                [*alone, sys.executable, "-m", "proveout", *words], cwd=folder, stdout=output, stderr=output
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def ended(self) -> int:
+        eventually(lambda: self.process.poll() is not None, lambda: self.output)
+        return self.process.returncode
 
 
-def ended(run: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = run.communicate(timeout=300)
-    return run.returncode, output
+@pytest.fixture
+def begin(folder: Path) -> Iterator[Callable[[str, str], Run]]:
+    begun: list[Run] = []
+
+    def run(name: str, plan: str) -> Run:
+        begun.append(Run(folder, name, plan))
+        return begun[-1]
+
+    yield run
+    for one in begun:
+        one.process.kill()
+        one.process.wait()
 
 
 def left(folder: Path) -> list[str]:
@@ -75,9 +100,9 @@ def left(folder: Path) -> list[str]:
     return [str(path) for path in found]
 
 
-def test_two_local_hosts_of_a_plan_are_tuned_once_and_reverted(folder: Path) -> None:
-    code, text = ended(begin(folder, "two-hosts", TWO_HOSTS.format(app=folder / "app")))
-    assert code == 0, text
+def test_two_local_hosts_of_a_plan_are_tuned_once_and_reverted(folder: Path, begin: Callable[[str, str], Run]) -> None:
+    run = begin("two-hosts", TWO_HOSTS.format(app=folder / "app"))
+    assert run.ended() == 0, run.output
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
     (result,) = (folder / "runs-two-hosts").glob("*/result.json")
     states = [
@@ -87,17 +112,20 @@ def test_two_local_hosts_of_a_plan_are_tuned_once_and_reverted(folder: Path) -> 
     assert left(folder) == []
 
 
-def test_runs_with_other_host_names_take_turns(folder: Path) -> None:
-    """Each run starts while the other may have tuned the machine: during a run its own value is set, at the end the
+def test_runs_with_other_host_names_take_turns(folder: Path, begin: Callable[[str, str], Run]) -> None:
+    """The second run starts while the first has tuned the machine: during a run its own value is set, at the end the
     original one.
     """
-    waited = 0
-    for number in range(RUNS // 2):
-        runs = [begin(folder, name, ONE_HOST.format(host=name, app=folder / "app")) for name in ("one", "two")]
-        for run in runs:
-            code, text = ended(run)
-            assert code == 0, text
-            waited += "waiting to tune this machine" in text
-        assert (folder / "app/app.conf").read_text() == "a = 1\n", f"pair {number}"
-        assert left(folder) == []
-    assert waited, "no run met another one: this shows nothing"
+    conf = folder / "app" / "app.conf"
+    first = begin("one", ONE_HOST.format(host="one", app=folder / "app", duration="10m"))
+    eventually(lambda: conf.read_text() == "one\n", lambda: first.output)
+    second = begin("two", ONE_HOST.format(host="two", app=folder / "app", duration="10m"))
+    eventually(lambda: "waiting to tune this machine" in second.output, lambda: second.output)
+    assert conf.read_text() == "one\n"
+    first.process.send_signal(signal.SIGINT)
+    assert first.ended() == 130, first.output
+    eventually(lambda: conf.read_text() == "two\n", lambda: second.output)
+    second.process.send_signal(signal.SIGINT)
+    assert second.ended() == 130, second.output
+    assert conf.read_text() == "a = 1\n"
+    assert left(folder) == []

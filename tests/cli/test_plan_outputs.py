@@ -1,9 +1,7 @@
-"""Problems of plans in CI: JUnit, code quality, annotations, of `check` and of a `run` whose plan does not compile; and
-`--quiet`."""
+"""Problems of plans in CI: JUnit, code quality, annotations, of `check` and of a `run` whose plan does not compile."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,8 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.common.headless import QuietPrinter
-from proveout.proto.events import AgentLost, Event, Notice, RunFinished, RunStarted, Stamped, VerdictReached
 
 GOOD = """\
 proveout: 1
@@ -117,33 +113,9 @@ def test_quiet_check_prints_errors_only(plans: Path, capsys: pytest.CaptureFixtu
     assert "did you mean 1s?" in shown.err
 
 
-def test_a_file_that_cannot_be_written_is_found_before_anything_is_read(plans: Path) -> None:
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_read(
+    plans: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert execute(["check", "plans/bad.yaml", "--junit", "nowhere/check.xml"]) == 2
     assert not (plans.parent / "nowhere").exists()
-
-
-def test_quiet_run_prints_errors_and_the_sentence() -> None:
-    def verdict(name: str, outcome: str) -> VerdictReached:
-        return VerdictReached(
-            id=name, title="", severity="fail", outcome=outcome, check="", evidence="why", file="", line=0
-        )  # type: ignore[arg-type]
-
-    events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="n", title="", digest="", plan={}, version="1", estimate_s=1.0),
-        Notice(level="warning", text="a warning", host=""),
-        Notice(level="error", text="disk full", host="h"),
-        AgentLost(host="h", reason="gone"),
-        verdict("fine", "PASS"),
-        verdict("slow", "FAIL"),
-        RunFinished(status="finished", exit_code=1, reason="1 passed, 1 failed", seconds=3.0),
-    ]
-    stream = io.StringIO()
-    printer = QuietPrinter(stream, colour=False)
-    for number, event in enumerate(events):
-        printer(Stamped(sequence=number, unix_s=float(number), event=event))
-    assert stream.getvalue().splitlines() == [
-        "error on h: disk full",
-        "error: agent h is lost: gone",
-        "FAIL slow: why",
-        "finished in 3 s: 1 passed, 1 failed (exit code 1)",
-    ]
+    assert "did you mean 1s?" not in capsys.readouterr().err

@@ -1,5 +1,5 @@
-"""Plans that tune this machine, by the command line: refused without a policy, explained with --facts, applied and
-reverted by a run.
+"""Plans that tune or disturb this machine, by the command line: refused without a policy, explained with --facts,
+applied and reverted by a run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,24 @@ tuning:
   - {{name: application, on: all, file: {{path: {app}/app.conf, content: "a = 2\\n"}}}}
 stages:
   - pause: {{duration: 100ms}}
+"""
+FAULTS = """proveout: 1
+name: disturbed
+topology:
+  hosts: {fault-test: {roles: [client, server], address: local}}
+  systems: {db: {engine: postgres, host: fault-test, provision: embedded}}
+workloads: {hlr: {kind: hlr, population: 1000}}
+stages:
+  - populate: {workload: hlr, into: [db]}
+  - ladder:
+      workload: hlr
+      target: db
+      threads: 1
+      measure: 20s
+      faults:
+        - {name: busy, at: 1s, for: 1s, on: all, cpu_pressure: {cpus: 1}}
+        - {name: swap, at: 4s, for: 1s, on: all, sysctl: {vm.swappiness: 1}}
+        - {name: crash, at: 9s, for: 1s, kill: {system: db}, destructive: true}
 """
 
 
@@ -59,6 +77,24 @@ def test_explain_with_facts_reads_the_hosts(folder: Path) -> None:
         "+a = 2",
     ]
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
+
+
+def test_explain_with_facts_answers_whether_faults_could_be_made(folder: Path) -> None:
+    (folder / "plan.yaml").write_text(FAULTS)
+    code, output = proveout(folder, "explain", "--facts", "plan.yaml")
+    assert code == 4, "one is not allowed"
+    facts = output.partition("tuning and faults, as the hosts are now")[2]
+    answers = [line.strip() for line in facts.splitlines() if line]
+    assert answers[1:3] == [
+        "fault busy of ladder (cpu_pressure): would change",
+        "the agent can make its changes, and undo them",
+    ]
+    assert answers[3] == "fault swap of ladder (sysctl): refused"
+    assert "the kernel setting vm.swappiness is not allowed on this host" in answers[4]
+    assert answers[5:] == [
+        "fault crash of ladder (kill): would change",
+        "system db is started by the run, so its settings cannot be read now",
+    ]
 
 
 def test_explain_reports_errors_of_a_policy_without_the_log_of_the_agent(folder: Path) -> None:

@@ -4,7 +4,6 @@ run to its result, and cannot stop it."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 import shutil
@@ -17,8 +16,9 @@ from typing import Any
 
 import pytest
 import recorded_runs
-from aiohttp import ClientSession, ClientWebSocketResponse, WSServerHandshakeError
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 from aiohttp.test_utils import TestServer
+from eventually import PATIENCE_S, eventually_async
 
 from proveout.cli.common.web_screen import WebScreen, is_loopback
 from proveout.coordinator.live import event_feed
@@ -78,112 +78,13 @@ async def test_the_page_loads_nothing_from_elsewhere(server: tuple[WebScreen, Te
 
 async def test_the_websocket_shows_the_run_and_q_only_closes_it(server: tuple[WebScreen, TestServer]) -> None:
     screen, started = server
-    seen = b""
-    async with ClientSession() as client, asyncio.timeout(60):
-        url = started.make_url(f"/{screen.token}/ws").with_query(width="120", height="40")
-        async with client.ws_connect(url) as websocket:
-            await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
-            while b"smoke" not in seen:
-                message = await websocket.receive()
-                seen += message.data if isinstance(message.data, bytes) else b""
-            await websocket.send_str(json.dumps(["stdin", "q"]))
-            async for _ in websocket:
-                pass
-    assert screen._sessions == 0
-
-
-class Page:
-    """A page in a browser without a window, by the browser's DevTools protocol. `received`: the bytes of its
-    websockets, which are the screen."""
-
-    def __init__(self, socket: ClientWebSocketResponse) -> None:
-        self._socket, self._number = socket, 0
-        self.received = b""
-
-    async def call(self, method: str, **parameters: Any) -> Any:
-        """The result of a call."""
-        self._number += 1
-        await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
-        while (answer := await self._next()).get("id") != self._number:
+    async with page(screen, started) as websocket:
+        await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
+        await shows(websocket, "smoke")
+        await websocket.send_str(json.dumps(["stdin", "q"]))
+        async for _ in websocket:
             pass
-        return answer["result"]
-
-    async def _next(self) -> dict[str, Any]:
-        message: dict[str, Any] = await self._socket.receive_json()
-        if message.get("method") == "Network.webSocketFrameReceived":
-            frame = message["params"]["response"]
-            self.received += base64.b64decode(frame["payloadData"]) if frame["opcode"] == 2 else b""
-        return message
-
-    async def shows(self, text: str) -> None:
-        """Wait until the screen has had this text, and forget what it has had."""
-        while text.encode() not in self.received:
-            await self._next()
-        self.received = b""
-
-    async def is_true(self, expression: str) -> None:
-        """Wait until an expression of the page is true."""
-        asked = f"new Promise(done => setInterval(() => {expression} && done(true), 50))"
-        await self.call("Runtime.evaluate", expression=asked, awaitPromise=True)
-
-    async def write(self, text: str) -> None:
-        """Click on the page, and write."""
-        for kind in ("mousePressed", "mouseReleased"):
-            place = {"x": 900, "y": 600, "button": "left", "clickCount": 1}
-            await self.call("Input.dispatchMouseEvent", type=kind, **place)
-        await self.call("Input.insertText", text=text)
-
-    async def picture(self) -> bytes:
-        """The picture of the page, PNG."""
-        return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
-
-
-@asynccontextmanager
-async def browser(folder: Path) -> AsyncIterator[Page]:
-    """An empty page, for 90 s at most."""
-    process = await asyncio.create_subprocess_exec(
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
-        "--window-size=1200,800", "--remote-debugging-port=0", "about:blank", stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with (
-            asyncio.timeout(90),
-            ClientSession() as client,
-            client.ws_connect(await _address(process, client), max_msg_size=0) as socket,
-        ):
-            page = Page(socket)
-            await page.call("Network.enable")
-            yield page
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def _address(process: asyncio.subprocess.Process, client: ClientSession) -> str:
-    """The address of the DevTools of the browser's page."""
-    assert process.stderr is not None
-    while not (found := re.search(rb"ws://([^/]+)/", await process.stderr.readline())):
-        pass
-    while True:
-        async with client.get(f"http://{found[1].decode()}/json") as answer:
-            pages = [one for one in await answer.json(content_type=None) if one["type"] == "page"]
-        if pages:
-            return str(pages[0]["webSocketDebuggerUrl"])
-        await asyncio.sleep(0.1)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-@pytest.mark.slow
-async def test_a_browser_draws_the_run(
-    server: tuple[WebScreen, TestServer], finished: RunDirectory, tmp_path: Path
-) -> None:
-    screen, started = server
-    async with browser(tmp_path) as page:
-        await page.call("Page.navigate", url=str(started.make_url(f"/{screen.token}/")))
-        await page.is_true("document.body.className.includes('-first-byte')")
-        assert finished.name in (await page.call("Runtime.evaluate", expression="document.title"))["result"]["value"]
-        while len(await page.picture()) < 20_000:  # a blank page has a few thousand bytes
-            pass
+    await eventually_async(lambda: screen._sessions == 0, "the session ends")
 
 
 def _tick(tps: float, second: int) -> e.LoadTick:
@@ -192,9 +93,7 @@ def _tick(tps: float, second: int) -> e.LoadTick:
                       errors=0)  # fmt: skip
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-@pytest.mark.slow
-async def test_a_browser_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: Path) -> None:
+async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: Path) -> None:
     """The journal is held and the feed is served, as a coordinator does."""
     rungs = {1: (990.0, 1000.0, 1010.0), 4: (3900.0,)}
     directory = RunDirectory(tmp_path / recorded_runs.record(tmp_path, rungs, ended=False))
@@ -204,7 +103,6 @@ async def test_a_browser_follows_a_run_that_it_cannot_stop_to_its_result(tmp_pat
         async with (
             event_feed.serving(directory.path, interrupts) as feed,
             TestServer(screen.application(), host="127.0.0.1") as started,
-            browser(tmp_path) as page,
         ):
 
             def happens(event: e.Event) -> None:
@@ -221,22 +119,77 @@ async def test_a_browser_follows_a_run_that_it_cannot_stop_to_its_result(tmp_pat
                 )
             )
             ticks(4321.0, 1)
-            await page.call("Page.navigate", url=str(started.make_url(f"/{screen.token}/")))
-            await page.shows("TPS 4,321")
-            ticks(5678.0, 2)
-            await page.shows("TPS 5,678")
-
-            await page.write("q")  # in a terminal "q" opens a dialog, where "s" stops the run
-            await page.write("s")
-            await page.is_true("document.body.className.includes('-closed')")
-            await page.call("Page.reload")
-            await page.shows("TPS 5,678")
-            assert interrupts.empty()
-
-            happens(recorded_runs.iteration(4, 2, 4000.0))
-            happens(e.RunFinished(status="finished", exit_code=0, reason="", seconds=1.0))
-            await page.shows("finished in 1 s")
+            async with page(screen, started) as websocket:
+                await shows(websocket, "TPS 4,321")
+                ticks(5678.0, 2)
+                await shows(websocket, "TPS 5,678")
+                await websocket.send_str(json.dumps(["stdin", "qs"]))  # in a terminal: the dialog, and stop the run
+                async for _ in websocket:
+                    pass
+            async with page(screen, started) as websocket:
+                await shows(websocket, "TPS 5,678")
+                assert interrupts.empty()
+                happens(recorded_runs.iteration(4, 2, 4000.0))
+                happens(e.RunFinished(status="finished", exit_code=0, reason="", seconds=1.0))
+                await shows(websocket, "finished in 1 s")
     assert interrupts.empty()
+
+
+@asynccontextmanager
+async def page(screen: WebScreen, started: TestServer) -> AsyncIterator[ClientWebSocketResponse]:
+    """The websocket of a page."""
+    url = started.make_url(f"/{screen.token}/ws").with_query(width="120", height="40")
+    async with ClientSession() as client, asyncio.timeout(PATIENCE_S), client.ws_connect(url) as websocket:
+        yield websocket
+
+
+async def shows(websocket: ClientWebSocketResponse, text: str) -> None:
+    """Wait until the screen has had this text."""
+    seen = b""
+    while text.encode() not in seen:
+        message = await websocket.receive()
+        assert message.type not in (WSMsgType.CLOSE, WSMsgType.CLOSED), seen[-2000:]
+        seen += message.data if isinstance(message.data, bytes) else b""
+
+
+async def called(socket: ClientWebSocketResponse, method: str, **parameters: Any) -> Any:
+    """The result of a call to the browser."""
+    await socket.send_json({"id": 1, "method": method, "params": parameters})
+    while (answer := await socket.receive_json()).get("id") != 1:
+        pass
+    return answer["result"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.slow
+async def test_a_browser_draws_the_run(server: tuple[WebScreen, TestServer], tmp_path: Path) -> None:
+    """The page's own scripts, under its security policy: by the browser's DevTools protocol."""
+    screen, started = server
+    argv = (
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        "--remote-debugging-port=0", "about:blank",
+    )  # fmt: skip
+    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(PATIENCE_S), ClientSession() as client:
+            assert process.stderr is not None
+            while not (found := re.search(rb"ws://([^/]+)/", await process.stderr.readline())):
+                pass
+            pages: list[str] = []
+            while not pages:  # it comes a little after the protocol
+                async with client.get(f"http://{found[1].decode()}/json") as answer:
+                    listed = await answer.json(content_type=None)
+                pages = [one["webSocketDebuggerUrl"] for one in listed if one["type"] == "page"]
+            async with client.ws_connect(pages[0]) as socket:
+                address = str(started.make_url(f"/{screen.token}/"))
+                await called(socket, "Page.navigate", url=address)
+                has_drawn = "document.body.className.includes('-first-byte')"
+                waited = f"new Promise(done => setInterval(() => {has_drawn} && done(true), 50))"
+                result = await called(socket, "Runtime.evaluate", expression=waited, awaitPromise=True)
+                assert result["result"] == {"type": "boolean", "value": True}
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @pytest.mark.parametrize(

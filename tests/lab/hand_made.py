@@ -15,14 +15,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from eventually import eventually
 from network import Host, Network
 
 PATIENCE_S = 120.0
-POLL_S = 0.05
 LEAD = Host(name="lead", address="10.77.0.1", role="control")
 DB1 = Host(name="db1", address="10.77.0.11", role="server", ahead_s=3_600_000)
 CLIENT1 = Host(name="client1", address="10.77.0.21", role="client", ahead_s=7_777_777)
@@ -144,9 +143,7 @@ class Lab:
 
     def until_logged(self, host: str, name: str, pattern: str) -> str:
         """Wait until a log matches the pattern; return the log."""
-        until(
-            lambda: re.search(pattern, self.read(host, name)) is not None, lambda: f"{pattern}\n{self.read(host, name)}"
-        )
+        eventually(lambda: re.search(pattern, self.read(host, name)), lambda: f"{pattern}\n{self.read(host, name)}")
         return self.read(host, name)
 
     def read(self, host: str, name: str) -> str:
@@ -161,11 +158,3 @@ class Lab:
             started.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
         assert not self.network.left()
-
-
-def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Wait until `holds` is true, with a deadline."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, what()
-        time.sleep(POLL_S)

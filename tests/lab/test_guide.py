@@ -3,8 +3,7 @@ the output that the page shows.
 
 Data flow: the page -> `steps` (a block of commands or of output, with the host of the sentence before it) ->
 `hand_made.Lab`. Services (`pki serve`, `agent`) are started in the background. The blocks of section 2 are executed
-again for each other host, with its name. Not executed: the run of half an hour; the short run only with
-PROVEOUT_LONG=1.
+again for each other host, with its name. Not executed: the run of half an hour.
 
 Not tested: separate machines with their own clocks and networks, and a user other than root.
 """
@@ -12,7 +11,6 @@ Not tested: separate machines with their own clocks and networks, and a user oth
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,10 +18,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hand_made import DB1, FAKETIME, Lab, until
+from eventually import eventually
+from hand_made import DB1, FAKETIME, Lab
 from servers import Server, programs
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "lab-first-run.md"
 STAYS = ("proveout pki serve", "proveout agent ")
@@ -83,7 +82,7 @@ class Walk:
         """Check that the output matches: wait for it in the log of a service, or find it in that of ended commands."""
         self.shown += 1
         if self.log[0]:
-            until(lambda: pattern.search(self.lab.read(*self.log)) is not None, lambda: self.lab.read(*self.log))
+            eventually(lambda: pattern.search(self.lab.read(*self.log)), lambda: self.lab.read(*self.log))
         else:
             assert pattern.search(self.output), f"{pattern.pattern}\n{self.output[-4000:]}"
 
@@ -140,15 +139,12 @@ def admit(walk: Walk, name: str) -> None:
         walk.step(swapped)
 
 
-@pytest.mark.slow
 def test_every_command_up_to_the_run_has_the_output_of_the_page(walk: Walk) -> None:
     sections = dict.fromkeys(step.section[:1] for step in STEPS)
     assert list(sections) == ["1", "2", "3", "4", "5"]
     assert walk.shown >= 16, "the page shows what its commands say"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
 def test_the_commands_of_the_run_have_the_output_of_the_page(walk: Walk) -> None:
     for step in STEPS:
         if step.section.startswith(RUN):
@@ -225,7 +221,6 @@ def answers(lab: Lab, walk: Walk) -> Iterator[str]:
     running.terminate()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", ADDRESSES)
 def test_an_unavailable_host_is_named_with_its_address_and_the_way_out(words: str, answers: str) -> None:
     host, address = ADDRESSES[words]
@@ -234,7 +229,6 @@ def test_an_unavailable_host_is_named_with_its_address_and_the_way_out(words: st
     assert line.endswith(")"), "there is a way out"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
 def test_a_clock_that_is_an_hour_off_is_reported_as_the_error(lab: Lab, walk: Walk) -> None:
     output = asked(lab, {"db1": "db1.lab:7443"}, FAKETIME.format("-1h"))
@@ -245,7 +239,6 @@ def test_a_clock_that_is_an_hour_off_is_reported_as_the_error(lab: Lab, walk: Wa
     assert "Set the clock" in output
 
 
-@pytest.mark.slow
 def test_an_invitation_is_valid_once_and_for_a_limited_time(lab: Lab, walk: Walk) -> None:
     assert TOKENS[0] in enrolled(lab, walk.invitation)
     assert TOKENS[1] in enrolled(lab, lab.run("lead", f"{INVITE} --minutes 0.00001"))

@@ -8,18 +8,17 @@ drifting clocks are not tested.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from eventually import eventually
 from hand_made import OBJECTION
 
 pytestmark = pytest.mark.server
@@ -65,21 +64,21 @@ def place(tmp_path: Path) -> Iterator[Place]:
     assert place.is_gone()
 
 
-def run(place: Place, *more: str) -> tuple[dict[str, Any], str]:
-    """Run the smallest plan and check that it passes and that the lab is removed; return its result and output."""
+def run(place: Place, plan: Path, *more: str) -> tuple[dict[str, Any], str]:
+    """Run a plan and check that it passes and that the lab is removed; return its result and output."""
     result = place.folder / "result.json"
-    argv = place.argv("run", "--plan", str(PLAN), "--headless", "--json", str(result), *more)
+    argv = place.argv("run", "--plan", str(plan), "--headless", "--json", str(result), *more)
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:] + ended.stdout[-4000:]
     assert place.is_gone()
-    assert "4 tables are the same" in ended.stdout  # no row was lost between the hosts
     return json.loads(result.read_text()), ended.stdout
 
 
 @needs_a_lab
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
-    said, told = run(place)
+    said, told = run(place, PLAN)
+    assert "4 tables are the same" in told  # no row was lost between the hosts
     assert set(said["agents"]) == {"db1", "cache1", "storage1", "client1", "client2"}
     assert {verdict["outcome"] for verdict in said["verdicts"]} == {"PASS"}
     iteration = next(one for one in said["stages"][1]["iterations"] if one["valid"])
@@ -91,13 +90,10 @@ def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
 
 
 @needs_a_lab
-@pytest.mark.slow
+@pytest.mark.soak
 def test_loads_of_two_client_hosts_begin_at_one_instant(place: Place) -> None:
-    result = place.folder / "result.json"
-    argv = place.argv("run", "--plan", str(TWO_LOADS), "--headless", "--json", str(result))
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert ended.returncode == 0, ended.stderr[-4000:] + ended.stdout[-4000:]
-    (stage,) = (one for one in json.loads(result.read_text())["stages"] if one["id"] == "halves")
+    said, _ = run(place, TWO_LOADS)
+    (stage,) = (one for one in said["stages"] if one["id"] == "halves")
     counted = [one for one in stage["iterations"] if one["valid"]]
     assert len(counted) == 4
     for one in counted:
@@ -117,10 +113,9 @@ def test_loads_of_two_client_hosts_begin_at_one_instant(place: Place) -> None:
 
 
 @needs_a_lab
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
+@pytest.mark.soak
 def test_a_run_goes_on_without_a_disconnected_client(place: Place) -> None:
-    said, told = run(place, "-p", "repeats=2", "--cut", "client2@base")
+    said, told = run(place, PLAN, "-p", "repeats=2", "--cut", "client2@base")
     assert "client2 was lost" in told and "continues without client2" in told
     assert [lost["host"] for lost in said["lost"]] == ["client2"]
 
@@ -130,15 +125,10 @@ def test_a_lab_killed_during_its_set_up_leaves_nothing(place: Place) -> None:
     making = subprocess.Popen(
         place.argv("run", "--plan", str(PLAN)), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
-    until_s = time.monotonic() + PATIENCE_S
-    while len(place.namespaces()) < 3:
-        assert time.monotonic() < until_s and making.poll() is None, "it never began"
-        time.sleep(0.01)
+    eventually(lambda: len(place.namespaces()) >= 3, "it has begun")
     making.send_signal(signal.SIGKILL)
     making.wait()
-    while not place.is_gone():
-        assert time.monotonic() < until_s, "the guard has left it there"
-        time.sleep(0.05)
+    eventually(place.is_gone, "the guard has removed it")
 
 
 @needs_a_lab

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from functools import reduce as fold
+from typing import TypeAlias
 
-from proveout.proto.events import (
-    AgentLine,
-    AgentLost,
-    AgentsTick,
-    AgentUp,
-    Event,
-    HostTick,
-    IterationFinished,
-    IterationId,
-    IterationStarted,
-    LoadLine,
-    LoadTick,
-    Notice,
-    ProbeFinished,
-    RunFinished,
-    RunStarted,
-    SearchFinished,
-    StageFinished,
-    StageProgress,
-    StageStarted,
-    Stamped,
-    TransactionLine,
-    TransactionsTick,
-    TransactionSummary,
-    TuningSeen,
-    ValidityFinding,
-    VerdictForeseen,
-    VerdictReached,
-    WaitLine,
-    WaitsTick,
-)
+from proveout.proto import events as e
 from proveout.proto.fault_events import FaultSeen
 from proveout.proto.wire.results import TuningState
+from proveout.tui.run_view import RunView, reduce
 
+Timed: TypeAlias = e.Event | tuple[float, e.Event]
+"""An event, or seconds after `START_S` and an event."""
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 PLAN = {
     "stages": [
@@ -52,49 +27,59 @@ PLAN = {
 HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
 
 
-def started(plan: object = PLAN) -> RunStarted:
-    return RunStarted(
+def started(plan: object = PLAN, estimate_s: float = 180.0) -> e.RunStarted:
+    return e.RunStarted(
         run_id="study-20260101-000000-abcd", epoch=1, name="study", title="Scaling", digest="d", plan=plan, version="1",
-        estimate_s=180.0,
+        estimate_s=estimate_s,
     )  # fmt: skip
 
 
-def identity(rung: int, repeat: int) -> IterationId:
-    return IterationId(stage="base", rung=rung, repeat=repeat, attempt=1)
+def identity(rung: int, repeat: int, attempt: int = 1, stage: str = "base") -> e.IterationId:
+    return e.IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt)
 
 
-def begun(rung: int, repeat: int) -> IterationStarted:
-    return IterationStarted(
+def stage(name: str, kind: str = "ladder", iterations: int = 9, estimate_s: float = 140.0) -> e.StageStarted:
+    return e.StageStarted(stage=name, kind=kind, iterations=iterations, estimate_s=estimate_s)
+
+
+def done(name: str, seconds: float = 1.0) -> e.StageFinished:
+    return e.StageFinished(stage=name, outcome="ok", seconds=seconds)
+
+
+def begun(rung: int, repeat: int) -> e.IterationStarted:
+    return e.IterationStarted(
         id=identity(rung, repeat), rate=None, starts_in_s=0.5, ramp_up_s=3, measure_s=10, ramp_down_s=2
     )
 
 
-def ended(rung: int, repeat: int, tps: float, *, valid: bool = True) -> IterationFinished:
-    finding = ValidityFinding(check="client", ok=valid, evidence="the client was at 97 % of its CPU")
+def ended(
+    rung: int, repeat: int, tps: float, *, valid: bool = True, attempt: int = 1, stage: str = "base"
+) -> e.IterationFinished:
+    finding = e.ValidityFinding(check="client", ok=valid, evidence="the client was at 97 % of its CPU")
     times = {"avg_us": 310.0, "p50_us": 240.0, "p95_us": 900.0, "p99_us": 2150.0}
     names = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
     kinds = tuple(
-        TransactionSummary(
+        e.TransactionSummary(
             name=name, ok=1000 * n, logical_failures=17 * n, errors={"40001": n}, retried=0, missed=0, tps=tps / 4,
             response=times, service=times,
         )
         for n, name in enumerate(names, 1)
     )  # fmt: skip
     waits = (
-        WaitLine(event="CPU", wait_class="CPU", seconds=8.1, db_time_fraction=0.62),
-        WaitLine(event="WALSync", wait_class="IO", seconds=4.9, db_time_fraction=0.38, average_us=812.0),
+        e.WaitLine(event="CPU", wait_class="CPU", seconds=8.1, db_time_fraction=0.62),
+        e.WaitLine(event="WALSync", wait_class="IO", seconds=4.9, db_time_fraction=0.38, average_us=812.0),
     )
-    return IterationFinished(
-        id=identity(rung, repeat), rate=None, measure_s=10.0, valid=valid, findings=(finding,), transactions=kinds,
+    return e.IterationFinished(
+        id=identity(rung, repeat, attempt, stage), rate=None, measure_s=10.0, valid=valid, findings=(finding,), transactions=kinds,
         waits=waits, metrics={"tps": tps, "response": times},
     )  # fmt: skip
 
 
-def up(host: str) -> AgentUp:
-    return AgentUp(host=host, agent_version="1", machine_id="m", cores=8, offset_ns=120_000, uncertainty_ns=35_000)
+def up(host: str) -> e.AgentUp:
+    return e.AgentUp(host=host, agent_version="1", machine_id="m", cores=8, offset_ns=120_000, uncertainty_ns=35_000)
 
 
-def readings(host: str, busy: float) -> HostTick:
+def readings(host: str, busy: float) -> e.HostTick:
     gib = 2.0**30
     values = {
         "cpu.busy_fraction": busy,
@@ -105,124 +90,123 @@ def readings(host: str, busy: float) -> HostTick:
         "network.received_bytes_per_s[eth0]": 3e6,
         "network.sent_bytes_per_s[eth0]": 9e6,
     }
-    return HostTick(host=host, capture="host", readings=values)
+    return e.HostTick(host=host, capture="host", readings=values)
 
 
-def ticks(rung: int, repeat: int, count: int) -> list[Event]:
-    found: list[Event] = []
-    for second in range(count):
-        window = "ramp_up" if second < 3 else "measure" if second < 13 else "ramp_down"
-        tps = 9000.0 * min(1.0, (second + 1) / 3) + 400.0 * (second * 7 % 5)
-        found.append(
-            LoadTick(
-                id=identity(rung, repeat), second=second, window=window, tps=tps,  # type: ignore[arg-type]
-                avg_us=310.0,
-                p50_us=240.0 + 10 * (second % 4), p95_us=900.0 + 40.0 * (second * 5 % 6), p99_us=2000.0 + 150.0 * (second * 3 % 7),
-                errors=0,
-            )
-        )  # fmt: skip
-    return found
+def tick(second: int, rung: int = 4, repeat: int = 1) -> e.LoadTick:
+    window = "ramp_up" if second < 3 else "measure" if second < 13 else "ramp_down"
+    tps = 9000.0 * min(1.0, (second + 1) / 3) + 400.0 * (second * 7 % 5)
+    return e.LoadTick(
+        id=identity(rung, repeat), second=second, window=window, tps=tps, avg_us=310.0,  # type: ignore[arg-type]
+        p50_us=240.0 + 10 * (second % 4), p95_us=900.0 + 40.0 * (second * 5 % 6), p99_us=2000.0 + 150.0 * (second * 3 % 7),
+        errors=0,
+    )  # fmt: skip
 
 
-def opening() -> list[Event]:
-    return [
-        started(),
-        up("db1"),
-        up("client1"),
-        StageStarted(stage="load", kind="populate", iterations=0, estimate_s=10.0),
-    ]
+def ticks(rung: int, repeat: int, count: int) -> list[e.LoadTick]:
+    return [tick(second, rung, repeat) for second in range(count)]
 
 
-def populating() -> list[Event]:
-    return [*opening(), StageProgress(stage="load", host="db1", done=60_000, total=100_000, unit="rows")]
+def silent(event: e.LoadTick, errors: int) -> e.LoadTick:
+    """That second without an answer."""
+    return dataclasses.replace(event, tps=0.0, avg_us=None, p50_us=None, p95_us=None, p99_us=None, errors=errors)
 
 
-def climbing() -> list[Event]:
-    done = [ended(rung, repeat, 3000.0 * rung**0.5 + 55.0 * repeat) for rung in (1, 4) for repeat in (1, 2, 3)]
+def opening() -> list[e.Event]:
+    return [started(), up("db1"), up("client1"), stage("load", "populate", 0, 10.0)]
+
+
+def populating() -> list[e.Event]:
+    return [*opening(), e.StageProgress(stage="load", host="db1", done=60_000, total=100_000, unit="rows")]
+
+
+def climbing() -> list[e.Event]:
+    whole = [ended(rung, repeat, 3000.0 * rung**0.5 + 55.0 * repeat) for rung in (1, 4) for repeat in (1, 2, 3)]
     return [
         *opening(),
-        StageFinished(stage="load", outcome="ok", seconds=9.0),
-        StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=140.0),
-        *done,
+        done("load", 9.0),
+        stage("base"),
+        *whole,
         begun(16, 1),
         *ticks(16, 1, 9),
         readings("db1", 0.83),
         readings("client1", 0.41),
-        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.1}),
-        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.3}),
-        HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.5}),
+        e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.1}),
+        e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.3}),
+        e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.5}),
         transactions(16, 1, "measure", 6.0),
         waits(16, 1, 6.0),
         agents(db1=0.4, client1=1.1),
     ]
 
 
-def transactions(rung: int, repeat: int, window: str, seconds: float) -> TransactionsTick:
+def transactions(rung: int, repeat: int, window: str, seconds: float) -> e.TransactionsTick:
     kinds = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
     lines = tuple(
-        TransactionLine(
+        e.TransactionLine(
             name=name, tps=2300.0 / n, ok=int(2100 * seconds / n), logical_failures=int(200 * seconds / n),
             errors=n - 1,
             p50_us=250.0 * n, p95_us=880.0 * n, p99_us=2100.0 * n,
         )
         for n, name in enumerate(kinds, 1)
     )  # fmt: skip
-    return TransactionsTick(id=identity(rung, repeat), window=window, seconds=seconds, transactions=lines)  # type: ignore[arg-type]
+    return e.TransactionsTick(id=identity(rung, repeat), window=window, seconds=seconds, transactions=lines)  # type: ignore[arg-type]
 
 
-def waits(rung: int, repeat: int, seconds: float) -> WaitsTick:
+def waits(rung: int, repeat: int, seconds: float) -> e.WaitsTick:
     lines = (
-        WaitLine(event="CPU", wait_class="CPU", seconds=5.2, db_time_fraction=0.65),
-        WaitLine(event="WALWrite", wait_class="LWLock", seconds=2.8, db_time_fraction=0.35),
+        e.WaitLine(event="CPU", wait_class="CPU", seconds=5.2, db_time_fraction=0.65),
+        e.WaitLine(event="WALWrite", wait_class="LWLock", seconds=2.8, db_time_fraction=0.35),
     )
-    return WaitsTick(id=identity(rung, repeat), host="db1", capture="waits", seconds=seconds, waits=lines)
+    return e.WaitsTick(id=identity(rung, repeat), host="db1", capture="waits", seconds=seconds, waits=lines)
 
 
-def agents(**silent_s: float) -> AgentsTick:
+def agents(**silent_s: float) -> e.AgentsTick:
     lines = tuple(
-        AgentLine(host=host, offset_ns=118_000, uncertainty_ns=31_000, silent_s=silence)
+        e.AgentLine(host=host, offset_ns=118_000, uncertainty_ns=31_000, silent_s=silence)
         for host, silence in silent_s.items()
     )
-    return AgentsTick(lease_s=10.0, beat_s=2.0, agents=lines)
+    return e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=lines)
 
 
-def foreseen(name: str, outcome: str) -> VerdictForeseen:
-    return VerdictForeseen(
+def foreseen(name: str, outcome: str) -> e.VerdictForeseen:
+    return e.VerdictForeseen(
         id=name, title=f"What {name} says", severity="fail", outcome=outcome,  # type: ignore[arg-type]
         evidence="base.at(4).tps.mean is 6,110 (95 % CI 5,970 … 6,250, n = 3), wanted at least 6,000",
     )  # fmt: skip
 
 
-def searching() -> list[Event]:
+def searching() -> list[e.Event]:
     """The ladder has ended and has two provisional verdicts; the search continues; an agent has missed its beats."""
     return [
         *climbing(),
         ended(16, 1, 9000.0),
-        StageFinished(stage="base", outcome="ok", seconds=120.0),
+        done("base", 120.0),
         foreseen("scales", "PASS"),
         foreseen("quick", "FAIL"),
-        StageStarted(stage="cap", kind="search", iterations=8, estimate_s=60.0),
-        ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
+        stage("cap", "search", 8, 60.0),
+        e.ProbeFinished(
+            stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"
+        ),
         agents(db1=0.4, client1=6.2),
     ]
 
 
-def troubled() -> list[Event]:
+def troubled() -> list[e.Event]:
     return [
         *climbing(),
         ended(16, 1, 9000.0, valid=False),
-        Notice(level="warning", host=HOSTILE, text=f"said {HOSTILE}"),
-        AgentLost(host="client1", reason="no answer for 10.0 s"),
+        e.Notice(level="warning", host=HOSTILE, text=f"said {HOSTILE}"),
+        e.AgentLost(host="client1", reason="no answer for 10.0 s"),
     ]
 
 
-def broken() -> list[Event]:
+def broken() -> list[e.Event]:
     """A fault that is in place: the system does not answer from the seventh second on."""
     fault = FaultSeen(id=identity(16, 1), host="db1", fault="crash", number=1, step="begins", at_s=3.2)
-    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p95_us": None, "p99_us": None, "errors": 14}
     whole = climbing()
-    last = max(n for n, event in enumerate(whole) if isinstance(event, LoadTick) and event.second < 7)
-    down = [dataclasses.replace(tick, **silent) for tick in ticks(16, 1, 11)[7:] if isinstance(tick, LoadTick)]
+    last = max(n for n, event in enumerate(whole) if isinstance(event, e.LoadTick) and event.second < 7)
+    down = [silent(second, 14) for second in ticks(16, 1, 11)[7:]]
     return [*whole[: last + 1], fault, dataclasses.replace(fault, step="in_place", after_s=0.012), *down]
 
 
@@ -250,50 +234,51 @@ LOADS_PLAN = {
 }  # fmt: skip
 
 
-def with_loads() -> list[Event]:
+def with_loads() -> list[e.Event]:
     """Two loads at the same time, of which one has phases; the second phase is under way."""
 
-    def tick(event: LoadTick) -> LoadTick:
-        orders = LoadLine(name="orders", tps=event.tps, p50_us=240.0, p95_us=900.0, p99_us=2150.0, errors=0)
-        reports = LoadLine(name="reports", tps=19.0, p50_us=41_000.0, p95_us=66_000.0, p99_us=97_000.0, errors=1)
+    def of_both(event: e.LoadTick) -> e.LoadTick:
+        orders = e.LoadLine(name="orders", tps=event.tps, p50_us=240.0, p95_us=900.0, p99_us=2150.0, errors=0)
+        reports = e.LoadLine(name="reports", tps=19.0, p50_us=41_000.0, p95_us=66_000.0, p99_us=97_000.0, errors=1)
         return dataclasses.replace(event, loads=(orders, reports))
 
-    going = [tick(event) for event in ticks(16, 1, 9) if isinstance(event, LoadTick)]
-    opened = [started(LOADS_PLAN), up("db1"), up("client1")]
-    ladder = StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=140.0)
+    going = [of_both(event) for event in ticks(16, 1, 9)]
     first = dataclasses.replace(
         ended(4, 1, 6055.0), metrics={"tps": 6055.0, "loads": {"orders": {"tps": 6055.0}, "reports": {"tps": 20.0}}}
     )
     begin = dataclasses.replace(begun(16, 1), rate=10_400.0)
-    return [*opened, ladder, first, begin, *going, readings("db1", 0.83), readings("client1", 0.41), agents(db1=0.4)]
+    opened = [started(LOADS_PLAN), up("db1"), up("client1"), stage("base")]
+    return [*opened, first, begin, *going, readings("db1", 0.83), readings("client1", 0.41), agents(db1=0.4)]
 
 
-def judged() -> list[Event]:
-    def verdict(name: str, outcome: str) -> VerdictReached:
-        return VerdictReached(
+def judged() -> list[e.Event]:
+    def verdict(name: str, outcome: str) -> e.VerdictReached:
+        return e.VerdictReached(
             id=name, title=f"What {name} says", severity="fail", outcome=outcome, check="c",  # type: ignore[arg-type]
             evidence="base.at(4).tps.mean is 6,110 (95 % CI 5,970 … 6,250, n = 3), wanted at least 6,000",
         )  # fmt: skip
 
     return [
         *climbing(),
-        StageFinished(stage="base", outcome="ok", seconds=120.0),
-        ProbeFinished(stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"),
-        ProbeFinished(stage="cap", probe=2, phase="bisect", rate=8000.0, accepted=False, evidence="lag grows"),
-        SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %"),
-        StageFinished(stage="cap", outcome="ok", seconds=30.0),
+        done("base", 120.0),
+        e.ProbeFinished(
+            stage="cap", probe=1, phase="bracket", rate=4000.0, accepted=True, evidence="lag does not grow"
+        ),
+        e.ProbeFinished(stage="cap", probe=2, phase="bisect", rate=8000.0, accepted=False, evidence="lag grows"),
+        e.SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %", upper=4400.0, confirmations=9),
+        done("cap", 30.0),
         verdict("scales", "PASS"),
         verdict("quick", "FAIL"),
         verdict("no-errors", "INCONCLUSIVE"),
-        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=60.0),
+        e.RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=60.0),
     ]
 
 
-def tuned() -> list[Event]:
+def tuned() -> list[e.Event]:
     """Applied and verified on two hosts; one host is reverted, on the other a change is outstanding."""
 
-    def seen(host: str, act: str, *states: TuningState) -> TuningSeen:
-        return TuningSeen(host=host, act=act, states=states)  # type: ignore[arg-type]
+    def seen(host: str, act: str, *states: TuningState) -> e.TuningSeen:
+        return e.TuningSeen(host=host, act=act, states=states)  # type: ignore[arg-type]
 
     def state(name: str, outcome: str, *lines: str) -> TuningState:
         return TuningState(name=name, operation="sysctl", outcome=outcome, lines=lines)  # type: ignore[arg-type]
@@ -310,14 +295,20 @@ def tuned() -> list[Event]:
     ]
 
 
-def stamped(events: Sequence[Event]) -> list[Stamped]:
-    """A second apart; readings that come with a second of load have its time."""
-    found: list[Stamped] = []
-    for event in events:
-        found.append(Stamped(sequence=len(found) + 1, unix_s=found[-1].unix_s if found else START_S, event=event))
-        if not isinstance(event, (HostTick, TransactionsTick, WaitsTick, AgentsTick)):
-            found[-1] = dataclasses.replace(found[-1], unix_s=found[-1].unix_s + 1.0)
+def stamped(events: Sequence[Timed]) -> list[e.Stamped]:
+    """A second apart, or at their own times; readings that come with a second of load have its time."""
+    found: list[e.Stamped] = []
+    for item in events:
+        before_s = found[-1].unix_s if found else START_S
+        after_s = before_s + (not isinstance(item, (e.HostTick, e.TransactionsTick, e.WaitsTick, e.AgentsTick)))
+        at_s, event = (START_S + item[0], item[1]) if isinstance(item, tuple) else (after_s, item)
+        found.append(e.Stamped(sequence=len(found) + 1, unix_s=at_s, event=event))
     return found
+
+
+def view_of(*events: Timed, view: RunView | None = None) -> RunView:
+    """The view after these events; `view`: the one before them."""
+    return fold(reduce, stamped(events), view or RunView())
 
 
 class Still:
@@ -325,15 +316,13 @@ class Still:
 
     replayed = False
 
-    def __init__(self, events: Sequence[Event], *, stops: bool = True) -> None:
+    def __init__(self, events: Sequence[e.Event], *, stops: bool = True) -> None:
         self._events, self._stops = stamped(events), stops
         self.stop_requests = 0
 
-    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        import asyncio
-
+    async def batches(self) -> AsyncIterator[Sequence[e.Stamped]]:
         yield self._events
-        if not any(isinstance(item.event, RunFinished) for item in self._events):
+        if not any(isinstance(item.event, e.RunFinished) for item in self._events):
             await asyncio.Event().wait()
 
     def now_unix_s(self) -> float:

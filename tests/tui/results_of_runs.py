@@ -69,16 +69,6 @@ FINISHED = Result(
     verdicts=VERDICTS,
     notes=("base: client-handling flagged in 2 of 9 iterations, first in base/16/1/1: " + HOSTILE,),
 )
-INTERRUPTED = Result(
-    outcome="interrupted in 14 s: stopped on request (exit code 130)",
-    tone="warn",
-    headline=HEADLINE[2:3],
-    next_step="proveout resume /r/study-1",
-)
-NOTHING = Result(
-    outcome="failed in 2 s: db1 does not answer (exit code 4)", tone="bad", next_step="proveout resume /r/x"
-)
-
 COMPARISON = Comparison(
     reference="study-a",
     other="study-b",
@@ -113,15 +103,15 @@ COMPARISON = Comparison(
 class FakeRun:
     """Services with a fixed result."""
 
-    def __init__(self, result: Result = FINISHED, report: str = "/r/study-1/report.html") -> None:
-        self._result, self._report = result, report
+    def __init__(self, report: str = "/r/study-1/report.html") -> None:
+        self._report = report
         self.pace = Pace(speed=5.0, paused=False)
 
     def result(self) -> Result:
-        return self._result
+        return FINISHED
 
     def replay(self) -> Replay:
-        return Replay(histories.stamped(histories.judged()), self.pace, step_s=0.001)
+        return Replay(histories.stamped(histories.judged()), self.pace, step_s=0.05)
 
     def report(self) -> str:
         return self._report
@@ -137,4 +127,4 @@ class FakeRun:
 
 def at_end() -> Replay:
     """A finished run as `watch` opens it."""
-    return Replay(histories.stamped(histories.judged()), Pace(speed=5.0), step_s=0.001, at_end=True)
+    return Replay(histories.stamped(histories.judged()), Pace(speed=5.0), step_s=0.05, at_end=True)

@@ -1,14 +1,13 @@
-"""The home screen: snapshots at two sizes, keys, and exit values."""
+"""The home screen: its texts, keys, and exit values."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from homes import HOSTILE, SHOWN, FakeServices
+from pilots import home_read, screen_text, still, until
 from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, Static
@@ -17,130 +16,51 @@ from proveout.tui.home import services as shown
 from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import Asked, FormScreen
-from proveout.tui.home.model import HomeView, best, found_runs, matches, read_run, spark, sparks
+from proveout.tui.home.model import HomeView, best, found_runs, read_run, spark, sparks
 from proveout.tui.home.screen import HomeScreen, Listing
 from proveout.tui.run.dialogs import HelpScreen
 
 SMALL, LARGE = (80, 24), (200, 60)
+HomePilot = Pilot[shown.Choice | None]
 
 
-@pytest.fixture(autouse=True)
-def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
-    monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.delenv("PROVEOUT_PKI", raising=False)
-    time.tzset()
-
-
-def home(services: FakeServices | None = None, place: Place | None = None) -> HomeApp:
-    return HomeApp(services or FakeServices(), HomeView(), place, debounce_s=0.0)
-
-
-async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    """Wait until `holds()` is true, while the application works."""
-    until_s = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < until_s, "it never came to that"
-        await pilot.pause(0.005)
-    await pilot.pause()
-
-
-async def settled(pilot: Pilot[Any]) -> None:
-    """Wait until all is read and drawn."""
-    app = pilot.app
-    assert isinstance(app, HomeApp)
-
-    def is_read() -> bool:
-        plans, runs = app.view.plans, app.view.runs
-        return bool(plans and runs) and not any(
-            card.state in ("checking", "reading") for card in (*plans.values(), *runs.values())
-        )
-
-    await until(pilot, is_read)
-    app.draw()
-    await pilot.pause()
-
-
-async def checked(pilot: Pilot[Any]) -> None:
-    """Wait for the form and the compilation of the plan."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#message"))
-    for field in pilot.app.screen.query(Input):
-        field.cursor_blink = False
-    await until(pilot, lambda: str(pilot.app.screen.query_one("#message", Static).content)[:1] in ("✓", "✗"))
-
-
-def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Callable[[Pilot[Any]], Any]:
-    async def before(pilot: Pilot[Any]) -> None:
-        await settled(pilot)
+@asynccontextmanager
+async def at_home(
+    *keys: str, services: FakeServices | None = None, place: Place | None = None, size: tuple[int, int] = SMALL
+) -> AsyncIterator[tuple[HomeApp, HomePilot]]:
+    """The home screen after it has read everything, and after these keys."""
+    app = HomeApp(services or FakeServices(), None, place, debounce_s=0.0)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await home_read(pilot)
         await pilot.press(*keys)
         await pilot.pause()
-        if then is not None:
-            await then(pilot)
-        await still(pilot)
-
-    return before
+        yield app, pilot
 
 
-async def still(pilot: Pilot[Any]) -> None:
-    """Wait until two screenshots in a row are equal."""
-    drawn = [""]
-
-    def again() -> bool:
-        drawn.append(pilot.app.export_screenshot())
-        return drawn[-1] == drawn[-2]
-
-    await until(pilot, again)
-    await until(pilot, again)
+def home_of(app: HomeApp) -> HomeScreen:
+    assert isinstance(app.screen, HomeScreen)
+    return app.screen
 
 
-async def compared(pilot: Pilot[Any]) -> None:
-    await until(pilot, lambda: isinstance(pilot.app.screen, ComparedScreen) and pilot.app.screen.found is not None)
-    pilot.app.clear_notifications()
+async def form(app: HomeApp, pilot: HomePilot) -> FormScreen:
+    """The form of the plan, which has been compiled once."""
+    await until(pilot, lambda: isinstance(app.screen, FormScreen) and app.screen.query("#message"))
+    screen = app.screen
+    assert isinstance(screen, FormScreen)
+    await until(pilot, lambda: message(screen)[:1] in ("✓", "✗"))
+    return screen
 
 
-async def insisted(pilot: Pilot[Any]) -> None:
-    await compared(pilot)
-    await pilot.press("d")
-    screen = pilot.app.screen
+def message(screen: FormScreen) -> str:
+    return str(screen.query_one("#message", Static).content)
+
+
+async def compared(app: HomeApp, pilot: HomePilot) -> tuple[ComparedScreen, shown.Comparison]:
+    await until(pilot, lambda: isinstance(app.screen, ComparedScreen) and app.screen.found is not None)
+    screen = app.screen
     assert isinstance(screen, ComparedScreen)
-    await until(pilot, lambda: screen.found is not None and not screen.found.refused)
-
-
-STATES: dict[str, Callable[[Pilot[Any]], Any]] = {
-    "plans": pressing(),
-    "wrong": pressing("down", "down"),
-    "runs": pressing("2", "down"),
-    "light": pressing("t"),
-    "form": pressing("enter", then=checked),
-    "refused": pressing("2", "down", "c", "down", "c", then=compared),
-    "compared": pressing("2", "down", "c", "down", "c", then=insisted),
-}
-
-
-LARGE_ALSO = ("plans", "form", "compared")
-"""States whose layout differs in a wide terminal."""
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_every_state_has_its_picture(state: str, snap_compare: Any) -> None:
-    assert snap_compare(home(), terminal_size=SMALL, run_before=STATES[state])
-
-
-@pytest.mark.parametrize("state", LARGE_ALSO)
-def test_a_wide_terminal_shows_more(state: str, snap_compare: Any) -> None:
-    assert snap_compare(home(), terminal_size=LARGE, run_before=STATES[state])
-
-
-def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(home(), terminal_size=LARGE, run_before=pressing("2"))
-
-
-def test_a_notice_is_shown_on_coming_back(snap_compare: Any) -> None:
-    place = Place(pane="runs", run="/r/a", notice=f"host db1 has a remote agent\n  --pki DIR {HOSTILE}")
-    assert snap_compare(home(place=place), terminal_size=SMALL, run_before=pressing())
+    assert screen.found is not None
+    return screen, screen.found
 
 
 def test_a_sparkline_ranges_from_empty_to_full() -> None:
@@ -151,12 +71,6 @@ def test_a_sparkline_ranges_from_empty_to_full() -> None:
     assert spark(range(1000))[-1] == "█"
     ladders = FakeServices().past["/r/a"].ladders
     assert (sparks(ladders), best(ladders)) == ("▂▄▆█ ▃▅█▆", "17,000")
-
-
-def test_a_filter_matches_rows_with_all_its_words() -> None:
-    assert matches("smoke PASS", "a smoke test", "pass")
-    assert not matches("smoke fail", "a smoke test", "pass")
-    assert matches("", "anything")
 
 
 def test_removed_runs_are_deselected_also_as_the_reference() -> None:
@@ -171,35 +85,45 @@ def test_removed_runs_are_deselected_also_as_the_reference() -> None:
     assert read_run(view, services.run("/r/a"), 7) is view
 
 
+async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
+    async with at_home("down", "down") as (app, pilot):
+        text = screen_text(app)
+        for part in ("✓ smoke.yaml", "2:00:00", "✗ bad.yaml", "did you mean `stages`?"):
+            assert part in text
+        await pilot.press("2", "down")
+        await still(pilot)
+        text = screen_text(app)
+        for part in (
+            "▶ running",
+            "✗ crashed",
+            "✓1 ✗1",
+            "17,000",
+            "71.0 ms <= 50.0 ms",
+            "baseline, TPS by threads: ▂▄▆█",
+        ):
+            assert part in text
+
+
 async def test_enter_on_a_run_exits_with_the_watch_command() -> None:
-    app = home()
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot)
-        await pilot.press("2", "down", "enter")
-        await pilot.pause()
+    async with at_home("2", "down", "enter", size=LARGE) as (app, _):
+        pass
     assert app.return_value == shown.Watch(run="/r/b")
     assert (app.place.pane, app.place.run) == ("runs", "/r/b")
 
 
-async def test_the_home_screen_reopens_at_the_previous_place() -> None:
-    place = Place(pane="runs", run="/r/c", theme="textual-light")
-    app = home(place=place)
-    async with app.run_test(size=SMALL) as pilot:
-        await until(pilot, lambda: len(app.view.runs) == 5)
-        await settled(pilot)
-        screen = app.screen
-        assert isinstance(screen, HomeScreen)
-        assert screen.here("runs") == "/r/c"
+async def test_the_home_screen_reopens_at_the_previous_place_with_a_notice() -> None:
+    notice = f"host db1 has a remote agent\n  --pki DIR {HOSTILE}"
+    place = Place(pane="runs", run="/r/c", theme="textual-light", notice=notice)
+    async with at_home(place=place) as (app, pilot):
+        assert home_of(app).here("runs") == "/r/c"
         assert app.theme == "textual-light"
+        assert f"! host db1 has a remote agent\n    --pki DIR {SHOWN}" in str(app.screen.query_one("#notice").content)  # type: ignore[attr-defined]
         await pilot.press("g")
     assert app.return_value == shown.Resume(run="/r/c")
 
 
 async def test_the_palette_has_the_commands_of_plans_and_runs() -> None:
-    app = home()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
-        await pilot.press("ctrl+p")
+    async with at_home("ctrl+p", size=(120, 40)) as (app, pilot):
         await pilot.press(*"show", "space", *"the", "space", *"runs")
         await until(pilot, lambda: app.screen.query_one(CommandList).option_count == 1)
         await pilot.press("enter")
@@ -207,11 +131,7 @@ async def test_the_palette_has_the_commands_of_plans_and_runs() -> None:
 
 
 async def test_only_unfinished_runs_can_be_resumed() -> None:
-    app = home()
-    async with app.run_test(size=SMALL, notifications=True) as pilot:
-        await settled(pilot)
-        await pilot.press("2", "down", "g")
-        await pilot.pause()
+    async with at_home("2", "down", "g") as (app, pilot):
         assert any("can be resumed" in note.message for note in app._notifications)
         await pilot.press("q")
     assert app.return_value is None
@@ -219,20 +139,15 @@ async def test_only_unfinished_runs_can_be_resumed() -> None:
 
 async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
     services = FakeServices()
-    app = home(services)
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("enter")
-        await checked(pilot)
-        screen = app.screen
-        assert isinstance(screen, FormScreen)
-        assert "not yet: dsn" in str(screen.query_one("#message", Static).content)
+    async with at_home("enter", services=services) as (app, pilot):
+        screen = await form(app, pilot)
+        assert "not yet: dsn" in message(screen)
         assert screen.query_one("#start", Button).disabled
         fields = {each.field.name: each for each in screen.query(Asked)}
         fields["dsn"].query_one(Input).value = "host=db1"
         fields["mode"].query_one(Select).value = "async"
         fields["subscribers"].query_one(Input).value = "9"
-        await until(pilot, lambda: "not yet: subscribers" in str(screen.query_one("#message", Static).content))
+        await until(pilot, lambda: "not yet: subscribers" in message(screen))
         assert "below its minimum of 100" in str(fields["subscribers"].query_one(".hint", Static).content)
         fields["subscribers"].query_one(Input).value = "500"
         await until(pilot, lambda: not screen.query_one("#start", Button).disabled)
@@ -246,105 +161,76 @@ async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
 
 
 async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() -> None:
-    app = home()
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("enter")
-        await checked(pilot)
-        screen = app.screen
-        assert isinstance(screen, FormScreen)
+    async with at_home("enter") as (app, pilot):
+        screen = await form(app, pilot)
         screen.query_one("#inventory", Input).value = "/nowhere"
         {each.field.name: each for each in screen.query(Asked)}["dsn"].query_one(Input).value = "x"
-        await until(pilot, lambda: "no such file" in str(screen.query_one("#message", Static).content))
+        await until(pilot, lambda: "no such file" in message(screen))
         await pilot.press("ctrl+s")
-        await pilot.pause()
-        await until(pilot, lambda: "no such file" in str(screen.query_one("#message", Static).content))
+        await still(pilot)
+        assert "no such file" in message(screen)
         assert app.screen is screen
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: "not yet: dsn" in str(screen.query_one("#message", Static).content))
+        await until(pilot, lambda: "not yet: dsn" in message(screen))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, HomeScreen))
     assert app.return_value is None
 
 
 async def test_the_form_has_fields_for_the_files_that_a_plan_uses() -> None:
-    app = home()
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("down", "enter")
-        await checked(pilot)
-        screen = app.screen
-        assert isinstance(screen, FormScreen)
+    async with at_home("down", "enter") as (app, pilot):
+        screen = await form(app, pilot)
         assert screen.query_one("#pki-asked").display
         screen.query_one("#pki", Input).value = "/etc/pki"
         screen.query_one("#policy", Input).value = "mine.yaml"
         assert (screen.choice().pki, screen.choice().policy) == ("/etc/pki", "mine.yaml")
-        await until(
-            pilot, lambda: "--pki /etc/pki --policy mine.yaml" in str(screen.query_one("#command", Static).content)
-        )
+        command = screen.query_one("#command", Static)
+        await until(pilot, lambda: "--pki /etc/pki --policy mine.yaml" in str(command.content))
 
 
 async def test_a_plan_that_cannot_be_read_has_no_form() -> None:
-    app = home()
-    async with app.run_test(size=SMALL, notifications=True) as pilot:
-        await settled(pilot)
-        await pilot.press("down", "down", "enter")
+    async with at_home("down", "down", "enter") as (app, pilot):
         await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
         assert isinstance(app.screen, HomeScreen)
 
 
 async def test_comparing_refuses_overrides_swaps_and_reports_unreadable_runs() -> None:
-    app = home()
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("2", "down", "c")
+    async with at_home("2", "down", "c") as (app, pilot):
         assert app.view.reference == "/r/b"
         await pilot.press("c")
         assert app.view.reference == ""
         await pilot.press("c", "down", "c")
-        await insisted(pilot)
-        screen = app.screen
-        assert isinstance(screen, ComparedScreen)
-        assert screen.found is not None
-        assert (screen.found.reference, screen.found.other) == ("/r/b", "/r/a")
+        screen, found = await compared(app, pilot)
+        assert (found.reference, found.other) == ("/r/b", "/r/a")
+        assert found.refused
+        await still(pilot)
+        for part in ("✗ They differ.", f"≠ db1: kernel: 6.1 -> 6.2 {SHOWN}", "d compares them all the same."):
+            assert part in screen_text(app)
+        await pilot.press("d")
+        await until(pilot, lambda: screen.found is not None and not screen.found.refused)
         await pilot.press("x")
         await until(pilot, lambda: screen.found is not None and screen.found.reference == "/r/a")
-        assert screen.found.refused == ""
+        assert screen.found is not None and screen.found.refused == ""
         await pilot.press("escape", "down", "down", "c")
-        await until(
-            pilot,
-            lambda: (
-                isinstance(app.screen, ComparedScreen)
-                and SHOWN in str(app.screen.query_one("#compared Static", Static).content)
-            ),
-        )
+        await until(pilot, lambda: isinstance(app.screen, ComparedScreen) and SHOWN in screen_text(app))
 
 
 async def test_hostile_text_is_escaped() -> None:
-    app = home()
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot)
-        await pilot.press("down", "down", "down")
-        await pilot.pause()
+    async with at_home("down", "down", "down", size=LARGE) as (app, pilot):
         assert SHOWN in str(app.screen.query_one("#plans-detail Static", Static).content)
         assert SHOWN in str(app.screen.query_one("#plans-list", Listing).get_row("/p/evil.yaml")[0])
         assert SHOWN in str(app.screen.query_one("#runs-list", Listing).get_row("/r/evil")[2])
         await pilot.press("enter")
-        await checked(pilot)
+        await form(app, pilot)
         drawn = app.export_screenshot()
         assert "\x1b" not in drawn
         assert "\u202e" not in drawn
 
 
 async def test_the_filter_selects_by_words_and_escape_clears_it() -> None:
-    app = home()
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("2", "slash", *"fail q")
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, HomeScreen)
-        assert screen.query_one("#filter", Input).value == "fail q"
+    async with at_home("2", "slash", *"fail smoke q") as (app, pilot):
+        screen = home_of(app)
+        assert screen.query_one("#filter", Input).value == "fail smoke q"
         await pilot.press("backspace", "backspace", "enter")
         await pilot.pause()
         assert screen.query_one("#runs-list", Listing).row_count == 1
@@ -356,31 +242,22 @@ async def test_the_filter_selects_by_words_and_escape_clears_it() -> None:
 
 async def test_the_row_under_the_cursor_stays_there_when_a_run_is_added() -> None:
     services = FakeServices()
-    app = home(services)
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
-        await pilot.press("2", "down", "down")
+    async with at_home("2", "down", "down", services=services) as (app, pilot):
         newest = replace(services.past["/r/a"], path="/r/new", name="new")
         services.past = {"/r/new": newest, **services.past}
         await until(pilot, lambda: "/r/new" in app.view.runs)
-        await settled(pilot)
-        screen = app.screen
-        assert isinstance(screen, HomeScreen)
-        assert screen.query_one("#runs-list", Listing).row_count == 6
-        assert screen.here("runs") == "/r/a"
+        await home_read(pilot)
+        assert home_of(app).query_one("#runs-list", Listing).row_count == 6
+        assert home_of(app).here("runs") == "/r/a"
 
 
 async def test_keys_typed_without_a_pause_reach_the_right_widget() -> None:
-    app = home()
-    async with app.run_test(size=SMALL) as pilot:
-        await settled(pilot)
+    async with at_home() as (app, pilot):
         for key in ("2", "1", "2", "1", "down"):
             app.simulate_key(key)  # without a pause between them
         await pilot.pause()
         await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, HomeScreen)
-        assert screen.pane == "plans"
-        assert screen.here("plans") == "/p/lab.yaml"
+        assert home_of(app).pane == "plans"
+        assert home_of(app).here("plans") == "/p/lab.yaml"
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)

@@ -5,24 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from functools import reduce as fold
 from typing import Any
 
 import histories
 import pytest
+from histories import view_of
 
-from proveout.proto.events import (
-    Event,
-    LoadTick,
-    ProbeFinished,
-    StageStarted,
-)
+from proveout.proto.events import Event, ProbeFinished
 from proveout.proto.fault_events import FaultSeen
 from proveout.tui import live_numbers
 from proveout.tui.charts import interval_bars, scales, search_plot, timeline_chart
 from proveout.tui.charts.interval_bars import Bar
-from proveout.tui.load_timeline import phase_at, timeline
-from proveout.tui.run_view import RunView, reduce
+from proveout.tui.load_timeline import timeline
+from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import Throughput
 from proveout.tui.widgets import load_rows
 from proveout.tui.widgets.header import headline, progress, verdict_counts
@@ -42,15 +37,9 @@ PLAN = {
 }  # fmt: skip
 
 
-def view_of(*events: Event) -> RunView:
-    return fold(reduce, histories.stamped(events), RunView())
-
-
 def going(*ticks: Event, plan: object = PLAN) -> RunView:
     begun = dataclasses.replace(histories.begun(4, 1), starts_in_s=0.0)
-    return view_of(
-        histories.started(plan), StageStarted(stage="base", kind="ladder", iterations=2, estimate_s=40.0), begun, *ticks
-    )
+    return view_of(histories.started(plan), histories.stage("base", iterations=2, estimate_s=40.0), begun, *ticks)
 
 
 def at(view: RunView, second: float) -> RunView:
@@ -67,8 +56,7 @@ def lines(view: RunView, width: int = 100, height: int = 30) -> list[str]:
 def test_the_timeline_goes_over_iterations_and_has_two_minutes() -> None:
     first = at(going(*histories.ticks(4, 1, 15)), 15.0)
     again = dataclasses.replace(histories.begun(4, 2), starts_in_s=0.0)
-    later = dataclasses.replace(first, now_unix_s=first.now_unix_s + 10.0)
-    both = fold(reduce, [dataclasses.replace(histories.stamped([again])[0], unix_s=later.now_unix_s)], later)
+    both = view_of((first.now_unix_s + 10.0 - histories.START_S, again), view=first)
     shown = timeline(dataclasses.replace(both, now_unix_s=both.now_unix_s + 3.0))
     assert shown is not None
     assert shown.ends_s - shown.begins_s == 30.0
@@ -79,7 +67,7 @@ def test_the_timeline_goes_over_iterations_and_has_two_minutes() -> None:
 
 def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> None:
     view = at(going(*histories.ticks(4, 1, 13)), 13.0)
-    for width, height in ((52, 17), (82, 24), (120, 40)):
+    for width, height in ((52, 17), (120, 40)):
         rows = lines(view, width, height)
         assert len(rows) == height
         assert max(map(len, rows)) <= width
@@ -92,16 +80,14 @@ def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> N
 
 def test_names_of_close_percentiles_are_in_their_order() -> None:
     close = {"p50_us": 11_000.0, "p95_us": 11_500.0, "p99_us": 12_500.0}
-    ticks = [dataclasses.replace(tick, **close) for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks = [dataclasses.replace(tick, **close) for tick in histories.ticks(4, 1, 13)]
     ticks[5] = dataclasses.replace(ticks[5], p50_us=80.0, p99_us=400_000.0)
     text = "\n".join(lines(at(going(*ticks), 13.0), 100, 17))
     assert text.index("p99") < text.index("p95") < text.index("p50")
 
 
 def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
-    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p95_us": None, "p99_us": None, "errors": 3}
-    ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
-    ticks = [dataclasses.replace(tick, **silent) if 5 <= tick.second < 9 else tick for tick in ticks]
+    ticks = [histories.silent(one, 3) if 5 <= one.second < 9 else one for one in histories.ticks(4, 1, 13)]
     rows = lines(at(going(*ticks), 13.0), 110, 30)
     plot = slice(9, 110 - 15)
     errors = next(row for row in rows if "×" in row)[plot]
@@ -116,18 +102,16 @@ def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
 def test_faults_are_named_on_the_timeline() -> None:
     fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
     view = at(going(*histories.ticks(4, 1, 13), fault, dataclasses.replace(fault, step="healed", at_s=8.0)), 13.0)
-    row = next(row for row in lines(view) if "▼" in row)
-    assert "▼" in row and "▲" in row
-    assert "crash" in row or row.index("▲") - row.index("▼") <= len("crash"), (
-        "a name that does not fit is left out whole"
-    )
-    assert "▼crash" in next(row for row in lines(view, 160) if "▼" in row)
+    row = next(row for row in lines(view, 160) if "▼" in row)
+    assert "▼crash" in row and "▲" in row
+    narrow = next(row for row in lines(view, 52) if "▼" in row)
+    assert "c" not in narrow, "a name that does not fit is left out whole"
 
 
 def test_marks_of_faults_and_errors_hide_no_data() -> None:
     fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
-    ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
-    ticks = [dataclasses.replace(tick, p99_us=400_000.0) if tick.second == 7 else tick for tick in ticks]
+    ticks = histories.ticks(4, 1, 13)
+    ticks[7] = dataclasses.replace(ticks[7], p99_us=400_000.0)
     calm = lines(at(going(*ticks), 13.0))
     failing = [dataclasses.replace(tick, errors=3) for tick in ticks]
     struck = lines(at(going(*failing, fault, dataclasses.replace(fault, step="healed", at_s=4.5)), 13.0))
@@ -138,11 +122,7 @@ def test_marks_of_faults_and_errors_hide_no_data() -> None:
 
 
 def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> None:
-    ticks = [
-        dataclasses.replace(tick, tps=700.0, errors=2)
-        for tick in histories.ticks(4, 1, 9)
-        if isinstance(tick, LoadTick)
-    ]
+    ticks = [dataclasses.replace(tick, tps=700.0, errors=2) for tick in histories.ticks(4, 1, 9)]
     view = at(going(*ticks), 9.2)
     line = progress(view, 120).plain
     assert line.startswith("base · 4 threads · repeat 1 of 2 · phase spike 2 of 6 s")
@@ -153,7 +133,7 @@ def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> No
     assert "".join(text for text, _, _ in live_numbers.parts(late)) == "— TPS, no numbers for 11 s"
 
 
-@pytest.mark.parametrize("width", [60, 78, 118, 198])
+@pytest.mark.parametrize("width", [60, 118])
 def test_the_counts_of_verdicts_are_never_left_out(width: int) -> None:
     view = view_of(*histories.judged())
     warned = tuple(
@@ -167,24 +147,8 @@ def test_the_counts_of_verdicts_are_never_left_out(width: int) -> None:
     assert line.cell_len == width
 
 
-def test_phases_are_found_by_the_time_in_the_window() -> None:
-    stage = going().stage("base")
-    assert [phase_at(stage, second) for second in (-1.0, 0.0, 4.0, 10.0)] == [
-        None, ("calm", 0.0, 4.0), ("spike", 0.0, 6.0), None
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("high", [0.0, 0.3, 7.0, 99.0, 7225.0, 1e6])
-def test_ticks_are_1_2_or_5_times_a_power_of_ten(high: float) -> None:
-    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0], 9)):
-        steps = {f"{tick:.0e}"[0] for tick in (scale.ticks if scale.log else scale.ticks[1:2])}
-        assert steps <= {"1", "2", "5"}
-        assert scale.low <= scale.high
-        assert len(scale.ticks) >= 2
-
-
-@pytest.mark.parametrize("rows", range(3, 20))
-@pytest.mark.parametrize("values", [(36.0, 7_500.0), (240.0, 2_450.0), (51.9, 13_700.0), (999.0, 1_001.0), (1.0, 1e9)])
+@pytest.mark.parametrize("rows", [3, 8, 13, 19])
+@pytest.mark.parametrize("values", [(36.0, 7_500.0), (240.0, 2_450.0), (999.0, 1_001.0), (1.0, 1e9)])
 def test_ticks_of_response_times_are_at_rows(values: tuple[float, float], rows: int) -> None:
     scale = scales.logarithmic(values, rows)
     assert scale.low <= min(values) * 1.000001 and scale.high >= max(values) * 0.999999
@@ -194,10 +158,10 @@ def test_ticks_of_response_times_are_at_rows(values: tuple[float, float], rows: 
         assert all(abs(row - round(row)) < 0.25 for row in (scale.place(tick) * rows for tick in scale.ticks))
 
 
-@pytest.mark.parametrize("tps", [9_800.0, 20_000.0, 21_870.0])
-@pytest.mark.parametrize("height", [9, 15, 16, 17, 24, 40])
+@pytest.mark.parametrize("tps", [9_800.0, 21_870.0])
+@pytest.mark.parametrize("height", [9, 16, 17, 40])
 def test_ticks_of_the_load_are_equally_far_apart_and_at_their_values(height: int, tps: float) -> None:
-    ticks = [dataclasses.replace(tick, tps=tps) for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks = [dataclasses.replace(tick, tps=tps) for tick in histories.ticks(4, 1, 13)]
     rows = lines(at(going(*ticks, plan={"stages": []}), 13.0), 100, height)
     zero = next(place for place, row in enumerate(rows) if "├─" in row)
     marks = {float(row.split("┤")[0].replace(",", "")): zero - at for at, row in enumerate(rows[:zero]) if "┤" in row}
@@ -244,16 +208,6 @@ def test_the_names_of_a_search_are_at_their_rates() -> None:
 
 
 def test_each_of_several_loads_has_numbers() -> None:
-    plan = {"stages": [{
-        "id": "base", "kind": "ladder", "threads": [4], "repeat": 2,
-        "loads": [
-            {"name": "orders", "workload": "o", "target": "db", "share": [1, 1], "threads": None, "rate": None},
-            {"name": "queries", "workload": "q", "target": "db", "share": None, "threads": 1, "rate": 200.0},
-        ],
-    }]}  # fmt: skip
-    stage = going(plan=plan).stage("base")
-    assert stage is not None
-    assert [(load.name, load.rate_of(50.0)) for load in stage.loads] == [("orders", 50.0), ("queries", 200.0)]
     names = {column.title: place for place, column in enumerate(load_rows.LOADS)}
     orders, reports = load_rows.rows(view_of(*histories.with_loads()))
     assert (orders[names["load"]], orders[names["TPS"]], orders[names["of"]]) == ("orders", "9,400", "12,000")

@@ -1,17 +1,15 @@
-"""The screens of a run: snapshots of every state at two sizes, and the keys."""
+"""The screen of a run: the texts of its panes, and its keys."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import histories
 import pytest
-from textual.pilot import Pilot
+from pilots import screen_text, still, until
 from textual.widgets import ContentSwitcher, Input, Static
 
-from proveout.proto.events import Event
+from proveout.proto import events as e
 from proveout.tui.run.app import RunApp
 from proveout.tui.run.dialogs import AskScreen, HelpScreen
 from proveout.tui.run.event_source import Pace, Replay
@@ -21,107 +19,60 @@ from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.widgets.rows import Rows
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
-STATES: dict[str, Callable[[], list[Event]]] = {
-    "populating": histories.populating,
-    "climbing": histories.climbing,
-    "searching": histories.searching,
-    "troubled": histories.troubled,
-    "broken": histories.broken,
-    "judged": histories.judged,
-    "loads": histories.with_loads,
-}
 
 
-async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    """Wait until `holds()` is true, while the application works."""
-    until_s = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < until_s, "it never came to that"
-        await pilot.pause(0.005)
-    await pilot.pause()
-
-
-def settled(*keys: str) -> Callable[[Pilot[Any]], Awaitable[None]]:
-    """Press the keys, then wait until the picture stays as it is: a chart is drawn again when its size is known."""
-
-    async def settle(pilot: Pilot[Any]) -> None:
-        await pilot.pause()
-        await pilot.press(*keys)
-        before = ""
-        while before != (now := pilot.app.export_screenshot()):
-            before = now
-            await pilot.pause(0.5)
-
-    return settle
-
-
-@pytest.fixture(autouse=True)
-def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
-    monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    time.tzset()
-
-
-@pytest.mark.parametrize("size", [SMALL, MIDDLE, LARGE], ids=["80x24", "120x40", "200x60"])
-@pytest.mark.parametrize("state", STATES)
-def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
-    assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size, run_before=settled())
-
-
-def test_a_selected_rung_has_its_picture(snap_compare: Any) -> None:
-    keys = ["home", "down", "down", "down", "enter"]
-    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=MIDDLE, run_before=settled(*keys))
-
-
-@pytest.mark.parametrize("number", range(2, len(PANES)), ids=list(PANES)[2:])
-def test_every_pane_has_its_picture(number: int, snap_compare: Any) -> None:
-    state = {6: histories.judged, 7: histories.judged, 9: histories.tuned}.get(number, histories.troubled)
-    assert snap_compare(RunApp(histories.Still(state())), terminal_size=(110, 30), run_before=settled(str(number)))
+def pane_of(app: RunApp) -> str | None:
+    return app.screen.query_one(ContentSwitcher).current
 
 
 @pytest.mark.parametrize(
-    ("key", "size"),
-    [("question_mark", SMALL), ("q", SMALL), ("t", SMALL), ("t", LARGE)],
-    ids=["help-80x24", "quit-80x24", "light-80x24", "light-200x60"],
+    ("events", "key", "shown"),
+    [
+        (histories.populating, "1", ("60,000 of 100,000 rows", "60 %")),
+        (histories.troubled, "2", ("mean TPS over the valid repeats, 95 % interval", "4 thr 6,110 5,970 … 6,250  ")),
+        (histories.troubled, "4", ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s")),
+        (histories.climbing, "5", ("WALWrite  LWLock      2.8     35 %", "lag on db1  500 ms")),
+        (histories.judged, "6", ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %")),
+        (
+            histories.searching,
+            "7",
+            ("~✗ FAIL so far quick  What quick says", "provisional: ", "· no-errors  undecided"),
+        ),
+        (histories.judged, "7", ("✗ FAIL quick  What quick says", "? INCONCLUSIVE no-errors", "95 % CI 5,970 … 6,250")),
+        (histories.tuned, "9", ("! host client1: tuning", "applied, NOT reverted", "+net.core.somaxconn = 4096")),
+    ],
 )
-def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_compare: Any) -> None:
-    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=size, run_before=settled(key))
+async def test_a_pane_shows_its_part_of_the_run(
+    events: Callable[[], list[e.Event]], key: str, shown: tuple[str, ...]
+) -> None:
+    app = RunApp(histories.Still(events()))
+    async with app.run_test(size=MIDDLE) as pilot:
+        await pilot.press(key)
+        await still(pilot)
+        text = screen_text(app)
+    assert [part for part in shown if part not in text] == [], text
 
 
-def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL, run_before=settled())
-
-
-async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:
+async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
     app = RunApp(histories.Still(histories.climbing()))
     async with app.run_test(size=SMALL) as pilot:
         for number, name in enumerate(PANES):
             await pilot.press(str(number))
             await pilot.pause()
-            assert app.screen.query_one(ContentSwitcher).current == name
+            assert pane_of(app) == name
         await pilot.press("right_square_bracket")
         await pilot.pause()
-        assert app.screen.query_one(ContentSwitcher).current == "result"
-
-
-async def test_the_mouse_opens_panes() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
-    async with app.run_test(size=SMALL) as pilot:
+        assert pane_of(app) == "result"
         await pilot.click("Tab#hosts")
         await pilot.pause()
-        assert app.screen.query_one(ContentSwitcher).current == "hosts"
-
-
-async def test_the_plan_pane_can_be_hidden() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press("p")
-        assert not app.screen.query_one(PlanTree).display
-        await pilot.press("p")
-        assert app.screen.query_one(PlanTree).display
+        assert pane_of(app) == "hosts"
+        for shown in (False, True):
+            await pilot.press("p")
+            assert app.screen.query_one(PlanTree).display is shown
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
 
 
 async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> None:
@@ -136,30 +87,35 @@ async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> No
         assert "client1 is lost" in text
         assert "begins" not in text
         await pilot.press("escape", "1")
-        assert app.screen.query_one(ContentSwitcher).current == "live"
+        assert pane_of(app) == "live"
 
 
-async def test_losses_are_shown_at_once_with_the_reason() -> None:
+async def test_trouble_is_shown_at_once_with_its_reason_and_signs_that_need_no_colour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
-        await pilot.pause()
+        await still(pilot)
         alert = app.screen.query_one(Alert)
         assert alert.display
         assert "host client1 LOST: no answer for 10.0 s" in str(alert.content)
         assert "base/16/1/1 is invalid: the client was at 97 % of its CPU" in str(alert.content)
+        text = screen_text(app)
+    assert [sign for sign in ("▶ running", "! host client1", "✓ load", "· cap") if sign not in text] == [], text
 
 
 async def test_hostile_text_is_escaped() -> None:
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=LARGE) as pilot:
         await pilot.press("3")
-        await pilot.pause()
+        await still(pilot)
         name = app.screen.query_one("#transactions", Rows).cells(3)[0]
         assert name == "[red]x[/red]\\x1b[31mevil\\u202e"
         assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
 
 
-async def test_quitting_needs_a_confirmation_and_detaching_does_not_stop_the_run() -> None:
+async def test_quitting_a_live_run_needs_a_confirmation_and_detaching_does_not_stop_it() -> None:
     source = histories.Still(histories.climbing())
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
@@ -172,42 +128,28 @@ async def test_quitting_needs_a_confirmation_and_detaching_does_not_stop_the_run
     assert source.stop_requests == 0
 
 
-async def test_stopping_requests_the_end_of_the_run_and_shows_it() -> None:
-    source = histories.Still(histories.climbing())
+@pytest.mark.parametrize(("stops", "told"), [(True, "is stopping"), (False, "Ctrl-C")])
+async def test_stopping_requests_the_end_of_the_run_and_stays(stops: bool, told: str) -> None:
+    source = histories.Still(histories.climbing(), stops=stops)
     app = RunApp(source)
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press("q", "s")
-        await until(pilot, lambda: source.stop_requests == 1)
-        assert app.is_running
-
-
-async def test_stopping_a_run_that_cannot_be_stopped_shows_a_notice() -> None:
-    app = RunApp(histories.Still(histories.climbing(), stops=False))
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q", "s")
-        await until(pilot, lambda: any("Ctrl-C" in note.message for note in app._notifications))
+        await until(pilot, lambda: any(told in note.message for note in app._notifications))
+        assert source.stop_requests == 1
+        assert app.is_running
 
 
 async def test_quitting_a_finished_run_needs_no_confirmation() -> None:
     app = RunApp(histories.Still(histories.judged()))
     async with app.run_test(size=SMALL) as pilot:
-        await pilot.pause()
+        await still(pilot)
         await pilot.press("q")
     assert app.return_value == "ended"
 
 
-async def test_help_opens_and_closes() -> None:
-    app = RunApp(histories.Still(histories.climbing()))
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)
-        await pilot.press("escape")
-        assert not isinstance(app.screen, HelpScreen)
-
-
 async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:
     pace = Pace(speed=10.0, paused=True)
-    source = Replay(histories.stamped(histories.judged()), pace, step_s=0.001)
+    source = Replay(histories.stamped(histories.judged()), pace, step_s=0.05)
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("plus")

@@ -19,14 +19,6 @@ def moving(begun: Stamped) -> Sequence[Stamped]:
     ]
 
 
-async def replayed(speed: float) -> list[Stamped]:
-    begun = histories.begun(16, 1)
-    kept = histories.stamped([*histories.opening(), begun, histories.ended(16, 1, 9000.0)])
-    kept[-1] = Stamped(sequence=kept[-1].sequence, unix_s=kept[-2].unix_s + 1.0, event=kept[-1].event)
-    source = Replay(kept, Pace(speed=speed), step_s=0.001, moving=moving)
-    return await to_the_end(source)
-
-
 async def to_the_end(source: Replay) -> list[Stamped]:
     """All events of a replay until its end."""
     seen: list[Stamped] = []
@@ -38,8 +30,9 @@ async def to_the_end(source: Replay) -> list[Stamped]:
 
 
 async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
-    for speed in (100.0, 1000.0, 1e6):
-        seen = await replayed(speed)
+    kept = histories.stamped([*histories.opening(), histories.begun(16, 1), histories.ended(16, 1, 9000.0)])
+    for speed in (1000.0, 1e6):
+        seen = await to_the_end(Replay(kept, Pace(speed=speed), step_s=0.001, moving=moving))
         kinds = [type(stamped.event).__name__ for stamped in seen]
         assert kinds[-4:] == ["IterationStarted", "LoadTick", "LoadTick", "IterationFinished"]
         assert [stamped.unix_s for stamped in seen] == sorted(stamped.unix_s for stamped in seen)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.events import Key
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.core.numbers import clock, lower_bound, microseconds, number, safe
+from proveout.core.numbers import bounds, clock, lower_bound, microseconds, number, safe
+from proveout.proto.events import SearchFinished
 from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted
 from proveout.tui.run_view import RunView
@@ -31,12 +33,16 @@ Line = tuple[Path, Text]
 
 def lines(view: RunView, width: int | None = None) -> Iterator[Line]:
     """Path and label of every node, parents before children; each label fits into a tree of `width` cells."""
-    for path, parts in _nodes(view):
-        indent = GUIDE * (len(path) - 1) + (ICON if len(path) < 3 else 0)
-        yield path, fitted(parts, None if width is None else width - indent)
+    for path, parts in _nodes(view, width):
+        yield path, fitted(parts, _room(path, width))
 
 
-def _nodes(view: RunView) -> Iterator[tuple[Path, list[Part]]]:
+def _room(path: Path, width: int | None) -> int | None:
+    """The cells of a label in a tree of `width` cells."""
+    return None if width is None else width - GUIDE * (len(path) - 1) - (ICON if len(path) < 3 else 0)
+
+
+def _nodes(view: RunView, width: int | None) -> Iterator[tuple[Path, list[Part]]]:
     for stage in view.stages:
         yield (stage.id,), _stage(stage, view.now_unix_s)
         going = view.iteration.id if view.iteration is not None and view.iteration.id.stage == stage.id else None
@@ -44,9 +50,11 @@ def _nodes(view: RunView) -> Iterator[tuple[Path, list[Part]]]:
         for rung in known if going is None or going.rung in known else [*known, going.rung]:
             path = (stage.id, str(rung))
             running = going if going is not None and going.rung == rung else None
-            yield path, _rung(stage, rung, running=running is not None)
+            yield path, _rung(stage, rung, _room(path, width), running=running is not None)
             for load in stage.loads if len(stage.loads) > 1 else ():
-                yield (*path, LOAD + load.name), _load(view, stage, load, rung, running=running is not None)
+                of_load = (*path, LOAD + load.name)
+                room = _room(of_load, width)
+                yield of_load, _load(view, stage, load, rung, room, running=running is not None)
             for item in known.get(rung, ()):
                 yield (*path, str(item.id)), _repeat(item, refused=_is_refused(stage, item))
             if running is not None:
@@ -77,25 +85,36 @@ def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
     if stage.voided:
         parts.append((f" {stage.voided} void", CAUTION, 2))
     if stage.search is not None:
-        parts.append((f" {number(stage.search.rate)}/s", "", 1))
+        parts.append((f" {_answer(stage.search)}", "", 1))
     return parts
 
 
-def _rung(stage: StageView, rung: int, *, running: bool) -> list[Part]:
+def _answer(search: SearchFinished) -> str:
+    """The interval of the rate that a search has found, which begins at that rate; without confirmations the rate."""
+    known = search.rate is not None and search.confirmations
+    return bounds(search.rate, search.upper, "rate") if known else f"{number(search.rate)}/s"
+
+
+def _rung(stage: StageView, rung: int, room: int | None, *, running: bool) -> list[Part]:
     name = (f"▶ {_named(stage, rung)}", "bold", 0) if running else (_named(stage, rung), "", 0)
     known = stage.throughput if stage.kind != "search" else {}
     if rung not in known:
         return [name]
     widest = max(len(one.cells[0]) for one in known.values())
-    return [name, *_mean(known[rung], widest - 2 * running)]
+    return [name, *_mean(known[rung], name, room, widest - 2 * running)]
 
 
-def _mean(found: Throughput, width: int = 0) -> list[Part]:
+def _mean(found: Throughput, name: Part, room: int | None, width: int = 0) -> list[Part]:
+    """The mean behind a name: with the ends of its interval, else with ±, else not at all; alone only where no surface
+    has an interval."""
     mean, ends = found.cells
-    return [(f" {mean:>{max(width, 0)}}", "", 1), *([(f" ({ends})", "", 2)] if ends else [])]
+    shown = f" {mean:>{max(width, 0)}}"
+    forms = [f"{shown} ({ends})", *([f"{shown} ± {found.half}"] if found.half else [])] if ends else [shown]
+    fitting = [form for form in forms if room is None or cell_len(name[0]) + cell_len(form) <= room]
+    return [(form, "", 1) for form in fitting[:1]]
 
 
-def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running: bool) -> list[Part]:
+def _load(view: RunView, stage: StageView, load: LoadView, rung: int, room: int | None, *, running: bool) -> list[Part]:
     """One of several loads: its throughput now, else the mean over the repeats."""
     name = (safe(load.name), ACCENT, 0)
     newest = view.seconds[-1].tick if running and view.seconds else None
@@ -103,7 +122,7 @@ def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running
     if now is not None:
         return [name, (f" {number(round(now.tps))} now", "bold", 1)]
     found = stage.throughput_of(load.name).get(rung)
-    return [name, *(_mean(found) if found is not None else [])]
+    return [name, *(_mean(found, name, room) if found is not None else [])]
 
 
 def _named(stage: StageView, rung: int) -> str:

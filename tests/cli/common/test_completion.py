@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import shutil
-import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from terminals import Terminal
 
 from proveout.cli import execute
 from proveout.cli.common import completion
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -34,6 +25,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "plans" / "starters" / "prepaid.yaml", tmp_path / "plans" / "prepaid.yaml")
     (tmp_path / "plans" / "notes.txt").write_text("")
     (tmp_path / ".hidden.yaml").write_text("")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "bad.yaml").write_text("proveout: [\n")
     for name in ("smoke-20260101-000000-aaaa", "smoke-20260102-000000-bbbb"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "journal.sqlite").write_bytes(b"")
@@ -68,6 +61,7 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("proveout run plans/prepaid.yaml -p pro", ["profile=prepaid", "profile=banking"]),
         ("proveout run plans/prepaid.yaml -p t", ["threads=1,2,4,8"]),
         ("proveout run plans/notes.txt -p ", []),
+        ("proveout run runs/bad.yaml -p ", []),
         ("proveout run -p ", []),
     ],
 )
@@ -76,13 +70,6 @@ def test_candidates_of_words(
 ) -> None:
     assert here.is_dir()
     assert completed(line, monkeypatch, capsys) == words
-
-
-def test_a_broken_plan_gives_no_candidates(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "bad.yaml").write_text("proveout: [\n")
-    assert completed("proveout run bad.yaml -p ", monkeypatch, capsys) == []
 
 
 def test_folders_above_and_at_the_root_keep_what_was_typed(here: Path) -> None:
@@ -161,62 +148,29 @@ print -rn ready > line.new && mv line.new line
 """`^T` completes the line and writes it to a file."""
 
 
-class Zsh:
-    """An interactive zsh on a pseudo-terminal."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._line = folder / "line"
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-        self._process = subprocess.Popen(
-            [shell("zsh"), "-d", "-i"],
-            cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-        )  # fmt: skip
-        os.close(slave)
-        self.drawn = b""
-
-    def until(self, holds: Callable[[], object]) -> None:
-        """Read the terminal's output until `holds()` is true."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, self.drawn
-            assert self._process.poll() is None, self.drawn
-            if select.select([self._master], [], [], 0.05)[0]:
-                self.drawn += os.read(self._master, 65536)
-
-    def line(self) -> str:
-        """Wait for the file with the completed line; return the line."""
-        self.until(self._line.exists)
-        text = self._line.read_text()
-        self._line.unlink()
-        return text
-
-    def completed(self, typed: str) -> str:
-        self.drawn = b""
-        os.write(self._master, b"\x15" + typed.encode() + b"\x14")
-        return self.line()
-
-    def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        os.close(self._master)
-
-
 @pytest.mark.slow
 def test_completion_in_zsh(here: Path, outside: dict[str, str]) -> None:
-    shell("zsh")
-    zsh = Zsh(here, outside)
-    try:
-        assert zsh.line() == "ready"
+    written = here / "line"
+
+    def line() -> str:
+        """Wait for the file with the completed line; return the line."""
+        zsh.until(written.exists)
+        text = written.read_text()
+        written.unlink()
+        return text
+
+    def in_zsh(typed: str) -> str:
+        zsh.drawn = b""
+        zsh.press(f"\x15{typed}\x14")
+        return line()
+
+    with Terminal([shell("zsh"), "-d", "-i"], here, outside, columns=120) as zsh:
+        assert line() == "ready"
         # A folder does not end the word, a file does.
-        assert zsh.completed("proveout run pl") == "proveout run plans/"
-        assert zsh.completed("proveout run plans/") == "proveout run plans/prepaid.yaml "
+        assert in_zsh("proveout run pl") == "proveout run plans/"
+        assert in_zsh("proveout run plans/") == "proveout run plans/prepaid.yaml "
         profile = "proveout run plans/prepaid.yaml -p profile="
-        assert zsh.completed(f"{profile}b") == f"{profile}banking "
+        assert in_zsh(f"{profile}b") == f"{profile}banking "
         # Several are listed.
-        assert zsh.completed("proveout watch ") == "proveout watch "
-        words = (b"latest", b"smoke-20260101-000000-aaaa", b"smoke-20260102-000000-bbbb")
-        zsh.until(lambda: all(word in zsh.drawn for word in words))
-    finally:
-        zsh.close()
+        assert in_zsh("proveout watch ") == "proveout watch "
+        zsh.until_drawn("latest", "smoke-20260101-000000-aaaa", "smoke-20260102-000000-bbbb")

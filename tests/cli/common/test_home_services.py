@@ -2,78 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import recorded_runs
+from recorded_runs import iteration
 
-from proveout.cli import execute
 from proveout.cli.common.home_services import LocalServices, plan_files
 from proveout.cli.tui import words
-from proveout.coordinator.results.results import ladder_metrics
-from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import PlanError, ProveoutError
-from proveout.dsl.compile.compiler import compile_plan
-from proveout.proto.events import (
-    Event,
-    FactsTaken,
-    IterationFinished,
-    IterationId,
-    RunFinished,
-    RunStarted,
-    SearchFinished,
-    StageFinished,
-    StageStarted,
-    VerdictReached,
-)
+from proveout.proto.events import Event, RunFinished, SearchFinished, VerdictReached
 from proveout.tui.home.services import Resume, Start
 
 ROOT = Path(__file__).parents[3]
-
-
-def iteration(rung: int, repeat: int, tps: float, *, valid: bool = True) -> IterationFinished:
-    identity = IterationId(stage="ladder", rung=rung, repeat=repeat, attempt=1)
-    return IterationFinished(
-        id=identity, rate=None, measure_s=1.0, valid=valid, findings=(), transactions=(), waits=(), metrics={"tps": tps}
-    )
 
 
 def verdict(outcome: str) -> VerdictReached:
     return VerdictReached(id="answers", title="It answers", severity="fail", outcome=outcome, check="c", evidence="e")  # type: ignore[arg-type]
 
 
-def record(runs: Path, events: Sequence[Event], kernel: str = "6.1") -> Path:
-    """A run of the smoke plan with these events after its start."""
-    path = ROOT / "plans" / "smoke.yaml"
-    plan = compile_plan(path)
-    directory = run_directory.create(runs, plan, run_directory.Command(plan=str(path)), datetime.now().astimezone())
-    started = RunStarted(
-        run_id=directory.name, epoch=1, name="smoke", title="One small server", digest=plan.digest,
-        plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0,
-    )  # fmt: skip
-    with Journal(directory.path) as journal:
-        for event in (started, FactsTaken(when="start", host="db1", system="", facts={"kernel": kernel}), *events):
+LAST: Sequence[Event] = (
+    replace(iteration(4, 4, 9e9), valid=False),
+    SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %"),
+    verdict("FAIL"),
+    verdict("PASS"),
+    RunFinished(status="finished", exit_code=0, reason="every verdict passed", seconds=1.0),
+)
+
+
+def record(runs: Path, factor: float = 1.0, *, day: float = 0.0, kernel: str = "6.1") -> Path:
+    rungs = {rung: [factor * (rung * 1000 + repeat) for repeat in (1, 2, 3)] for rung in (1, 4)}
+    path = runs / recorded_runs.record(runs, rungs, day=day, kernel=kernel, ended=False)
+    with Journal(path) as journal:
+        for event in LAST:
             journal.append(event)
-    return directory.path
-
-
-def whole(factor: float = 1.0) -> list[Event]:
-    iterations = [iteration(rung, n, factor * (rung * 1000 + n)) for rung in (1, 4) for n in (1, 2, 3)]
-    return [
-        StageStarted(stage="ladder", kind="ladder", iterations=6, estimate_s=1.0),
-        *iterations,
-        iteration(4, 4, 9e9, valid=False),
-        StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations)),
-        SearchFinished(stage="cap", rate=4000.0, probes=2, reason="within 10 %"),
-        verdict("FAIL"),
-        verdict("PASS"),
-        RunFinished(status="finished", exit_code=0, reason="every verdict passed", seconds=1.0),
-    ]
+    return path
 
 
 def services(*places: Path, runs: Path | None = None) -> LocalServices:
@@ -127,7 +94,7 @@ def test_the_card_of_a_plan_has_its_stages_or_its_errors(tmp_path: Path) -> None
 
 
 def test_a_run_is_summarised_from_its_journal(tmp_path: Path) -> None:
-    path = record(tmp_path, whole())
+    path = record(tmp_path)
     here = services(tmp_path, runs=tmp_path)
     (found,) = here.runs()
     card = here.run(found.path)
@@ -139,7 +106,7 @@ def test_a_run_is_summarised_from_its_journal(tmp_path: Path) -> None:
 
 
 def test_running_crashed_and_unreadable_runs_have_different_states(tmp_path: Path) -> None:
-    path = record(tmp_path, [])
+    path = tmp_path / recorded_runs.record(tmp_path, {1: [1.0, 1.0]}, ended=False)
     here = services(tmp_path, runs=tmp_path)
     assert here.run(str(path)).state == "crashed"
     before = here.runs()
@@ -153,7 +120,7 @@ def test_running_crashed_and_unreadable_runs_have_different_states(tmp_path: Pat
 
 
 def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) -> None:
-    before, after = record(tmp_path, whole()), record(tmp_path, whole(1.5), kernel="6.2")
+    before, after = record(tmp_path), record(tmp_path, 1.5, day=1.0, kernel="6.2")
     here = services(tmp_path, runs=tmp_path)
     refused = here.compare(str(before), str(after), despite=False)
     assert refused.refused
@@ -174,8 +141,3 @@ def test_a_choice_gives_a_command_line(tmp_path: Path) -> None:
     found = ["run", "/p/-x.yaml", "-p", "a=1, 2", "-p", "b=x=y", "--runs-dir", str(tmp_path)]
     assert words(start, tmp_path) == [*found, "--inventory", "/i.yaml", "--pki", "/pki", "--policy", "/p.yaml"]
     assert words(Resume(run="/r/a"), tmp_path) == ["resume", "/r/a", "--runs-dir", str(tmp_path)]
-
-
-def test_the_home_screen_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["tui"]) == 2
-    assert "there is no terminal" in capsys.readouterr().err

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import shutil
 import signal
-import struct
-import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import live_run
 import psutil
 import pytest
+from eventually import eventually
+from terminals import Terminal
 
 from proveout.cli import execute
 from proveout.cli.common import with_screen
@@ -28,49 +22,25 @@ from proveout.coordinator.storage.journal import is_driven, read
 from proveout.proto.events import RunFinished
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 90.0
+PLAN = """proveout: 1
+name: pausing
+topology: {hosts: {box: {roles: [client], address: local}}}
+stages: [{pause: {duration: 10m}}]
+"""
 
 
-class Terminal:
-    """A command on a pseudo-terminal of 80 × 24, with its output."""
-
-    def __init__(self, *arguments: str, folder: Path = ROOT) -> None:
-        self.master, slave = pty.openpty()
-        self.name, self.modes = os.ttyname(slave), termios.tcgetattr(slave)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        argv = [sys.executable, "-m", "proveout", *arguments]
-        env = {**os.environ, "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
-            argv, cwd=folder, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
-        )
-        os.close(slave)
-        self.drawn = b""
-
-    def until(self, holds: Callable[[], object]) -> None:
-        """Read the output until `holds()` is true."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, self.drawn[-2000:]
-            if select.select([self.master], [], [], 0.1)[0]:
-                try:
-                    self.drawn += os.read(self.master, 65536)
-                except OSError:  # the last process with the terminal has ended or is ending
-                    self.process.wait(DEADLINE_S)
-                    assert holds(), self.drawn[-2000:]
-                    return
-
-    def press(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
+def proveout(*words: str, folder: Path) -> Terminal:
+    argv = [sys.executable, "-m", "proveout", *words]
+    return Terminal(argv, folder, {**os.environ, "TERM": "xterm-256color"})
 
 
-def the_run(runs: Path) -> Path | None:
-    return next((path for path in runs.glob("*/") if (path / LOG).exists()), None) if runs.is_dir() else None
+def pausing(folder: Path) -> tuple[Terminal, Path]:
+    """A run that pauses, on its screen, and its directory."""
+    (folder / "plan.yaml").write_text(PLAN)
+    terminal = proveout("run", "plan.yaml", "--runs-dir", "runs", folder=folder)
+    terminal.until_drawn("running")
+    (directory,) = (path for path in (folder / "runs").glob("*/") if (path / LOG).exists())
+    return terminal, directory
 
 
 def outcome(directory: Path) -> RunFinished | None:
@@ -78,84 +48,57 @@ def outcome(directory: Path) -> RunFinished | None:
 
 
 @pytest.mark.slow
-def test_a_run_continues_after_its_screen_is_killed_and_watch_shows_its_end(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(live_run.plan(measure_s=3.0))
-    first = Terminal("run", str(tmp_path / "small.yaml"), "--runs-dir", str(tmp_path / "runs"))
-    try:
-        first.until(lambda: b"running" in first.drawn)
-        directory = the_run(tmp_path / "runs")
-        assert directory is not None
+def test_a_run_continues_after_its_screen_is_killed_and_is_stopped_from_another_one(tmp_path: Path) -> None:
+    first, directory = pausing(tmp_path)
+    with first, proveout("watch", str(directory), folder=tmp_path) as second:
+        second.until_drawn("running")
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
         assert is_driven(directory)
-        second = Terminal("watch", str(directory))
-        try:
-            second.until(lambda: outcome(directory) is not None)
-            second.until(lambda: b"finished" in second.drawn)
-            second.press("q")
-            second.until(lambda: second.process.poll() is not None)
-            assert second.process.returncode == 0
-        finally:
-            second.close()
-    finally:
-        first.close()
+        second.press("qs")
+        second.until(lambda: outcome(directory) is not None)
+        second.until_drawn("interrupted")
+        second.press("q")
+        assert second.ended() == 0
+        eventually(lambda: not is_driven(directory), "the coordinator ends")
     ended = outcome(directory)
     assert ended is not None
-    assert ended.status == "finished"
-    first.drawn = b""
-    deadline = time.monotonic() + DEADLINE_S
-    while is_driven(directory):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert ended.status == "interrupted"
     assert f": {ended.reason} (exit code {ended.exit_code})" in (directory / LOG).read_text()
 
 
 @pytest.mark.slow
 def test_stopping_from_the_screen_ends_the_run_with_its_exit_code(tmp_path: Path) -> None:
-    terminal = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
-    try:
-        terminal.until(lambda: b"db1" in terminal.drawn or b"populate" in terminal.drawn)
+    terminal, directory = pausing(tmp_path)
+    with terminal:
         terminal.press("qs")
-        directory = the_run(tmp_path / "runs")
-        assert directory is not None
         terminal.until(lambda: outcome(directory) is not None)
-        terminal.until(lambda: b"interrupted" in terminal.drawn)
+        terminal.until_drawn("interrupted")
         terminal.press("q")
-        terminal.until(lambda: terminal.process.poll() is not None)
-        assert terminal.process.returncode == 130
-    finally:
-        terminal.close()
+        assert terminal.ended() == 130
 
 
 @pytest.mark.slow
 def test_a_killed_run_is_reported_with_the_command_to_resume(tmp_path: Path) -> None:
-    terminal = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
-    try:
-        terminal.until(lambda: b"populate" in terminal.drawn)
-        directory = the_run(tmp_path / "runs")
-        assert directory is not None
+    terminal, directory = pausing(tmp_path)
+    with terminal:
         os.kill(int((directory / "lock").read_text()), signal.SIGKILL)
-        terminal.until(lambda: b"no coordinator runs" in terminal.drawn)
+        terminal.until_drawn("no coordinator runs")
         terminal.press("q")
-        terminal.until(lambda: terminal.process.poll() is not None and b"proveout resume" in terminal.drawn)
-        assert terminal.process.returncode == 4
-    finally:
-        terminal.close()
+        assert terminal.ended() == 4
+        terminal.until_drawn("proveout resume")
 
 
 def test_errors_of_a_plan_are_printed_as_without_a_screen(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("proveout: 1\nnam: x\n")
-    terminal = Terminal("run", str(bad), "--runs-dir", str(tmp_path / "runs"))
-    try:
-        terminal.until(lambda: terminal.process.poll() is not None and b"unknown key" in terminal.drawn)
-        assert terminal.process.returncode == 2
-    finally:
-        terminal.close()
+    (tmp_path / "bad.yaml").write_text("proveout: 1\nnam: x\n")
+    with proveout("run", "bad.yaml", "--runs-dir", "runs", folder=tmp_path) as terminal:
+        assert terminal.ended() == 2
+        terminal.until_drawn("unknown key")
 
 
-def test_watching_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["watch"]) == 2
+@pytest.mark.parametrize("verb", ["watch", "tui"])
+def test_a_screen_needs_a_terminal(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([verb]) == 2
     assert "there is no terminal" in capsys.readouterr().err
 
 
@@ -178,23 +121,20 @@ def with_a_folder(folder: Path) -> list[psutil.Process]:
 def test_the_home_screen_shows_the_plans_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     shutil.copy(ROOT / "plans" / "starters" / "prepaid.yaml", tmp_path / "of-mine.yaml")
     (tmp_path / "broken.yaml").write_text("proveout: 1\nname: broken\nstagse: []\n")
-    terminal = Terminal("tui", folder=tmp_path)
-    kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # the modes are lost when the last descriptor is closed
-    try:
-        for shown in ("✓ of-mine.yaml", "✗ broken.yaml"):
-            terminal.until(lambda shown=shown: shown.encode() in terminal.drawn)  # type: ignore[misc]
-        assert termios.tcgetattr(kept) != terminal.modes
-        assert with_a_folder(tmp_path.resolve())
-        terminal.press("q")
-        terminal.until(lambda: terminal.process.poll() is not None)
-        assert terminal.process.returncode == 0
-        assert termios.tcgetattr(kept) == terminal.modes
-        # At the end: the previous screen, the cursor, no mouse reports.
-        for back, away in ((b"?1049l", b"?1049h"), (b"?25h", b"?25l"), (b"?1000l", b"?1000h")):
-            assert away in terminal.drawn
-            terminal.until(lambda back=back, away=away: terminal.drawn.rfind(back) > terminal.drawn.rfind(away))  # type: ignore[misc]
-        terminal.until(lambda: not with_a_folder(tmp_path.resolve()))
-    finally:
-        os.close(kept)
-        terminal.close()
+    with proveout("tui", folder=tmp_path) as terminal:
+        kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # the modes are lost when the last descriptor is closed
+        try:
+            terminal.until_drawn("✓ of-mine.yaml", "✗ broken.yaml")
+            assert termios.tcgetattr(kept) != terminal.modes
+            assert with_a_folder(tmp_path.resolve())
+            terminal.press("q")
+            assert terminal.ended() == 0
+            assert termios.tcgetattr(kept) == terminal.modes
+            # At the end: the previous screen, the cursor, no mouse reports.
+            for back, away in ((b"?1049l", b"?1049h"), (b"?25h", b"?25l"), (b"?1000l", b"?1000h")):
+                assert away in terminal.drawn
+                terminal.until(lambda back=back, away=away: terminal.drawn.rfind(back) > terminal.drawn.rfind(away))  # type: ignore[misc]
+            eventually(lambda: not with_a_folder(tmp_path.resolve()), "its processes end")
+        finally:
+            os.close(kept)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "of-mine.yaml"]
