@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import records
 
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -19,15 +20,9 @@ from proveout.proto.events import (
     Event,
     FactsTaken,
     IterationFinished,
-    IterationId,
-    RunFinished,
-    RunStarted,
     SizeLine,
-    StageFinished,
-    StageStarted,
     Stamped,
     SystemUp,
-    TransactionSummary,
     ValidityFinding,
     ValuesTaken,
     VerdictReached,
@@ -62,27 +57,16 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "nopm": tps * 27,
         "tpm": tps * 60,
     }  # fmt: skip
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=2.0,
-        valid=valid,
+    return records.iteration(
+        stage, rung, repeat, metrics, measure_s=2.0, valid=valid,
         findings=(
             ValidityFinding(check="mix", ok=True, evidence="as asked"),
             ValidityFinding(check="steady-state", ok=valid, evidence=f"moved {HOSTILE}"),
         ),
-        metrics=metrics,
         transactions=tuple(
-            TransactionSummary(
-                name=name,
-                ok=int(tps * share),
-                logical_failures=3,
-                errors={"deadlock": 2},
-                retried=1,
-                missed=0,
-                tps=tps * share,
-                response=latency(avg_us),
-                service=latency(avg_us),
+            records.summary(
+                name, ok=int(tps * share), logical_failures=3, errors={"deadlock": 2}, retried=1, tps=tps * share,
+                response=latency(avg_us), service=latency(avg_us),
             )
             for name, share in names.items()
         ),
@@ -93,7 +77,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
             SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
             SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
         ),
-    )
+    )  # fmt: skip
 
 
 def plan(*names: str) -> dict[str, Any]:
@@ -114,29 +98,28 @@ def plan(*names: str) -> dict[str, Any]:
 
 def history(*names: str) -> list[Stamped]:
     events: list[Event] = [
-        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names),
-        version="1", estimate_s=1.0),
+        records.run_started(plan(*names), "r-1", name="study", title=HOSTILE, digest="sha256:0"),
         AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
         SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
         FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
     ]  # fmt: skip
     at_s = 1.0
     for stage, tps in (("slow", 100.0), ("fast", 300.0)):
-        events.append(StageStarted(stage=stage, kind="ladder", iterations=4, estimate_s=1.0))
+        events.append(records.begun(stage))
         for rung in (1, 4):
             for repeat in (1, 2):
                 events.append(
                     iteration(stage, rung, repeat, tps * rung**0.5 + repeat, at_s, valid=(rung, repeat) != (4, 2))
                 )
                 at_s += 4.0
-        events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
+        events.append(records.ended(stage))
     events += [
-        StageStarted(stage="refresh", kind="sql", iterations=0, estimate_s=1.0),
+        records.begun("refresh", "sql"),
         *(ValuesTaken(stage="refresh", repeat=n, values={"elapsed_s": 1.0 + n, HOSTILE: 2.0 * n}) for n in (1, 2)),
-        StageFinished(stage="refresh", outcome="ok", seconds=3.0),
+        records.ended("refresh"),
         VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
         evidence=f"one; {HOSTILE}"),
-        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),
+        records.run_finished(exit_code=1, reason="a verdict failed"),
     ]  # fmt: skip
     return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 
-from proveout.coordinator.results.results import ladder_metrics
+import records
+
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -28,15 +27,7 @@ def plan(repeats: int = 3, measure: str = "1s") -> Plan:
 
 def iteration(rung: int, repeat: int, tps: float, stage: str = "ladder") -> e.IterationFinished:
     response = {"avg_us": 1e6 * rung / tps, "p50_us": 0.9e6 * rung / tps, "p99_us": 3e6 * rung / tps}
-    return e.IterationFinished(
-        id=e.IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=1.0,
-        valid=True,
-        findings=(),
-        metrics={"tps": tps, "response": response},
-        transactions=(),
-    )
+    return records.iteration(stage, rung, repeat, {"tps": tps, "response": response}, measure_s=1.0)
 
 
 def record(
@@ -54,29 +45,15 @@ def record(
     made, at = of or plan(max(map(len, rungs.values()))), BEGUN + timedelta(days=day)
     iterations = [iteration(n, i + 1, tps) for n, values in rungs.items() for i, tps in enumerate(values)]
     directory = run_directory.create(runs, made, run_directory.Command(plan=str(SMOKE)), at)
-    started = e.RunStarted(
-        run_id=directory.name,
-        epoch=1,
-        name=made.name,
-        title="",
-        digest=made.digest,
-        plan=json.loads(json.dumps(plan_data(made))),
-        version="1",
-        estimate_s=1.0,
-        labels=dict(labels or {}),
-    )
+    begun, *inside, finished = records.whole_ladder("ladder", iterations)
     events: list[e.Event] = [
-        started,
+        records.run_started(made, directory.name, title="", labels=dict(labels or {})),
         e.FactsTaken(when="start", host="db1", system="", facts={"kernel": kernel}),
-        e.StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
+        begun,
         *([e.FactsTaken(when="stage", host="", system="db1", stage="ladder", facts=dict(schema))] if schema else []),
-        *iterations,
+        *inside,
+        *([finished, records.run_finished(seconds=1.0)] if ended else []),
     ]
-    if ended:
-        events += [
-            e.StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations)),
-            e.RunFinished(status="finished", exit_code=0, reason="", seconds=1.0),
-        ]
     with Journal(directory.path, clock=at.timestamp) as journal:
         for event in events:
             journal.append(event)

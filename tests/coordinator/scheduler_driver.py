@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from records import ladder_stage, plan_of
+
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.messages import (
     AgentReady,
@@ -17,35 +19,20 @@ from proveout.coordinator.schedule.messages import (
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Setup, State, Timing
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
 from proveout.proto.wire.results import FactsRead, SystemStarted, TaskError
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, Task
 
-WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
-LADDER = Ladder(
-    id="l",
-    workload="w",
-    target="db",
-    clients=("c1", "c2"),
-    threads=(3,),
-    windows=WINDOWS,
-    repeat=1,
-    captures=("waits",),
-)
-PLAN = Plan(
-    name="p",
-    title="",
-    parameters=(),
+LADDER = ladder_stage(clients=("c1", "c2"), threads=(3,), repeat=1, captures=("waits",))
+PLAN = plan_of(
+    LADDER,
     hosts=tuple(Host(name=name, roles=(), address="local") for name in ("s1", "c1", "c2")),
     systems=(System(name="db", engine="postgres", host="s1", dsn="host=x"),),
-    secrets=(),
     workloads=(Workload(name="w", kind="hlr", parameters=(("population", 400_000), ("seed", 7))),),
     captures=(Capture(name="waits", kind="waits", every_s=1.0, system="db"),),
-    stages=(LADDER,),
-    verdicts=(),
 )
 
 

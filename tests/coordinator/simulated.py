@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from records import ladder_stage, plan_of, search_stage
 from run_simulator import Fault, Simulation, World, finished
 
 from proveout.coordinator.schedule import rate_search
@@ -16,66 +17,51 @@ from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 CAPACITY = 3000.0
-WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 HOSTS = ("db1", "cache1", "client1", "client2")
+BACKEND = {"workload": "hlr", "target": "backend", "clients": ("client1", "client2")}
 STAGES: tuple[Stage, ...] = (
     Populate(id="load", workload="hlr", into=("backend", "cache"), clients=("client1", "client2")),
     Sql(id="prepare", system="backend", statements=("analyze", "select 1")),
-    Ladder(
-        id="baseline",
-        workload="hlr",
-        target="backend",
-        clients=("client1", "client2"),
+    ladder_stage(
+        "baseline",
+        **BACKEND,
         threads=(1, 2, 4, 8),
-        windows=WINDOWS,
         repeat=2,
         captures=("os", "waits"),
         stop_when=Expression(text="rung.tps > 3.0"),
     ),
     Reset(id="back", systems=("backend", "cache")),
     Pause(id="breathe", duration_s=5.0),
-    Search(
-        id="cap",
+    search_stage(
+        "lag",
         workload="hlr",
         target="cache",
         clients=("client1",),
-        threads=4,
-        rate_from=500.0,
         rate_to=Expression(text="baseline.peak", needs=("baseline",)),
-        accept=Expression(text="lag"),
-        probe=WINDOWS,
         confirm=Windows(ramp_up_s=1, measure_s=9, ramp_down_s=1),
         captures=("lag",),
     ),
-    Ladder(
-        id="cached",
-        workload="hlr",
-        target="cache",
-        clients=("client1", "client2"),
-        threads=(4,),
-        windows=WINDOWS,
+    ladder_stage(
+        "cached",
+        **BACKEND | {"target": "cache"},
         arrival=Open(rate=Expression(text="cap.rate", needs=("cap",))),
         repeat=2,
         captures=("lag",),
     ),
 )
-PLAN = Plan(
-    name="p",
-    title="t",
-    parameters=(),
+PLAN = plan_of(
+    *STAGES,
     hosts=tuple(Host(name=name, roles=("any",), address="local") for name in HOSTS),
     systems=(
         System(name="cache", engine="postgres", host="cache1", provision="embedded", propagates_to="backend"),
         System(name="backend", engine="postgres", host="db1", provision="embedded"),
     ),
-    secrets=(),
     workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 1000), ("seed", 7))),),
     captures=(
         Capture(name="os", kind="os", every_s=1.0, hosts=HOSTS),
         Capture(name="waits", kind="waits", every_s=1.0, system="backend"),
         Capture(name="lag", kind="lag", every_s=0.5, system="cache"),
     ),
-    stages=STAGES,
     verdicts=(Check(id="v", check=Expression(text="true")),),
 )
 
@@ -202,17 +188,7 @@ def assert_ended(simulation: Simulation) -> events.RunFinished:
     return last
 
 
-OTHER = Ladder(
-    id="other",
-    workload="hlr",
-    target="backend",
-    clients=("client1", "client2"),
-    threads=(1, 2, 4),
-    windows=WINDOWS,
-    repeat=2,
-    order="interleaved",
-    interleaved_with="first",
-)
+OTHER = ladder_stage("other", **BACKEND, threads=(1, 2, 4), repeat=2, order="interleaved", interleaved_with="first")
 FIRST = replace(OTHER, id="first", order="shuffled", interleaved_with=None, seed=2)
 
 

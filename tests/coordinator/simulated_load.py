@@ -14,15 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from records import ladder_stage, plan_of
 
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure.summarise import summarise
-from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Search, Windows
-from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Windows
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire.results import FaultInjected
 
@@ -154,32 +153,8 @@ def names(database: Database) -> list[str]:
 
 def stage_of(database: Database, windows: Windows, limits: Limits = LENIENT, repeat: int = 3) -> Ladder:
     arrival = Closed() if database.rate is None else Open(rate=database.rate)
-    return Ladder(
-        id="l",
-        workload="w",
-        target="db",
-        clients=("c1",),
-        threads=(database.terminals,),
-        windows=windows,
-        limits=limits,
-        arrival=arrival,
-        repeat=repeat,
-    )
-
-
-def plan_of(stage: Ladder | Search) -> Plan:
-    return Plan(
-        name="p",
-        title="",
-        parameters=(),
-        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
-        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
-        secrets=(),
-        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
-        captures=(),
-        stages=(stage,),
-        verdicts=(),
-    )
+    more = {"threads": (database.terminals,), "windows": windows, "limits": limits, "arrival": arrival}
+    return ladder_stage(**more, repeat=repeat)
 
 
 def run(

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import records
+
 from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow
 from proveout.coordinator.report.figures.over_time.load_series import (
     LatencyCell,
@@ -20,22 +22,11 @@ from proveout.coordinator.report.figures.over_time.load_series import (
 )
 from proveout.coordinator.report.figures.over_time.timeline import Line, Span, Timeline
 from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile import result_names
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Sql, Tool
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    RunStarted,
-    SizeLine,
-    StageFinished,
-    StageStarted,
-    ValuesTaken,
-    WaitLine,
-)
+from proveout.proto.events import Event, IterationFinished, SizeLine, ValuesTaken, WaitLine
 from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire import histogram
 
@@ -48,30 +39,20 @@ Change = Callable[[str, int, str], float]
 
 def synthetic_results(plan: Plan, change: Change = lambda _stage, _rung, _path: 1.0) -> RunResults:
     """The results of a run in which every ladder, tool and sql stage came to its end."""
-    events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name=plan.name, title=plan.title, digest=plan.digest, plan=plan_data(plan),
-        version="1", estimate_s=1.0),
-    ]  # fmt: skip
+    events: list[Event] = [records.run_started(plan)]
     for stage in plan.stages:
-        events.append(StageStarted(stage=stage.id, kind=stage.kind, iterations=1, estimate_s=1.0))
+        events.append(records.begun(stage.id, stage.kind))
         match stage:
             case Ladder() | Tool():
                 events += _iterations(plan, stage, change)
             case Sql() | CommandRun():
                 names = ["elapsed_s", *(value.name for value in stage.values)]
-                events += [
-                    ValuesTaken(
-                        stage=stage.id,
-                        repeat=repeat,
-                        values={name: number(stage.id, 0, repeat, name, change) for name in names},
-                    )
-                    for repeat in range(1, stage.repeat + 1)
-                ]
+                for repeat in range(1, stage.repeat + 1):
+                    values = {name: number(stage.id, 0, repeat, name, change) for name in names}
+                    events.append(ValuesTaken(stage=stage.id, repeat=repeat, values=values))
             case _:
                 continue
-        events.append(
-            StageFinished(stage=stage.id, outcome="ok", seconds=1.0, metrics=stage_metrics(stage, events, seconds=1.0))
-        )
+        events.append(records.ended(stage.id, stage_metrics(stage, events, seconds=1.0)))
     return load_results(events)
 
 
@@ -92,18 +73,11 @@ def _iterations(plan: Plan, stage: Ladder | Tool, change: Change) -> Iterator[It
     assert scope.rung is not None
     for repeat in range(1, REPEATS + 1):
         for rung in scope.rungs:
-            yield IterationFinished(
-                id=IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=1),
-                rate=None,
-                measure_s=60.0,
-                valid=True,
-                findings=(),
-                metrics=_tree(scope.rung, "", lambda path, r=rung, n=repeat: number(stage.id, r, n, path, change)),
-                transactions=(),
-                waits=_waits(scope.rung),
-                sizes=_sizes(plan, stage, scope.rung),
-                started_unix_s=float(repeat),
-            )
+            metrics = _tree(scope.rung, "", lambda path, r=rung, n=repeat: number(stage.id, r, n, path, change))
+            yield records.iteration(
+                stage.id, rung, repeat, metrics, measure_s=60.0, started_unix_s=float(repeat),
+                waits=_waits(scope.rung), sizes=_sizes(plan, stage, scope.rung),
+            )  # fmt: skip
 
 
 def _tree(group: Group, path: str, value: Callable[[str], float]) -> dict[str, Any]:

@@ -5,52 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import records
+
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.values import Expression
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    StageFinished,
-    StageStarted,
-    ValidityFinding,
-    VerdictReached,
-)
+from proveout.proto.events import Event, IterationFinished, ValidityFinding, VerdictReached
 
 VOID = ValidityFinding(check="start-skew", ok=False, evidence="load began 80 ms after T0")
 BREACH = ValidityFinding(check="errors", ok=False, evidence="40 technical errors, 4 %", voids=False, breach=True)
-OTHER_LOAD = ValidityFinding(
-    check="logical-failures",
-    ok=False,
-    evidence="logical failures are not as the plan expects: Get 80.00% of 9,000 (expected 0.00% to 1.60%), find "
-    "expects 1 row",
-    voids=False,
-    breach=True,
-)
-WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
 
 
 def iteration(
     stage: str, rung: int, repeat: int, tps: float, *findings: ValidityFinding, attempt: int = 1, **metrics: Any
 ) -> IterationFinished:
     tree = {"tps": tps, "response": {"avg_us": 1e6 * rung / tps}, "errors": {"fraction": 0.0}} | metrics
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt),
-        rate=None,
-        measure_s=5.0,
-        valid=all(finding.ok or not finding.voids for finding in findings),
-        findings=findings,
-        metrics=tree,
-        transactions=(),
-    )
+    valid = all(finding.ok or not finding.voids for finding in findings)
+    return records.iteration(stage, rung, repeat, tree, attempt=attempt, valid=valid, findings=findings)
 
 
 def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
     """The history of a ladder whose rungs had these throughputs, a repeat each."""
-    history: list[Event] = [StageStarted(stage=stage, kind="ladder", iterations=9, estimate_s=1.0)]
+    history: list[Event] = [records.begun(stage)]
     for rung, values in rungs.items():
         history += [iteration(stage, rung, repeat, tps) for repeat, tps in enumerate(values, 1)]
     return finish(stage, [*history, *extra])
@@ -58,25 +36,11 @@ def ladder(stage: str, rungs: dict[int, Sequence[float]], *extra: Event) -> list
 
 def finish(stage: str, history: list[Event]) -> list[Event]:
     iterations = [event for event in history if isinstance(event, IterationFinished)]
-    return [
-        *history,
-        StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=results.ladder_metrics(iterations, run="r")),
-    ]
+    return [*history, records.ended(stage, results.ladder_metrics(iterations, run="r"))]
 
 
-def plan(*checks: Check) -> Plan:
-    return Plan(
-        name="p",
-        title="",
-        parameters=(),
-        hosts=(),
-        systems=(),
-        secrets=(),
-        workloads=(),
-        captures=(),
-        stages=(),
-        verdicts=checks,
-    )
+def plan(*checks: Check, **fields: Any) -> Plan:
+    return records.plan_of(**({"hosts": (), "systems": (), "workloads": (), "verdicts": checks} | fields))
 
 
 def verdict(check: str, history: Sequence[Event], severity: Any = "fail") -> VerdictReached:
@@ -86,4 +50,3 @@ def verdict(check: str, history: Sequence[Event], severity: Any = "fail") -> Ver
 
 
 BASE = ladder("base", {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]})
-FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})

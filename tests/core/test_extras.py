@@ -41,11 +41,3 @@ def test_the_command_of_every_extra_of_this_release_names_packages() -> None:
         assert words[:2] == ["pip", "install"]
         assert len(words) > 2
         assert not [word for word in words if word.startswith("proveout")]
-
-
-def test_without_metadata_there_are_no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> list[str]:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", absent)
-    assert extras.requirements() == {}

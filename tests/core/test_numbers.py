@@ -15,19 +15,15 @@ from proveout.core.numbers import (
     bounds,
     column,
     each_repeat,
-    half_width,
     interval,
     lower_bound,
     microseconds,
     notation,
     number,
-    percent,
     quantity,
     safe,
     search_answer,
     seconds,
-    size,
-    threads,
     together,
     with_interval,
 )
@@ -39,15 +35,12 @@ from proveout.core.numbers import (
         (0.0, "0"),
         (None, "-"),
         (float("nan"), "-"),
-        (1.23456, "1.235"),
         (12345.6, "12,350"),
         (34_105.0, "34,105"),
-        (1234.0, "1,234"),
         (999.96, "1,000"),
         (0.00123456, "0.001235"),
         (1.5e-7, "1.5e-07"),
         (-42.0, "-42"),
-        (300.0, "300"),
     ],
 )
 def test_number(value: float | None, text: str) -> None:
@@ -56,7 +49,7 @@ def test_number(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.5, "0.50 µs"), (12.34, "12.3 µs"), (456.0, "456 µs"), (2345.0, "2.35 ms"), (1.5e6, "1.50 s"), (None, "-")],
+    [(0.5, "0.50 µs"), (456.0, "456 µs"), (999.6, "1.00 ms"), (2345.0, "2.35 ms"), (1.5e6, "1.50 s"), (None, "-")],
 )
 def test_microseconds(value: float | None, text: str) -> None:
     assert microseconds(value) == text
@@ -75,17 +68,12 @@ def test_seconds(value: float | None, text: str) -> None:
         (1500.0, "avg_us", "1.50 ms"),
         (0.1234, "busy_fraction", "12.3 %"),
         (0.01337, "avg_s", "13.4 ms"),
-        (2.5, "drain_s", "2.5 s"),
         (0.0, "max_s", "0 s"),
-        (0.5, "per_s", "0.5/s"),
         (4096.0, "max_bytes", "4,096 B"),
         (10.0, "rows_per_s", "10/s"),
-        (10.0, "tps", "10/s"),
         (3.0, "start_skew_ms", "3 ms"),
         (3.0, "threads", "3"),
-        (34_105.0, "rows", "34,105"),
         (0.03703, "slope", "0.03703 s/s"),
-        (0.03703, "slope_upper", "0.03703 s/s"),
     ],
 )
 def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: str) -> None:
@@ -112,22 +100,15 @@ def test_interval_of_an_extreme_is_that_of_its_median() -> None:
     assert interval(found) == "median 5.0 (95 % CI 4.0 … 20.0, n = 6)"
 
 
-# ---- rounding by the interval ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "half", "text"),
     [
         (12_344.0, 123.0, "12,340"),
-        (12_344.0, 99.6, "12,340"),
         (12_344.0, 99.4, "12,344"),
         (12_344.0, 0.0123, "12,344.000"),
         (12_344.0, 1.2e6, "12,000"),
-        (12_344.2, 0.0, "12,340"),
         (12_344.2, 1e-9, "12,340"),
-        (0.5, 0.00012, "0.50000"),
         (-31.4, 2.2, "-31.4"),
-        (0.0, 1.2, "0.0"),
         (1.5e-9, 1e-10, "1.50e-09"),
     ],
 )
@@ -175,19 +156,14 @@ def test_the_answer_of_a_search_has_the_ends_that_were_shown(
     assert search_answer(9_000.0, upper, confirmations, "found") == text
 
 
-# ---- numbers that are compared -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "value", "limit", "texts"),
     [
-        ("tps", 999.7, 1_000.0, ("999.7/s", "1,000/s")),
         ("tps", 999.96, 1_000.0, ("999.96/s", "1,000/s")),
         ("tps", 12_340.0, 12_342.0, ("12,340/s", "12,342/s")),
         ("fraction", 0.98994, 0.99, ("98.99 %", "99 %")),
-        ("fraction", 0.99, 0.99, ("99 %", "99 %")),
+        ("fraction", 1.0000000000000002, 1.0, ("100 %", "100 %")),
         ("p99_us", 999.6, 1_000.0, ("0.9996 ms", "1.0000 ms")),
-        ("p99_us", 12.0, 20_000.0, ("0.0120 ms", "20.0 ms")),
         ("p99_us", 0.5, 2e6, ("0.50 µs", "2,000,000 µs")),
     ],
 )
@@ -195,18 +171,10 @@ def test_a_number_and_its_limit_read_different(name: str, value: float, limit: f
     assert together(name, value, limit) == texts
 
 
-def test_a_limit_and_the_interval_beside_it_read_different() -> None:
-    estimate = {"mean": 1_050.4, "lower": 999.7, "upper": 1_101.1, "n": 3}
-    same = notation("tps", estimate, 1_000.0)
-    assert same.interval(estimate) == "1,050/s (95 % CI 999.7/s … 1,101/s, n = 3)"
-    assert same.text(1_000.0) == "1,000/s"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "limit", "texts"),
     [
         ("tps", 999.0, 1_000.01, ("999/s", "1,000.01/s")),
-        ("tps", 1_000.3, 1_000.01, ("1,000.3/s", "1,000.01/s")),
         ("avg_us", 107_123.0, 100_000.0, ("107 ms", "100 ms")),
         ("", 3.0, 0.95 * 3, ("3", "2.85")),
     ],
@@ -218,17 +186,9 @@ def test_a_limit_has_all_digits_that_it_was_written_with(
     assert (same.text(value), same.text(limit)) == texts
 
 
-def test_rounding_errors_of_sums_of_floats_are_not_printed() -> None:
-    assert together("fraction", 1.0000000000000002, 1.0) == ("100 %", "100 %")
-
-
 def test_a_column_has_one_unit() -> None:
     assert column("_us", [12.3, 850.0, 4_991_000.0]) == ["0.0123 ms", "0.850 ms", "4,990 ms"]
     assert column("tps", [99_856.0, 120_000.0, None]) == ["99,860/s", "120,000/s", "-"]
-
-
-def test_rounding_up_moves_to_the_next_unit() -> None:
-    assert (microseconds(999.6), size(1_048_575.0), number(999.96)) == ("1.00 ms", "1 MiB", "1,000")
 
 
 _NAMES = st.sampled_from(["tps", "p99_us", "busy_fraction", "drain_s", "max_bytes", "start_skew_ms", ""])
@@ -283,22 +243,6 @@ def test_rounding_changes_a_number_by_less_than_its_interval_shows(value: float,
     if half > value * 1e-9:
         assert abs(printed - Decimal(value)) <= Decimal(half) * Decimal("0.0501")
     assert abs(printed - Decimal(value)) <= Decimal(value) * Decimal("0.0501")
-
-
-@given(st.lists(_ORDINARY, min_size=2, max_size=6), _NAMES)
-def test_a_column_is_in_order(values: list[float], name: str) -> None:
-    """Numbers of a column may read equal, but never in the wrong order."""
-    printed = [_read(text) for text in column(name, sorted(values))]
-    assert printed == sorted(printed)
-
-
-def test_half_width_of_an_estimate_without_interval() -> None:
-    assert half_width({"mean": 1.0, "n": 1}) is None
-    assert half_width({"lower": 1.0, "upper": 4.0}) == 1.5
-
-
-def test_percent_and_threads() -> None:
-    assert (percent(0.98765), percent(None), threads(1), threads(4)) == ("98.8 %", "-", "1 thread", "4 threads")
 
 
 def test_safe_text_is_one_harmless_line() -> None:

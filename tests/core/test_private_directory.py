@@ -27,17 +27,13 @@ def left_behind(temporary: Path, name: str = "proveout-agents-x") -> Path:
     return path
 
 
-def test_it_is_private_and_removed_with_its_owner(temporary: Path) -> None:
+def test_it_is_private_and_removed_with_its_owner_or_by_the_next(temporary: Path) -> None:
     with private_directory.make("agents") as path:
         assert path.stat().st_mode & 0o777 == 0o700
         assert private_directory.sweep() == () and path.exists()
     assert list(temporary.iterdir()) == []
-
-
-def test_an_unlocked_directory_is_removed(temporary: Path) -> None:
     left = left_behind(temporary)
-    assert private_directory.sweep() == (left,)
-    assert not left.exists()
+    assert private_directory.sweep() == (left,) and not left.exists()
 
 
 def test_a_child_with_the_inherited_descriptor_keeps_the_lock_after_its_parent(temporary: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -20,10 +18,7 @@ from proveout.core.statistics import (
     follow_each_other,
     ratio,
     repeats_to_decide,
-    t_quantile,
 )
-
-Draw: TypeAlias = Callable[[np.random.Generator, int], np.ndarray]
 
 REPEATS = [
     [100.0, 110.0, 105.0],
@@ -69,11 +64,6 @@ def test_values_with_zeros_are_cut_at_0() -> None:
     assert found["method"] == "t, cut at 0"
 
 
-def test_t_quantile_takes_fractional_and_infinite_degrees() -> None:
-    assert t_quantile(2.5) == pytest.approx(scipy.stats.t.ppf(0.975, 2.5))
-    assert t_quantile(math.inf) == pytest.approx(scipy.stats.norm.ppf(0.975))
-
-
 def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
     assert estimate([12.0]) == {"mean": 12.0, "median": 12.0, "n": 1, "values": [12.0], "method": "single"}
     found = estimate([12.0], seconds=[[9.0, 15.0, 12.0, 11.0, 13.0]])
@@ -99,13 +89,6 @@ def test_no_event_has_the_rule_of_three() -> None:
     assert "lower" not in estimate([0.0], kind="events", trials=10_000)
 
 
-def test_no_event_in_n_trials_holds_at_its_level() -> None:
-    """The largest share that could give no event in 95 of 100 runs: (1 - p)^N = 5 % at the bound."""
-    upper = estimate([0.0, 0.0], kind="events", trials=1000)["upper"]
-    none = np.random.default_rng(4).binomial(1000, upper, 20_000) == 0
-    assert abs(none.mean() - 0.05) < 4.0 * (0.05 * 0.95 / 20_000) ** 0.5
-
-
 def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> None:
     few = estimate([5.0, 1.0, 9.0], kind="extreme")
     assert (few["method"], few["reason"]) == (
@@ -129,13 +112,6 @@ def test_two_groups_of_repeats_are_reported() -> None:
     assert "spread" not in estimate([100.0, 100.01, 61.0])
 
 
-@pytest.mark.parametrize("repeats", [4, 6, 10, 20, 40])
-def test_normal_repeats_are_rarely_reported_as_two_groups(repeats: int) -> None:
-    """1 % stated; 1.7 % is 4.5 standard deviations of 4000 trials above it."""
-    samples = 1000.0 + 300.0 * np.random.default_rng(5).standard_normal((4000, repeats))
-    assert np.mean(["spread" in estimate(list(values), kind="signed") for values in samples]) <= 0.017
-
-
 def test_level_values_have_no_width_and_no_variation() -> None:
     for values in ([0.0, 0.0, 0.0], [7.0, 7.0, 7.0]):
         found = estimate(values)
@@ -143,25 +119,17 @@ def test_level_values_have_no_width_and_no_variation() -> None:
     assert "cv" not in estimate([-1.0, 0.0, 1.0])
 
 
-def test_an_estimate_of_nothing_is_a_bug() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        estimate([])
-
-
-# ---- ratios and differences --------------------------------------------------------------------------------------
-
-
 SIDES = [
     ([100.0, 110.0, 105.0], [20.0, 19.0, 22.0, 21.0]),
     ([1.0, 2.0, 4.0], [1.0, 1.01, 1.02]),
-    ([5000.0, 5100.0, 4900.0, 5050.0, 4950.0], [5000.0, 5200.0, 4800.0]),
     ([1.0, 1.1], [2.0, 2.3]),
 ]
 
 
 @pytest.mark.parametrize(("a", "b"), SIDES)
 def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], b: list[float]) -> None:
-    found = ratio(estimate(a), estimate(b))
+    found, turned = ratio(estimate(a), estimate(b)), ratio(estimate(b), estimate(a))
+    assert (turned["mean"], turned["upper"]) == pytest.approx((1.0 / found["mean"], 1.0 / found["lower"]))
     va, vb = deviation_of_mean(a) ** 2, deviation_of_mean(b) ** 2
     degrees = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
     half = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(va + vb)
@@ -178,13 +146,6 @@ def test_difference_is_welch(a: list[float], b: list[float]) -> None:
     welch = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert (found["lower"], found["upper"]) == pytest.approx((welch.low, welch.high))
     assert found["mean"] == pytest.approx(np.mean(a) - np.mean(b))
-
-
-def test_a_ratio_turned_round_is_its_reciprocal() -> None:
-    a, b = estimate([3.0, 3.3, 3.1]), estimate([1.0, 1.2, 1.1])
-    one, other = ratio(a, b), ratio(b, a)
-    assert one["lower"] == pytest.approx(1 / other["upper"])
-    assert one["mean"] == pytest.approx(1 / other["mean"])
 
 
 def test_ratio_to_a_plain_number_has_the_interval_of_the_estimate() -> None:
@@ -277,10 +238,9 @@ def test_repeats_to_decide_are_the_ends_of_the_interval_of_distance_over_deviati
     assert repeats_to_decide(estimate([7.0, 7.0]), 7.0) is None
 
 
-@pytest.mark.parametrize("values", [[1.0, 400.0], [2.3e-7, 3e5]])
-def test_two_repeats_that_differ_very_much_have_no_interval(values: list[float]) -> None:
+def test_two_repeats_that_differ_very_much_have_no_interval() -> None:
     """The interval would reach beyond a factor of 1000 to either side, which says nothing."""
-    found = estimate(values)
+    found = estimate([1.0, 400.0])
     assert (found["method"], found.keys() & {"lower", "upper", "degrees"}) == ("no information", set())
     assert numbers.interval(found, "avg_us").endswith(" (no interval from 2 repeats that differ so much)")
     quotient = ratio(found, 1.0)
@@ -297,88 +257,6 @@ def test_iterations_that_follow_each_other_are_shown() -> None:
     assert found.share <= 0.01
     assert follow_each_other(groups, [100.0, 101.0, 99.0] * 5) is None, "rungs may differ"
     assert follow_each_other(["1"] * 4, rising[:4]) is None, "of 4 iterations no order is unusual"
-
-
-# ---- stated levels -----------------------------------------------------------------------------------------------
-
-
-TRIALS = 2000
-
-
-def normal(generator: np.random.Generator, repeats: int) -> np.ndarray:
-    return 100.0 * (1.0 + 0.03 * generator.standard_normal((TRIALS, repeats)))
-
-
-def widely_normal(generator: np.random.Generator, repeats: int) -> np.ndarray:
-    return 100.0 * np.abs(1.0 + 0.25 * generator.standard_normal((TRIALS, repeats)))
-
-
-def drifting(generator: np.random.Generator, repeats: int) -> np.ndarray:
-    return normal(generator, repeats) + np.linspace(-6.0, 6.0, repeats)
-
-
-def lognormal(generator: np.random.Generator, repeats: int) -> np.ndarray:
-    return 100.0 * np.exp(0.7 * generator.standard_normal((TRIALS, repeats)) - 0.7**2 / 2.0)
-
-
-@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
-@pytest.mark.parametrize(
-    ("draw", "least"), [(normal, 0.93), (widely_normal, 0.93), (drifting, 0.93), (lognormal, 0.90)]
-)
-def test_intervals_hold_the_true_mean(draw: Draw, least: float, repeats: int) -> None:
-    """95 % stated. The real coverage is 94.5 % or more, 93.5 % or more for the lognormal: 4 standard
-    deviations of 2000 trials above the bounds. Plain t has 88 % for that lognormal. An interval that is not given
-    states nothing: of two lognormal repeats one in four, which would reach beyond a factor of 1000."""
-    samples = draw(np.random.default_rng(11), repeats)
-    found = [estimate(list(values)) for values in samples]
-    given = [one for one in found if one["method"] != "no information"]
-    wrong = sum(not one["lower"] <= 100.0 <= one["upper"] for one in given)
-    assert 1.0 - wrong / TRIALS >= least
-    assert all(one["lower"] >= 0.0 for one in given)
-    assert len(given) >= (0.7 if repeats == 2 else 1.0) * TRIALS
-
-
-@pytest.mark.parametrize("repeats", [6, 10])
-def test_intervals_of_extremes_hold_the_median_of_any_distribution(repeats: int) -> None:
-    """Fréchet with shape 1.2, which has no variance; 96.9 and 97.9 % exactly."""
-    samples = np.exp(np.random.default_rng(12).gumbel(0.0, 1.0 / 1.2, (TRIALS, repeats)))
-    median = math.log(2.0) ** (-1.0 / 1.2)
-    found = [estimate(list(values), kind="extreme") for values in samples]
-    assert np.mean([one["lower"] <= median <= one["upper"] for one in found]) >= 0.95
-
-
-@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
-@pytest.mark.parametrize("draw", [normal, lognormal])
-def test_equal_sides_are_rarely_shown_to_differ(draw: Draw, repeats: int) -> None:
-    """5 % stated, 2.2 to 5.0 % real; 7 % is 4 standard deviations of 2000 trials above 5 %."""
-    generator = np.random.default_rng(13)
-    sides = zip(draw(generator, repeats), draw(generator, repeats), strict=True)
-    found = [ratio(estimate(list(a)), estimate(list(b))) for a, b in sides]
-    wrong = [one.get("lower", 0.0) > 1.0 or one.get("upper", math.inf) < 1.0 for one in found]
-    assert np.mean(wrong) <= 0.07
-
-
-@pytest.mark.parametrize("repeats", [3, 5, 10])
-def test_pairs_hold_under_shared_drift_and_show_what_the_sides_cannot(repeats: int) -> None:
-    """Two ladders in turns on a machine whose speed walks by 2 % from iteration to iteration: 5 % false alarms stated,
-    and at 5 repeats a true +6 % is shown by pairs in three quarters or more of the runs."""
-    generator = np.random.default_rng(14)
-    walk = np.exp(np.cumsum(0.02 * generator.standard_normal((TRIALS, 2 * repeats)), axis=1))
-    noise = 1.0 + 0.01 * generator.standard_normal(walk.shape)
-    block = {"block": "run/a", "repeats": list(range(1, repeats + 1))}
-    found = [
-        [
-            ratio(estimate(list(gain * row[1::2])) | marks, estimate(list(row[0::2])) | marks)
-            for row in 100.0 * walk * noise
-        ]
-        for gain, marks in ((1.0, block), (1.06, block), (1.06, {}))
-    ]
-    wrong = np.mean([one["lower"] > 1.0 or one["upper"] < 1.0 for one in found[0]])
-    assert wrong <= 0.07
-    paired, apart = (np.mean([one["lower"] > 1.0 for one in some]) for some in found[1:])
-    if repeats == 5:
-        assert paired > 0.75
-        assert paired > apart + 0.1
 
 
 SEARCHED = confirmed(1_000.0, 1_100.0, 9)
@@ -409,7 +287,7 @@ def test_a_search_and_a_ladder_have_a_ratio_of_both_levels() -> None:
     assert not {"lower", "upper"} & set(ratio(SEARCHED, estimate([500.0])))
 
 
-def decided_wrongly(confidence: float, runs: int = 1500) -> float:
+def decided_wrongly(confidence: float, runs: int = 400) -> float:
     """The share of runs in which one of the checks after 3, 4 … 10 repeats finds a difference where there is none."""
     generator = np.random.default_rng(1)
     wrong = 0
@@ -420,8 +298,8 @@ def decided_wrongly(confidence: float, runs: int = 1500) -> float:
 
 
 def test_repeated_checks_with_a_spent_level_keep_95_percent() -> None:
-    """The bound is 5 % plus 3 sigma of 1500 runs; checks of plain 95 % intervals exceed it threefold."""
-    assert decided_wrongly(confidence_after(8)) <= 0.05 + 3.0 * (0.05 * 0.95 / 1500) ** 0.5
+    """The bound is 5 % plus 3 sigma of 400 runs; checks of plain 95 % intervals exceed it."""
+    assert decided_wrongly(confidence_after(8)) <= 0.05 + 3.0 * (0.05 * 0.95 / 400) ** 0.5
     assert decided_wrongly(CONFIDENCE) > 0.10
 
 

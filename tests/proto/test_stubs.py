@@ -1,4 +1,4 @@
-"""The generated stubs are the ones that `agent.proto` gives."""
+"""Stubs that are not the ones that `agent.proto` gives are noticed: by `make check`, and here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.core.errors import ProveoutError
 from proveout.proto import generate
-
-
-def test_the_stubs_are_up_to_date() -> None:
-    assert generate.outdated() == []
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,12 +14,6 @@ def test_a_changed_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / name).write_text((generate.HERE / name).read_text())
     proto = tmp_path / "agent.proto"
     proto.write_text(proto.read_text().replace("message Nothing {}", "message Nothing { bool really = 1; }"))
+    assert generate.outdated() == []
     monkeypatch.setattr(generate, "HERE", tmp_path)
     assert "agent_pb2.py" in generate.outdated()
-
-
-def test_a_broken_file_gives_the_compilers_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "agent.proto").write_text('syntax = "proto3"; message {')
-    monkeypatch.setattr(generate, "HERE", tmp_path)
-    with pytest.raises(ProveoutError, match="Expected message name"):
-        generate.generate(tmp_path)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from records import begun, iteration, run_started
 
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import groups, slots
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
-from proveout.proto.events import Event, IterationFinished, IterationId, RunStarted, StageStarted
+from proveout.proto.events import Event, IterationFinished
 
 Floats = npt.NDArray[np.float64]
 ALONE = {"one": 1000.0, "two": 400.0}
@@ -40,12 +40,8 @@ def ratio(generator: np.random.Generator, repeats: int, drift: str, cv: float) -
     (members,) = groups(compiled.stages)
     ran = list(slots(members, members[0]))
     machine = DRIFTS[drift](generator, len(ran))
-    events: list[Event] = [
-        RunStarted(
-            run_id="r", epoch=1, name="", title="", digest="", plan=plan_data(compiled), version="", estimate_s=0.0
-        )
-    ]
-    events += [StageStarted(stage=one.id, kind="ladder", iterations=1, estimate_s=0.0) for one in members]
+    events: list[Event] = [run_started(compiled)]
+    events += [begun(one.id) for one in members]
     for slot, speed in zip(ran, machine, strict=True):
         events.append(_iteration(generator, slot.ladder, slot.repeat, float(np.exp(speed)), cv))
     (rung,) = load_results(events).stages["mix"].rungs
@@ -60,15 +56,7 @@ def _iteration(
     true = {name: ALONE[name] * (1.0 if ladder.alone else RATIOS[name]) for name in names}
     noise = generator.normal(0.0, cv, len(names))
     loads = {name: {"tps": true[name] * speed * float(np.exp(own))} for name, own in zip(names, noise, strict=True)}
-    return IterationFinished(
-        id=IterationId(stage=ladder.id, rung=RUNG, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=10.0,
-        valid=True,
-        findings=(),
-        metrics={"tps": sum(load["tps"] for load in loads.values()), "loads": loads},
-        transactions=(),
-    )
+    return iteration(ladder.id, RUNG, repeat, {"tps": sum(load["tps"] for load in loads.values()), "loads": loads})
 
 
 def steady(_: np.random.Generator, times: int) -> Floats:

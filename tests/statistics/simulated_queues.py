@@ -11,33 +11,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from records import iteration, search_stage
 
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.verdict.probes import judge_probe
 from proveout.core.slopes import block_slope
 from proveout.dsl.plan.stages import Search, SearchBounds, Windows
-from proveout.dsl.plan.values import Expression
-from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.events import IterationFinished
 
 Floats = npt.NDArray[np.float64]
 
 
 def search(accept: str, *, window_s: float = 10.0, bounds: SearchBounds | None = None) -> Search:
     """A search with the default settings."""
-    return Search(
-        id="cap",
-        workload="w",
-        target="db",
-        clients=("c",),
-        threads=1,
-        rate_from=100.0,
-        rate_to=6400.0,
-        accept=Expression(text=accept),
-        probe=Windows(ramp_up_s=1.0, measure_s=window_s, ramp_down_s=0.0),
-        confirm=Windows(ramp_up_s=2.0, measure_s=window_s, ramp_down_s=0.0),
-        distribution="poisson",
-        bounds=bounds or SearchBounds(),
-    )
+    windows = {
+        "probe": Windows(ramp_up_s=1.0, measure_s=window_s, ramp_down_s=0.0),
+        "confirm": Windows(ramp_up_s=2.0, measure_s=window_s, ramp_down_s=0.0),
+    }
+    rates = {"rate_from": 100.0, "rate_to": 6400.0, "distribution": "poisson"}
+    return search_stage(accept, threads=1, bounds=bounds or SearchBounds(), **rates, **windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +101,9 @@ def finished(
         "schedule": {"p99_us": _p99(late)},
         "response": {"p99_us": _p99(response)},
     }
-    return IterationFinished(
-        id=IterationId(stage="cap", rung=1, repeat=probe.number, attempt=1),
-        rate=probe.rate,
-        measure_s=windows.measure_s,
-        valid=True,
-        findings=(),
-        metrics=metrics if lag is None else metrics | {"lag": lag},
-        transactions=(),
-        series={"schedule.avg_us": tuple(map(float, lateness / np.maximum(counts, 1)))},
-    )
+    tree = metrics if lag is None else metrics | {"lag": lag}
+    series = {"schedule.avg_us": tuple(map(float, lateness / np.maximum(counts, 1)))}
+    return iteration("cap", 1, probe.number, tree, rate=probe.rate, measure_s=windows.measure_s, series=series)
 
 
 def _p99(values: Floats) -> float:

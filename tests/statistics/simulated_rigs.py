@@ -6,30 +6,20 @@ the program's own results, verdicts and comparisons. Throughputs are transaction
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import records
 
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
-from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import (
-    Event,
-    FactsTaken,
-    IterationFinished,
-    IterationId,
-    RunFinished,
-    RunStarted,
-    StageFinished,
-    StageStarted,
-)
+from proveout.proto.events import Event, FactsTaken, IterationFinished, RunStarted
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Shape: TypeAlias = Callable[[np.random.Generator, int], Floats]
@@ -133,16 +123,9 @@ def iteration(stage: str, rung: int, repeat: int, seconds: Floats, **metrics: An
     """A valid iteration with that throughput per second."""
     tps = float(seconds.mean())
     times = {name: rung / tps * 1e6 * factor for name, factor in _TIMES.items()}
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=float(len(seconds)),
-        valid=True,
-        findings=(),
-        metrics={"tps": tps, "response": times, "errors": {"count": 0, "fraction": 0.0}} | metrics,
-        transactions=(),
-        series={"tps": tuple(map(float, seconds))},
-    )
+    tree = {"tps": tps, "response": times, "errors": {"count": 0, "fraction": 0.0}} | metrics
+    series = {"tps": tuple(map(float, seconds))}
+    return records.iteration(stage, rung, repeat, tree, measure_s=float(len(seconds)), series=series)
 
 
 _TIMES: Mapping[str, float] = {"avg_us": 1.0, "p50_us": 1.0, "p95_us": 2.0, "p99_us": 3.0}
@@ -152,30 +135,19 @@ _TIMES: Mapping[str, float] = {"avg_us": 1.0, "p50_us": 1.0, "p95_us": 2.0, "p99
 
 
 @lru_cache(maxsize=1)
-def smoke_plan() -> tuple[Plan, Any]:
-    """The compiled smoke plan, whose only ladder is `ladder`, with its data as the journal has it."""
+def smoke_plan() -> tuple[Plan, RunStarted]:
+    """The compiled smoke plan, whose only ladder is `ladder`, with the begin of a run of it."""
     plan = compile_plan(SMOKE, overrides={})
-    return plan, json.loads(json.dumps(plan_data(plan)))
+    return plan, records.run_started(plan)
 
 
 def ladder_run(iterations: Sequence[IterationFinished], run_id: str = "one") -> RunResults:
     """The results of a finished run of the smoke plan with these iterations in its ladder."""
-    plan, data = smoke_plan()
+    _, started = smoke_plan()
     events: list[Event] = [
-        RunStarted(
-            run_id=run_id,
-            epoch=1,
-            name=plan.name,
-            title="",
-            digest=plan.digest,
-            plan=data,
-            version="1.0",
-            estimate_s=1.0,
-        ),
+        replace(started, run_id=run_id),
         FactsTaken(when="start", host="box", system="", facts={"kernel": "6.1", "cpus": 2}),
-        StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
-        *iterations,
-        StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations)),
-        RunFinished(status="finished", exit_code=0, reason="", seconds=2.0),
+        *records.whole_ladder("ladder", iterations),
+        records.run_finished(),
     ]
     return load_results(events)

@@ -1,12 +1,13 @@
 """Statements of the program about its numbers, beside the truth: each row runs the program's own results, verdicts and
 comparisons on seeded runs of systems whose true numbers are known.
 
-Data flow: `ROWS` (a function of the number of trials for each) -> `Measured` (share of trials, with its Monte Carlo
+Data flow: `rows` (a function of the number of trials for each) -> `Measured` (share of trials, with its Monte Carlo
 error) -> the table of `benchmarks/statistics.py`, and the bounds of `test_stated_and_real.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -104,7 +105,8 @@ def _generators(trials: int, *names: object) -> Iterator[np.random.Generator]:
         yield np.random.default_rng([*own, trial])
 
 
-def _count(trials: int, names: tuple[object, ...], one: Callable[[np.random.Generator], bool | None]) -> Measured:
+def counted(trials: int, one: Callable[[np.random.Generator], bool | None], *names: object) -> Measured:
+    """Count the seeded trials in which something is true; None states nothing."""
     outcomes = [one(generator) for generator in _generators(trials, *names)]
     stated = [outcome for outcome in outcomes if outcome is not None]
     return Measured(hits=sum(stated), trials=len(stated), left_out=len(outcomes) - len(stated))
@@ -139,16 +141,16 @@ def _with_fault(
     return found
 
 
-def after_a_stall(within_s: float, generator: np.random.Generator) -> bool:
+def after_a_stall(generator: np.random.Generator) -> bool:
     begin_s = float(generator.uniform(8.0, 15.0))
     found = _with_fault(CLOSED, generator, begin_s, 1.0, (3.0, 4.0, 0.0), (begin_s, begin_s + 1.0, 0.0))
-    return abs((found.outage_s or 0.0) - 1.0) <= within_s and (found.outage_usual_s or 0.0) >= 1.9
+    return abs((found.outage_s or 0.0) - 1.0) <= 0.1 and (found.outage_usual_s or 0.0) >= 1.9
 
 
-def trickle(within_s: float, generator: np.random.Generator) -> bool:
+def trickle(generator: np.random.Generator) -> bool:
     begin_s = float(generator.uniform(8.0, 15.0))
     found = _with_fault(CLOSED, generator, begin_s, 3.0, (begin_s, begin_s + 3.0, 0.01))
-    return abs((found.outage_s or 0.0) - 3.0) <= within_s
+    return abs((found.outage_s or 0.0) - 3.0) <= 0.3
 
 
 def late_without_effect(rate: float, generator: np.random.Generator) -> bool | None:
@@ -172,7 +174,7 @@ def late_after_phase(rate: float, generator: np.random.Generator) -> bool | None
 # ---- intervals ---------------------------------------------------------------------------------------------------
 
 
-def coverage(rig: Rig, repeats: int, trials: int) -> Measured:
+def coverage(trials: int, rig: Rig, repeats: int) -> Measured:
     """Count the intervals of a rung's throughput that contain the true one; a rung without an interval states nothing."""
 
     def one(generator: np.random.Generator) -> bool | None:
@@ -180,10 +182,10 @@ def coverage(rig: Rig, repeats: int, trials: int) -> Measured:
         found = tree["rungs"]["4"]["tps"]
         return None if "lower" not in found else bool(found["lower"] <= rig.tps <= found["upper"])
 
-    return _count(trials, ("coverage", rig.shape.__name__, rig.window_s, rig.correlation, repeats), one)
+    return counted(trials, one, "coverage", rig.shape.__name__, rig.window_s, rig.correlation, repeats)
 
 
-def peak_above(repeats: int, rungs: int, trials: int) -> Measured:
+def peak_above(trials: int, repeats: int, rungs: int = 7) -> Measured:
     """Count the lower bounds of the peak of equal rungs that are above the true throughput."""
     rig = Rig(tps=TRUE_TPS)
 
@@ -192,10 +194,10 @@ def peak_above(repeats: int, rungs: int, trials: int) -> Measured:
         peak = ladder_metrics(iterations)["peak"]["tps"]
         return None if "lower" not in peak else bool(peak["lower"] > rig.tps)
 
-    return _count(trials, ("peak", repeats, rungs), one)
+    return counted(trials, one, "peak", repeats, rungs)
 
 
-def peak_p99_below(repeats: int, rungs: int, trials: int) -> Measured:
+def peak_p99_below(trials: int, repeats: int, rungs: int = 7) -> Measured:
     """Count the intervals of `p99 at the peak` on the first screen, of equal rungs, that end below the true p99 of the
     rung: the rung with the highest throughput has the shortest times."""
     rig = Rig(tps=TRUE_TPS)
@@ -208,13 +210,13 @@ def peak_p99_below(repeats: int, rungs: int, trials: int) -> Measured:
         true = rig.p99_us(peak.threads if peak else 0)
         return None if "upper" not in shown else bool(shown["upper"] < true)
 
-    return _count(trials, ("peak p99", repeats, rungs), one)
+    return counted(trials, one, "peak p99", repeats, rungs)
 
 
 # ---- numbers of the same iterations ------------------------------------------------------------------------------
 
 
-def two_transactions(repeats: int, trials: int, *, gain: float, want: str) -> Measured:
+def two_transactions(trials: int, repeats: int, gain: float, want: str) -> Measured:
     """Count the verdicts on two transactions of one rung, of which `b` takes longer by `gain`, with the outcome `want`.
 
     The repeats differ by 20 %, which both share, and by 2.8 % of their own.
@@ -233,7 +235,7 @@ def two_transactions(repeats: int, trials: int, *, gain: float, want: str) -> Me
         ]
         return judge(text, {"l": ladder_metrics(made, run="one")}).outcome == "PASS"
 
-    return _count(trials, ("transactions", repeats, gain, want), one)
+    return counted(trials, one, "transactions", repeats, gain, want)
 
 
 def _transactions(a: float, b: float) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def _distance(needed: int) -> float:
     return high
 
 
-def repeats_stated(repeats: int, needed: int, trials: int, of: str) -> Measured:
+def repeats_stated(trials: int, repeats: int, needed: int, of: str) -> Measured:
     """Of undecided verdicts on a value that `needed` repeats decide (0: the value is the limit), count those whose range
     of repeats holds that number (`of` "holds") or has an upper end ("named")."""
     cv = 0.03
@@ -268,23 +270,23 @@ def repeats_stated(repeats: int, needed: int, trials: int, of: str) -> Measured:
         fewest, most = (int((part or "0").replace(",", "")) for part in (found[1] or found[3], found[2]))
         return most > 0 if of == "named" else fewest <= (needed or math.inf) <= (most or math.inf)
 
-    return _count(trials, ("repeats", repeats, needed, of), one)
+    return counted(trials, one, "repeats", repeats, needed, of)
 
 
 # ---- iterations in the order of time -----------------------------------------------------------------------------
 
 
-def following_reported(rungs_run: int, repeats: int, machine: str, trials: int) -> Measured:
+def following_reported(trials: int, rungs_run: int, repeats: int, machine: str) -> Measured:
     """Count the ladders whose iterations are reported to follow each other. `machine`: its speed from iteration to
     iteration."""
 
     def one(generator: np.random.Generator) -> bool | None:
         count = rungs_run * repeats
         noise = generator.standard_normal(count)
-        if machine == "AR 0.5":
+        if machine == CORRELATED:
             for time in range(1, count):
                 noise[time] = 0.5 * noise[time - 1] + math.sqrt(0.75) * noise[time]
-        warm = -0.28 * np.exp(-3.0 * np.arange(count) / count) if machine == "warm-up" else np.zeros(count)
+        warm = -0.28 * np.exp(-3.0 * np.arange(count) / count) if machine == WARM_UP else np.zeros(count)
         levels = TRUE_TPS * (1.0 + 0.03 * noise + warm)
         made = [
             replace(
@@ -295,13 +297,13 @@ def following_reported(rungs_run: int, repeats: int, machine: str, trials: int) 
         ]
         return bool(following(ladder_run(sorted(made, key=lambda item: item.id.rung)), "ladder"))
 
-    return _count(trials, ("following", rungs_run, repeats, machine), one)
+    return counted(trials, one, "following", rungs_run, repeats, machine)
 
 
 # ---- ages of data ------------------------------------------------------------------------------------------------
 
 
-def age_close(name: str, answers: str, trials: int) -> Measured:
+def age_close(trials: int, name: str, answers: str) -> Measured:
     """Count the ages of a window of 10 s whose `name` (avg, max) is within a tenth of the true one, while a reader that
     asks every 100 ms has no answer for 1 to 4 s: the query waits, or queries fail (`answers`)."""
     every = 0.1
@@ -334,16 +336,16 @@ def age_close(name: str, answers: str, trials: int) -> Measured:
         true = usual + (stall if name == "max" else stall**2 / 2.0 / 10.0)
         return abs(measured - true) <= 0.1 * true
 
-    return _count(trials, ("age", name, answers), one)
+    return counted(trials, one, "age", name, answers)
 
 
 # ---- two ladders -------------------------------------------------------------------------------------------------
 
 
 def two_ladders(
+    trials: int,
     text: str,
     repeats: int,
-    trials: int,
     *,
     gain: float = 0.0,
     drift: float = 0.0,
@@ -370,23 +372,23 @@ def two_ladders(
         b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second * both), block=block)
         return judge(text, {"a": a, "b": b}).outcome == want
 
-    return _count(trials, (text, repeats, gain, drift, shared, interleaved, want), one)
+    return counted(trials, one, text, repeats, gain, drift, shared, interleaved, want)
 
 
-def interference_holds(repeats: int, drift: str, trials: int) -> Measured:
+def interference_holds(trials: int, repeats: int, drift: str) -> Measured:
     """Count the intervals of the ratio of a load, together over alone, that contain the true one."""
 
     def one(generator: np.random.Generator) -> bool | None:
         found = ratio(generator, repeats, drift, cv=0.03)
         return None if "lower" not in found else bool(found["lower"] <= RATIOS["one"] <= found["upper"])
 
-    return _count(trials, ("interference", repeats, drift), one)
+    return counted(trials, one, "interference", repeats, drift)
 
 
 # ---- comparison of runs ------------------------------------------------------------------------------------------
 
 
-def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measured:
+def compared_equal(trials: int, repeats: int, rungs: tuple[int, ...] = (1, 4)) -> Measured:
     """Count the comparisons of two equal systems that call the throughput of a rung better or worse."""
     rig = Rig()
 
@@ -395,10 +397,10 @@ def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measure
         rows = [row for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
         return any(row.direction in ("better", "worse") for row in rows)
 
-    return _count(trials, ("compare", repeats, rungs), one)
+    return counted(trials, one, "compare", repeats, rungs)
 
 
-def compared_tables(repeats: int, rungs: tuple[int, ...], trials: int, *, gains: Floats, of: str) -> Measured:
+def compared_tables(trials: int, repeats: int, gains: Floats, of: str, rungs: tuple[int, ...] = RUNGS) -> Measured:
     """Count the comparisons of which something is true. The runs have the 26 numbers a rung of a load of 7
     transactions; those of the second are `gains` times as high, of shape (rungs, 26).
 
@@ -416,7 +418,7 @@ def compared_tables(repeats: int, rungs: tuple[int, ...], trials: int, *, gains:
             return any(rows["tps",] in ("better", "worse") for rows in table)
         return all(rows["tps",] == "better" for rows, gain in zip(table, gains[:, 0], strict=True) if gain > 1.0)
 
-    return _count(trials, ("compare table", repeats, rungs, of, *gains[:, 0], float(gains.sum())), one)
+    return counted(trials, one, "compare table", repeats, rungs, of, *gains[:, 0], float(gains.sum()))
 
 
 def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: int, factors: Floats) -> Any:
@@ -439,7 +441,7 @@ def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: 
     return ladder_run(made, f"run {generator.integers(2**32)}")
 
 
-def gated_equal(repeats: int, trials: int) -> Measured:
+def gated_equal(trials: int, repeats: int) -> Measured:
     """Count the comparisons of two equal systems that `--fail-if 'tps.change.upper < 0'` fails."""
     rig = Rig()
     condition = fail_if.check("tps.change.upper < 0", smoke_plan()[0])
@@ -448,7 +450,7 @@ def gated_equal(repeats: int, trials: int) -> Measured:
         found = compare(_run(generator, rig, (4,), repeats, "one"), _run(generator, rig, (4,), repeats, "two"))
         return fail_if.judge(condition, found).holds
 
-    return _count(trials, ("gate", repeats), one)
+    return counted(trials, one, "gate", repeats)
 
 
 def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repeats: int, name: str) -> Any:
@@ -459,7 +461,7 @@ def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repea
 # ---- slopes and searches -----------------------------------------------------------------------------------------
 
 
-def slope_missed(readings: int, trials: int) -> Measured:
+def slope_missed(trials: int, readings: int) -> Measured:
     """Count the upper bounds of a lag's slope that are below its true growth: a random walk at 5 % overload."""
 
     def one(generator: np.random.Generator) -> bool | None:
@@ -467,10 +469,10 @@ def slope_missed(readings: int, trials: int) -> Measured:
         found = block_slope(range(readings), [float(value) for value in lag])
         return None if found is None or found.upper is None else found.upper < 0.05
 
-    return _count(trials, ("slope", readings), one)
+    return counted(trials, one, "slope", readings)
 
 
-def search_outcomes(accept: str, true_rate: float, wrong: Callable[[float], bool], trials: int) -> Measured:
+def search_outcomes(trials: int, accept: str, true_rate: float, wrong: Callable[[float], bool]) -> Measured:
     """Count the searches of an M/M/1 queue of 1,000/s whose rate, as a share of the true one, is `wrong`."""
     rates = _rates_found(accept, trials)
     stated = [rate for rate in rates if rate is not None]
@@ -489,7 +491,7 @@ def _rates_found(accept: str, trials: int) -> tuple[float | None, ...]:
 # ---- histories ---------------------------------------------------------------------------------------------------
 
 
-def change_size(step: float, cv: float, later: int, trials: int) -> Measured:
+def change_size(trials: int, step: float, cv: float, later: int) -> Measured:
     """Count the intervals of a shown change that hold the true step, when `later` runs followed the one that showed it.
 
     Runs differ by 1 % beyond 3 repeats of this cv; the level changes at run 30. A history without a change that is
@@ -511,32 +513,30 @@ def change_size(step: float, cv: float, later: int, trials: int) -> Measured:
                 return None if size is None else size.lower <= step <= size.upper
         return None
 
-    return _count(trials, ("change", step, cv, later), one)
+    return counted(trials, one, "change", step, cv, later)
 
 
 def level_changes(
-    runs: int, at: int, sigmas: float, trials: int, *, odd: bool = False, spread: float = 1.0
+    trials: int, runs: int, at: int, sigmas: float, *, odd: bool = False, spread: float = 1.0
 ) -> Measured:
     """Count the histories with a change of level: near `at` for a step or an `odd` run of so many standard deviations,
     else anywhere; from `at` on runs have `spread` times the standard deviation."""
-    return _count(
-        trials,
-        ("level", runs, at, sigmas, odd, spread),
-        lambda generator: any(
-            not sigmas or abs(change.index - at) <= 5
-            for change in detect(_runs(generator, runs, at, sigmas, odd=odd, spread=spread)).changes
-        ),
-    )
+
+    def one(generator: np.random.Generator) -> bool:
+        changes = detect(_runs(generator, runs, at, sigmas, odd=odd, spread=spread)).changes
+        return any(not sigmas or abs(change.index - at) <= 5 for change in changes)
+
+    return counted(trials, one, "level", runs, at, sigmas, odd, spread)
 
 
-def spread_changes(runs: int, at: int, spread: float, trials: int) -> Measured:
+def spread_changes(trials: int, runs: int, at: int, spread: float) -> Measured:
     """Count the histories with a change of spread where the standard deviation is `spread` times as large from `at`
     on."""
-    return _count(
-        trials,
-        ("spread", runs, at, spread),
-        lambda generator: bool(detect(_runs(generator, runs, at, 0.0, spread=spread)).spread_changes),
-    )
+
+    def one(generator: np.random.Generator) -> bool:
+        return bool(detect(_runs(generator, runs, at, 0.0, spread=spread)).spread_changes)
+
+    return counted(trials, one, "spread", runs, at, spread)
 
 
 def _runs(
@@ -549,7 +549,7 @@ def _runs(
     return [Point(0.01 * float(value), None, 1) for value in moved]
 
 
-def search_coverage(accept: str, true_rate: float, trials: int) -> Measured:
+def search_coverage(trials: int, accept: str, true_rate: float) -> Measured:
     """Count the intervals of searches of the same queue that contain the true rate."""
     stage = search(accept)
 
@@ -560,10 +560,22 @@ def search_coverage(accept: str, true_rate: float, trials: int) -> Measured:
         interval = ends(confirmed(found.rate, found.upper, found.confirmations))
         return None if interval is None else interval[0] <= true_rate <= interval[1]
 
-    return _count(trials, ("search", accept), one)
+    return counted(trials, one, "search", accept)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def _at_least(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
+    return Row(name=name, stated=stated, bound=bound, at_least=True, measure=measure, weight=weight)
+
+
+def _at_most(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
+    return replace(_at_least(name, stated, bound, measure, weight), at_least=False)
+
+
+def _of(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
 
 
 SHAPES: tuple[tuple[str, Rig, float], ...] = (
@@ -580,39 +592,27 @@ UNSEEN = {("bimodal", 3): 0.75}
 
 def interval_rows() -> Iterator[Row]:
     """Coverage of the intervals of means."""
-    for repeats in (1, 2):
-        for window_s in (10, 60):
-            rig = Rig(window_s=window_s)
-            name = f"interval holds the truth, {repeats} repeat{'s' * (repeats > 1)} of {window_s} s"
-            yield _at_least(name, 0.95, 0.93, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
-    for name, rig, bound in SHAPES:
-        for repeats in (3, 5, 10):
-            text = f"interval holds the truth, {repeats} repeats, {name}"
-            least = UNSEEN.get((name, repeats), bound)
-            yield _at_least(text, 0.95, least, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
+    for repeats, window_s in itertools.product((1, 2), (10, 60)):
+        name = f"interval holds the truth, {_of(repeats, 'repeat')} of {window_s} s"
+        yield _at_least(name, 0.95, 0.93, partial(coverage, rig=Rig(window_s=window_s), repeats=repeats))
+    for (name, rig, bound), repeats in itertools.product(SHAPES, (3, 5, 10)):
+        text, least = f"interval holds the truth, {repeats} repeats, {name}", UNSEEN.get((name, repeats), bound)
+        yield _at_least(text, 0.95, least, partial(coverage, rig=rig, repeats=repeats))
     for repeats in (3, 5, 10):
         text = f"`peak.tps` lower bound above the truth, 7 equal rungs, {repeats} repeats"
-        yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_above(n, 7, trials), weight=0.5)
+        yield _at_most(text, 0.025, 0.025, partial(peak_above, repeats=repeats), 0.5)
     for repeats in (3, 5):
         text = f"`p99 at the peak` of the first screen ends below the truth, 7 equal rungs, {repeats} repeats"
-        yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_p99_below(n, 7, trials), weight=0.5)
+        yield _at_most(text, 0.025, 0.025, partial(peak_p99_below, repeats=repeats), 0.5)
 
 
 def same_iterations_rows() -> Iterator[Row]:
     """Two numbers of the same iterations: in pairs."""
     for repeats, shown in ((3, 0.45), (5, 0.93)):
-        yield _at_most(
-            f"equal transactions of one rung whose repeats differ by 20 %, {repeats} repeats: shown different",
-            0.05,
-            0.05,
-            lambda trials, n=repeats: two_transactions(n, trials, gain=0.0, want="different"),
-        )
-        yield _at_least(
-            f"true +10 % of one of them shown, {repeats} repeats",
-            shown,
-            shown,
-            lambda trials, n=repeats: two_transactions(n, trials, gain=0.1, want="longer"),
-        )
+        text = f"equal transactions of one rung whose repeats differ by 20 %, {repeats} repeats: shown different"
+        yield _at_most(text, 0.05, 0.05, partial(two_transactions, repeats=repeats, gain=0.0, want="different"))
+        text = f"true +10 % of one of them shown, {repeats} repeats"
+        yield _at_least(text, shown, shown, partial(two_transactions, repeats=repeats, gain=0.1, want="longer"))
 
 
 def repeats_rows() -> Iterator[Row]:
@@ -620,282 +620,118 @@ def repeats_rows() -> Iterator[Row]:
     for repeats in (3, 5):
         for needed in (8, 21, 0):
             what = f"the true {needed}" if needed else "that there is none, at the limit"
-            yield _at_least(
-                f"range of the repeats that would decide it holds {what}, {repeats} repeats",
-                0.80,
-                0.75,
-                lambda trials, n=repeats, needed=needed: repeats_stated(n, needed, trials, "holds"),
-                weight=0.25,
-            )
-        yield _at_most(
-            f"a largest number of repeats is named where the value is the limit, {repeats} repeats",
-            0.20,
-            0.20,
-            lambda trials, n=repeats: repeats_stated(n, 0, trials, "named"),
-            weight=0.25,
-        )
+            text = f"range of the repeats that would decide it holds {what}, {repeats} repeats"
+            yield _at_least(text, 0.80, 0.75, partial(repeats_stated, repeats=repeats, needed=needed, of="holds"), 0.25)
+        text = f"a largest number of repeats is named where the value is the limit, {repeats} repeats"
+        yield _at_most(text, 0.20, 0.20, partial(repeats_stated, repeats=repeats, needed=0, of="named"), 0.25)
+
+
+INDEPENDENT = "independent iterations"
+CORRELATED = "iterations with a correlation of 0.5"
+WARM_UP = "a warm-up of 27 % over the ladder"
 
 
 def following_rows() -> Iterator[Row]:
     """Iterations that follow each other in time."""
-    for number, repeats in ((1, 5), (1, 10), (3, 3), (5, 5)):
-        yield _at_most(
-            f"independent iterations reported to follow each other, {_rungs(number)}, {repeats} repeats",
-            0.05,
-            0.05,
-            lambda trials, number=number, n=repeats: following_reported(number, n, "independent", trials),
-            weight=0.25,
-        )
-    for machine, number, repeats, least in (
-        ("AR 0.5", 1, 10, 0.30),
-        ("AR 0.5", 5, 5, 0.60),
-        ("warm-up", 1, 5, 0.55),
-        ("warm-up", 3, 3, 0.75),
-        ("warm-up", 3, 5, 0.97),
-    ):
-        what = "a warm-up of 27 % over the ladder" if machine == "warm-up" else "iterations with a correlation of 0.5"
-        yield _at_least(
-            f"{what} reported, {_rungs(number)}, {repeats} repeats",
-            least,
-            least,
-            lambda trials, number=number, n=repeats, machine=machine: following_reported(number, n, machine, trials),
-            weight=0.25,
-        )
-
-
-def _rungs(number: int) -> str:
-    return f"{number} rung{'s' * (number > 1)}"
+    for rungs, repeats in ((1, 5), (1, 10), (3, 3), (5, 5)):
+        measure = partial(following_reported, rungs_run=rungs, repeats=repeats, machine=INDEPENDENT)
+        text = f"{INDEPENDENT} reported to follow each other, {_of(rungs, 'rung')}, {repeats} repeats"
+        yield _at_most(text, 0.05, 0.05, measure, 0.25)
+    correlated, warm = ((1, 10, 0.30), (5, 5, 0.60)), ((1, 5, 0.55), (3, 3, 0.75), (3, 5, 0.97))
+    for machine, shares in ((CORRELATED, correlated), (WARM_UP, warm)):
+        for rungs, repeats, least in shares:
+            measure = partial(following_reported, rungs_run=rungs, repeats=repeats, machine=machine)
+            yield _at_least(f"{machine} reported, {_of(rungs, 'rung')}, {repeats} repeats", least, least, measure, 0.25)
 
 
 def age_rows() -> Iterator[Row]:
     """Ages of data while a reader has no answer."""
-    for answers, what in (("wait", "a query waits"), ("fail", "queries fail")):
-        for name in ("avg", "max"):
-            yield _at_least(
-                f"`age_s.{name}` within a tenth of the truth, {what} for 1 to 4 of 10 s",
-                0.95,
-                0.90,
-                lambda trials, name=name, answers=answers: age_close(name, answers, trials),
-                weight=0.25,
-            )
+    for (answers, what), name in itertools.product(
+        (("wait", "a query waits"), ("fail", "queries fail")), ("avg", "max")
+    ):
+        text = f"`age_s.{name}` within a tenth of the truth, {what} for 1 to 4 of 10 s"
+        yield _at_least(text, 0.95, 0.90, partial(age_close, name=name, answers=answers), 0.25)
 
 
 def fault_rows() -> Iterator[Row]:
     """Outages by faults, and recoveries from faults and phases that have changed nothing."""
-    stated = (
-        ("outage by a fault of 1 s, after an unrelated stall of 1 s, within 0.1 s", 0.1, after_a_stall),
-        ("outage by a fault that leaves 1 % of the throughput for 3 s, within 0.3 s", 0.3, trickle),
-    )
-    for name, within_s, measure in stated:
-        yield _at_least(
-            name, 0.95, 0.95, lambda trials, m=measure, w=within_s: _count(trials, (m.__name__,), partial(m, w)), 0.1
-        )
+    for text, one in (
+        ("outage by a fault of 1 s, after an unrelated stall of 1 s, within 0.1 s", after_a_stall),
+        ("outage by a fault that leaves 1 % of the throughput for 3 s, within 0.3 s", trickle),
+    ):
+        yield _at_least(text, 0.95, 0.95, partial(counted, one=one), 0.1)
     for rate in (100.0, 200.0):
-        yield _at_most(
-            f"a fault without effect has a time to recover, {rate:.0f}/s",
-            0.01,
-            0.02,
-            lambda trials, rate=rate: _count(trials, ("no effect", rate), partial(late_without_effect, rate)),
-            weight=0.1,
-        )
+        text, one = f"a fault without effect has a time to recover, {rate:.0f}/s", partial(late_without_effect, rate)
+        yield _at_most(text, 0.01, 0.02, partial(counted, one=one), 0.1)
     for rate in (20.0, 200.0):
-        yield _at_most(
-            f"a phase without effect has a time to recover, {rate:.0f}/s",
-            0.02,
-            0.02,
-            lambda trials, rate=rate: _count(trials, ("phase", rate), partial(late_after_phase, rate)),
-            weight=0.5,
-        )
+        text, one = f"a phase without effect has a time to recover, {rate:.0f}/s", partial(late_after_phase, rate)
+        yield _at_most(text, 0.02, 0.02, partial(counted, one=one), 0.5)
 
 
 def ladder_rows() -> Iterator[Row]:
     """Verdicts on two ladders of a run."""
     differs = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0 || ratio(b.at(4).tps, a.at(4).tps).upper < 1.0"
+    faster = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0"
+    turns = partial(two_ladders, interleaved=True, cv=0.01)
     for repeats in (3, 5, 10):
         text = f"`ratio` of equal systems, interleaved under drift, {repeats} repeats: shown different"
-        yield _at_most(
-            text,
-            0.05,
-            0.05,
-            lambda trials, n=repeats: two_ladders(differs, n, trials, drift=0.02, interleaved=True, cv=0.01),
-        )
-    faster = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0"
-    yield _at_least(
-        "true +3 % shown by interleaved ladders that share a drift of 3 %, 5 repeats",
-        0.90,
-        0.90,
-        lambda trials: two_ladders(faster, 5, trials, gain=0.03, shared=0.03, interleaved=True, cv=0.01),
-    )
-    for text, name in (("b.at(4).tps > a.at(4).tps", "`>`"), (faster, "`ratio`")):
-        yield _at_most(
-            f"equal systems, 5 repeats: {name} passes",
-            0.025,
-            0.025,
-            lambda trials, text=text: two_ladders(text, 5, trials),
-        )
-        yield _at_least(
-            f"true +5 % shown by {name}, 5 repeats",
-            0.59,
-            0.55,
-            lambda trials, text=text: two_ladders(text, 5, trials, gain=0.05),
-        )
+        yield _at_most(text, 0.05, 0.05, partial(turns, text=differs, repeats=repeats, drift=0.02))
+    text = "true +3 % shown by interleaved ladders that share a drift of 3 %, 5 repeats"
+    yield _at_least(text, 0.90, 0.90, partial(turns, text=faster, repeats=5, gain=0.03, shared=0.03))
+    for check, name in (("b.at(4).tps > a.at(4).tps", "`>`"), (faster, "`ratio`")):
+        measure = partial(two_ladders, text=check, repeats=5)
+        yield _at_most(f"equal systems, 5 repeats: {name} passes", 0.025, 0.025, measure)
+        yield _at_least(f"true +5 % shown by {name}, 5 repeats", 0.59, 0.55, partial(measure, gain=0.05))
 
 
 def interference_rows() -> Iterator[Row]:
     """Ratios of a load together with another one over the load alone, in turns."""
-    for repeats in (3, 5, 10):
-        for drift in DRIFTS:
-            yield _at_least(
-                f"interference of a load: interval holds the ratio, {drift}, {repeats} repeats",
-                0.95,
-                0.95,
-                lambda trials, n=repeats, drift=drift: interference_holds(n, drift, trials),
-                weight=0.5,
-            )
+    for repeats, drift in itertools.product((3, 5, 10), DRIFTS):
+        text = f"interference of a load: interval holds the ratio, {drift}, {repeats} repeats"
+        yield _at_least(text, 0.95, 0.95, partial(interference_holds, repeats=repeats, drift=drift), 0.5)
 
 
 def comparison_rows() -> Iterator[Row]:
     """Comparisons of two runs of equal systems."""
+    equal = np.ones((5, 26))
     for repeats in (1, 2, 3, 5, 10):
-        name = f"{repeats} repeat{'s' * (repeats > 1)}"
-        yield _at_most(
-            f"`compare` of two equal systems, 2 rungs: throughput flagged, {name}",
-            0.05,
-            0.05,
-            lambda trials, n=repeats: compared_equal(n, (1, 4), trials),
-            weight=0.5,
-        )
-        yield _at_most(
-            f"`compare` of two equal systems, 5 rungs: any of 130 numbers flagged, {name}",
-            0.05,
-            0.05,
-            lambda trials, n=repeats: compared_tables(n, RUNGS, trials, gains=np.ones((5, 26)), of="any"),
-            weight=0.1,
-        )
-        yield _at_most(
-            f"`--fail-if 'tps.change.upper < 0'`, equal systems, {name}",
-            0.025,
-            0.025,
-            lambda trials, n=repeats: gated_equal(n, trials),
-            weight=0.5,
-        )
+        name = _of(repeats, "repeat")
+        text = f"`compare` of two equal systems, 2 rungs: throughput flagged, {name}"
+        yield _at_most(text, 0.05, 0.05, partial(compared_equal, repeats=repeats), 0.5)
+        text = f"`compare` of two equal systems, 5 rungs: any of 130 numbers flagged, {name}"
+        yield _at_most(text, 0.05, 0.05, partial(compared_tables, repeats=repeats, gains=equal, of="any"), 0.1)
+        text = f"`--fail-if 'tps.change.upper < 0'`, equal systems, {name}"
+        yield _at_most(text, 0.025, 0.025, partial(gated_equal, repeats=repeats), 0.5)
     others = np.full((5, 26), 1.3)
     others[:, 0] = 1.0
-    yield _at_most(
-        "`compare`, all numbers but throughput 30 % higher, 5 rungs: throughput flagged, 5 repeats",
-        0.05,
-        0.05,
-        lambda trials: compared_tables(5, RUNGS, trials, gains=others, of="throughput"),
-        weight=0.1,
-    )
-    for name, higher in (("all numbers at 4 of 5 rungs", (4, 26)), ("5 of 26 numbers at 1 of 5 rungs", (1, 5))):
-        gains = np.ones((5, 26))
-        gains[: higher[0], : higher[1]] = 1.2
-        yield _at_least(
-            f"`compare`, {name} 20 % higher: throughput called better there, 5 repeats",
-            0.7,
-            0.7,
-            lambda trials, gains=gains: compared_tables(5, RUNGS, trials, gains=gains, of="all rungs"),
-            weight=0.1,
-        )
-
-
-def _at_least(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
-    return Row(name=name, stated=stated, bound=bound, at_least=True, measure=measure, weight=weight)
-
-
-def _at_most(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
-    return replace(_at_least(name, stated, bound, measure, weight), at_least=False)
+    text = "`compare`, all numbers but throughput 30 % higher, 5 rungs: throughput flagged, 5 repeats"
+    yield _at_most(text, 0.05, 0.05, partial(compared_tables, repeats=5, gains=others, of="throughput"), 0.1)
+    for name, (rungs, numbers) in (
+        ("all numbers at 4 of 5 rungs", (4, 26)),
+        ("5 of 26 numbers at 1 of 5 rungs", (1, 5)),
+    ):
+        gains = equal.copy()
+        gains[:rungs, :numbers] = 1.2
+        text = f"`compare`, {name} 20 % higher: throughput called better there, 5 repeats"
+        yield _at_least(text, 0.7, 0.7, partial(compared_tables, repeats=5, gains=gains, of="all rungs"), 0.1)
 
 
 def search_rows() -> Iterator[Row]:
     """Growth of a lag, and rates that searches find."""
     for readings in (10, 20, 60):
-        yield _at_most(
-            f"`lag.slope_upper` below the true growth at 5 % overload, {readings} readings",
-            0.025,
-            0.025,
-            lambda trials, n=readings: slope_missed(n, trials),
-        )
+        text = f"`lag.slope_upper` below the true growth at 5 % overload, {readings} readings"
+        yield _at_most(text, 0.025, 0.025, partial(slope_missed, readings=readings))
     for limit_ms in (20, 50):
         # Of an M/M/1 queue, P(response > t) = exp(-(capacity - rate) t).
-        true_rate = 1000.0 - math.log(100.0) / (limit_ms / 1000.0)
-        accept = f"response.p99_us <= ms({limit_ms})"
-        for text, wrong in (("above the true one", _above), ("below 90 % of the true one", _far_below)):
-            yield _at_most(
-                f"rate that a search finds {text}, p99 <= {limit_ms} ms",
-                0.05,
-                0.05,
-                lambda trials, accept=accept, true=true_rate, wrong=wrong: search_outcomes(accept, true, wrong, trials),
-                weight=0.25,
-            )
-        yield _at_least(
-            f"interval of the rate of a search holds the true one, p99 <= {limit_ms} ms",
-            CONFIDENCE,
-            CONFIDENCE,
-            lambda trials, accept=accept, true=true_rate: search_coverage(accept, true, trials),
-            weight=0.25,
-        )
-
-
-def history_rows() -> Iterator[Row]:
-    """Changes in the history of a metric, and their sizes, given that the change is shown."""
-    for runs, share in ((20, 0.03), (100, 0.05)):
-        yield _at_most(
-            f"`trend` of {runs} equal runs shows a change of level",
-            0.05,
-            share,
-            lambda trials, n=runs: level_changes(n, 0, 0.0, trials),
-            weight=0.25,
-        )
-    yield _at_most(
-        "`trend` of 100 equal runs shows a change of spread",
-        0.05,
-        0.05,
-        lambda trials: spread_changes(100, 50, 1.0, trials),
-        weight=0.25,
-    )
-    for sigmas in (7, 10, 20):
-        yield _at_most(
-            f"`trend` takes one odd run of {sigmas} sigma, 30 of 60, for a change of level",
-            0.02,
-            0.02,
-            lambda trials, sigmas=sigmas: level_changes(60, 30, sigmas, trials, odd=True),
-            weight=0.25,
-        )
-    for at, share in ((10, 0.79), (15, 0.60)):
-        yield _at_least(
-            f"`trend` finds a step of 2 sigma at {at} of 20 runs",
-            share,
-            share,
-            lambda trials, at=at: level_changes(20, at, 2.0, trials),
-            weight=0.25,
-        )
-    for spread, level, found in ((2, 0.15, 0.45), (4, 0.15, 0.95)):
-        yield _at_most(
-            f"`trend` takes a spread x{spread}, 30 of 60, for a change of level",
-            level,
-            level,
-            lambda trials, spread=spread: level_changes(60, 30, 0.0, trials, spread=spread),
-            weight=0.25,
-        )
-        yield _at_least(
-            f"`trend` finds a spread x{spread}, 30 of 60",
-            found,
-            found,
-            lambda trials, spread=spread: spread_changes(60, 30, spread, trials),
-            weight=0.25,
-        )
-    # A small change is shown where the level before it is off as well: that part is chosen too.
-    for step, cv, least in ((0.01, 0.01, 0.90), (0.02, 0.01, 0.93), (0.05, 0.03, 0.93)):
-        for later in (3, 10):
-            yield _at_least(
-                f"interval of a shown change of {step:.0%} holds it, cv {cv:.0%}, {later} later runs",
-                0.95,
-                least,
-                lambda trials, step=step, cv=cv, later=later: change_size(step, cv, later, trials),
-                weight=0.25,
-            )
+        true = {
+            "accept": f"response.p99_us <= ms({limit_ms})",
+            "true_rate": 1000.0 - math.log(100.0) / (limit_ms / 1000.0),
+        }
+        for what, wrong in (("above the true one", _above), ("below 90 % of the true one", _far_below)):
+            text = f"rate that a search finds {what}, p99 <= {limit_ms} ms"
+            yield _at_most(text, 0.05, 0.05, partial(search_outcomes, wrong=wrong, **true), 0.25)
+        text = f"interval of the rate of a search holds the true one, p99 <= {limit_ms} ms"
+        yield _at_least(text, CONFIDENCE, CONFIDENCE, partial(search_coverage, **true), 0.25)
 
 
 def _above(share: float) -> bool:
@@ -904,6 +740,31 @@ def _above(share: float) -> bool:
 
 def _far_below(share: float) -> bool:
     return share < 0.9
+
+
+def history_rows() -> Iterator[Row]:
+    """Changes in the history of a metric, and their sizes, given that the change is shown."""
+    for runs, share in ((20, 0.03), (100, 0.05)):
+        text = f"`trend` of {runs} equal runs shows a change of level"
+        yield _at_most(text, 0.05, share, partial(level_changes, runs=runs, at=0, sigmas=0.0), 0.25)
+    text = "`trend` of 100 equal runs shows a change of spread"
+    yield _at_most(text, 0.05, 0.05, partial(spread_changes, runs=100, at=50, spread=1.0), 0.25)
+    for sigmas in (7, 10, 20):
+        text = f"`trend` takes one odd run of {sigmas} sigma, 30 of 60, for a change of level"
+        yield _at_most(text, 0.02, 0.02, partial(level_changes, runs=60, at=30, sigmas=sigmas, odd=True), 0.25)
+    for at, share in ((10, 0.79), (15, 0.60)):
+        text = f"`trend` finds a step of 2 sigma at {at} of 20 runs"
+        yield _at_least(text, share, share, partial(level_changes, runs=20, at=at, sigmas=2.0), 0.25)
+    for spread, level, found in ((2, 0.15, 0.45), (4, 0.15, 0.95)):
+        text = f"`trend` takes a spread x{spread}, 30 of 60, for a change of level"
+        yield _at_most(text, level, level, partial(level_changes, runs=60, at=30, sigmas=0.0, spread=spread), 0.25)
+        text = f"`trend` finds a spread x{spread}, 30 of 60"
+        yield _at_least(text, found, found, partial(spread_changes, runs=60, at=30, spread=spread), 0.25)
+    # A small change is shown where the level before it is off as well: that part is chosen too.
+    sizes = ((0.01, 0.01, 0.90), (0.02, 0.01, 0.93), (0.05, 0.03, 0.93))
+    for (step, cv, least), later in itertools.product(sizes, (3, 10)):
+        text = f"interval of a shown change of {step:.0%} holds it, cv {cv:.0%}, {later} later runs"
+        yield _at_least(text, 0.95, least, partial(change_size, step=step, cv=cv, later=later), 0.25)
 
 
 def rows() -> tuple[Row, ...]:

@@ -14,11 +14,8 @@ import pytest
 import thorough
 from simulated_load import T0, Database, Speed, exponential, lognormal, run
 
-from proveout.coordinator.measure.faults.measured import fault_metrics
-from proveout.coordinator.results.fault_estimates import fault_estimates
-from proveout.core.power import CONFIDENCE
 from proveout.dsl.plan.stages import Windows
-from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.events import IterationFinished
 from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire.results import FaultInjected, FaultOccurrence
 
@@ -126,35 +123,3 @@ def test_several_occurrences_and_hosts_are_measured_each_by_itself() -> None:
 def _rounded(one: FaultMeasured) -> float:
     assert one.outage_s is not None
     return round(one.outage_s, 1)
-
-
-def _measured(repeat: int, outages_s: list[float]) -> IterationFinished:
-    found = tuple(
-        FaultMeasured(fault="f", number=n, begins_s=10.0 * n, outage_s=value) for n, value in enumerate(outages_s, 1)
-    )
-    return IterationFinished(
-        id=IterationId(stage="l", rung=4, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=60.0,
-        valid=True,
-        findings=(),
-        metrics={"faults": fault_metrics(found)},
-        transactions=(),
-        faults=found,
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("repeats", "occurrences"), [(3, 5), (5, 1), (6, 4)])
-def test_the_interval_of_a_mean_outage_has_its_stated_coverage(repeats: int, occurrences: int) -> None:
-    """Outages of 3 s that differ by 10 % between repeats and by 10 % within one. As if all occurrences were independent,
-    3 repeats of 5 would cover the mean in about 74 % of the runs."""
-    random = np.random.default_rng([23, repeats])
-    runs, covered = thorough.count(2000, 400), 0
-    for _ in range(runs):
-        shifts = random.normal(0.0, 0.3, repeats)
-        drawn = [list(3.0 + shift + random.normal(0.0, 0.3, occurrences)) for shift in shifts]
-        iterations = [_measured(number, each) for number, each in enumerate(drawn, 1)]
-        held = fault_estimates(iterations, "", CONFIDENCE)["f"]["outage_s"]
-        covered += held["lower"] <= 3.0 <= held["upper"]
-    assert covered / runs >= 0.95 - 3 * (0.95 * 0.05 / runs) ** 0.5

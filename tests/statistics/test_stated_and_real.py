@@ -1,4 +1,5 @@
-"""A shortened form of `benchmarks/statistics.py`: every statement holds within four standard deviations of its trials."""
+"""A short form of `benchmarks/statistics.py`: every statement holds within three standard deviations of its trials, whose
+seeds are fixed; `make soak` takes more trials, and four deviations."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import pytest
 import thorough
 from stated_and_real import Measured, Row, rows
 
-TRIALS = thorough.count(200, 60)
+TRIALS = thorough.count(200, 40)
+SIGMAS = 4.0 if thorough.THOROUGH else 3.0
 
 
 @pytest.mark.thorough
@@ -16,26 +18,14 @@ TRIALS = thorough.count(200, 60)
 def test_a_statement_holds(row: Row) -> None:
     found = row.measure(TRIALS)
     assert found.trials + found.left_out == TRIALS
-    assert row.holds(found), f"stated {row.stated:.1%}, bound {row.bound:.1%}, real {found.share:.1%}"
-
-
-@pytest.mark.slow
-def test_intervals_and_comparisons_are_stated_where_repeats_allow_them() -> None:
-    """A row that leaves all trials out holds without a statement: only one repeat may."""
-    silent = [row.name for row in rows() if math.isnan(row.measure(3).share)]
-    assert silent
-    assert all("1 repeat " in name for name in silent), silent
+    assert row.holds(found, SIGMAS), f"stated {row.stated:.1%}, bound {row.bound:.1%}, real {found.share:.1%}"
+    assert "1 repeat " in row.name or not math.isnan(found.share), "only one repeat states nothing"
 
 
 @pytest.mark.parametrize(
-    ("hits", "holds"), [(190, True), (178, True), (162, False)], ids=["as stated", "within the error", "too few"]
+    ("at_least", "hits", "holds"), [(True, 178, True), (True, 162, False), (False, 20, True), (False, 40, False)]
 )
-def test_a_share_below_its_bound_does_not_hold(hits: int, holds: bool) -> None:
-    row = Row(name="", stated=0.95, bound=0.93, at_least=True, measure=lambda _: Measured(hits=0, trials=0))
+def test_a_share_on_the_wrong_side_of_its_bound_does_not_hold(at_least: bool, hits: int, holds: bool) -> None:
+    bound = 0.93 if at_least else 0.05
+    row = Row(name="", stated=bound, bound=bound, at_least=at_least, measure=lambda _: Measured(hits=0, trials=0))
     assert row.holds(Measured(hits=hits, trials=200)) is holds
-
-
-def test_a_share_above_its_bound_does_not_hold() -> None:
-    row = Row(name="", stated=0.05, bound=0.05, at_least=False, measure=lambda _: Measured(hits=0, trials=0))
-    assert row.holds(Measured(hits=20, trials=200))
-    assert not row.holds(Measured(hits=40, trials=200))

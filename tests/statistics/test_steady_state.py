@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+import thorough
 
 from proveout.coordinator.measure import steady_state
 
 Floats = npt.NDArray[np.float64]
-TRIALS = 400
+TRIALS = thorough.count(400, 100)
 BOUND = 0.10
 
 
@@ -41,16 +42,15 @@ def share_steady(seconds: int, cv: float, correlation: float, factors: Floats, r
     return steady / TRIALS
 
 
-@pytest.mark.parametrize("seconds", [1, 2, 3, 4, 5, 10, 30, 60])
-@pytest.mark.parametrize(("cv", "correlation"), [(0.03, 0.0), (0.03, 0.6), (0.10, 0.0), (0.10, 0.6)])
+@pytest.mark.parametrize("seconds", [1, 3, 5, 10, 60])
+@pytest.mark.parametrize(("cv", "correlation"), [(0.03, 0.6), (0.10, 0.0)])
 def test_a_low_start_is_not_steady_in_a_window_of_any_length(seconds: int, cv: float, correlation: float) -> None:
     """Before, windows of 5 s passed in 89 to 98 % of the trials, and shorter ones always."""
     for share in (0.2, 0.4):
         assert share_steady(seconds, cv, correlation, low_start(seconds, share)) <= 0.01
 
 
-@pytest.mark.parametrize("repeats", [2, 3, 5])
-@pytest.mark.parametrize("correlation", [0.0, 0.6])
+@pytest.mark.parametrize(("repeats", "correlation"), [(2, 0.6), (5, 0.0)])
 def test_repeats_do_not_show_a_drift_of_the_bound_to_be_steady(repeats: int, correlation: float) -> None:
     """The level of the test: 5 %, whatever the correlation of the seconds."""
     seconds = 5
@@ -64,21 +64,12 @@ def test_repeats_do_not_show_a_drift_of_the_bound_to_be_steady(repeats: int, cor
     ("seconds", "cv", "correlation", "repeats", "least"),
     [
         # Shares of truly steady windows, less 4 deviations; the rest is "not shown", which is a warning.
-        (5, 0.03, 0.3, 1, 0.20),
-        (10, 0.03, 0.3, 1, 0.36),
-        (30, 0.03, 0.3, 1, 0.77),
-        (60, 0.03, 0.3, 1, 0.95),
-        (60, 0.05, 0.3, 1, 0.54),
-        (5, 0.03, 0.3, 5, 0.85),
-        (10, 0.03, 0.3, 5, 0.96),
+        (10, 0.03, 0.3, 1, 0.30),
+        (60, 0.03, 0.3, 1, 0.93),
+        (5, 0.03, 0.3, 5, 0.80),
     ],
 )
 def test_steady_windows_that_are_shown_to_be(
     seconds: int, cv: float, correlation: float, repeats: int, least: float
 ) -> None:
     assert share_steady(seconds, cv, correlation, np.ones(seconds), repeats) >= least
-
-
-def test_a_fall_to_nothing_is_given_in_words_and_not_as_a_share_beyond_100_percent() -> None:
-    found = steady_state.of_window([100.0] * 9 + [0.0] * 11, 0.1)
-    assert found.text("TPS") == "TPS not steady: it fell by more than its mean over 20 s (limit 10 %)"

@@ -9,15 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
-import scipy
-import thorough
+from records import begun
+from records import ended as stage_ended
 from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
 from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparability import Difference, NotComparable, differences, refused
+from proveout.coordinator.compare.comparability import NotComparable, differences, refused
 from proveout.coordinator.compare.comparison import ComparedRuns, compare
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import markdown as markdown_renderer
@@ -30,11 +29,7 @@ from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import (
-    SearchFinished,
-    StageFinished,
-    StageStarted,
-)
+from proveout.proto.events import SearchFinished
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,20 +63,6 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
 
 
-# ---- numbers -----------------------------------------------------------------------------------------------------
-
-
-def test_identical_runs_have_not_changed(plan: Plan) -> None:
-    compared = compare(results(plan, BASE), results(plan, BASE, run_id="two"))
-    assert not compared.differences
-    assert not compared.notes
-    for threads in (1, 4):
-        for row in rows(compared, threads).values():
-            assert row.direction == "none"
-            assert row.change["mean"] == pytest.approx(0.0, abs=1e-12)
-            assert row.change["lower"] < 0.0 < row.change["upper"]
-
-
 def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
     found = rows(compared, 4)
@@ -110,42 +91,6 @@ def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan)
             missed = 1.0 - compared.levels[name not in ("tps", "response.avg_us", "response.p99_us")]
             assert row.change["confidence"] == pytest.approx(1.0 - missed)
             assert (row.direction in ("better", "worse")) == (row.change["p_value"] <= missed)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("repeats", [3, 5])
-def test_the_rate_of_false_changes_is_at_most_5_percent(plan: Plan, repeats: int) -> None:
-    """A/A: the same distribution on both sides, three rungs; a run counts when any rung's throughput has `changed`."""
-    generator = np.random.default_rng(7)
-    runs, wrong = thorough.count(250, 80), 0
-    for _ in range(runs):
-        sides = [
-            results(plan, {n: list(generator.lognormal(np.log(1000.0 * n), 0.05, repeats)) for n in (1, 2, 4)})
-            for _ in range(2)
-        ]
-        compared = compare(*sides)
-        wrong += any(row.direction != "none" for rung in compared.stages[0].rungs for row in rung.rows[:1])
-    # The rate is at most 5 %; with probability 99.5 %, 250 trials then give at most 22 changes, 80 give at most 10.
-    assert wrong <= scipy.stats.binom.ppf(0.995, runs, 0.05)
-
-
-def test_a_single_repeat_has_a_change_and_no_interval(plan: Plan) -> None:
-    compared = compare(results(plan, {4: [1000.0]}), results(plan, {4: [500.0]}))
-    row = rows(compared, 4)["tps"]
-    assert row.change["mean"] == pytest.approx(-0.5)
-    assert row.direction == "unknown"
-    assert any("1 repeat" in note for note in compared.notes)
-
-
-def test_rungs_missing_in_one_run_are_named(plan: Plan) -> None:
-    compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two", finished=False))
-    stage = compared.stages[0]
-    assert [rung.threads for rung in stage.rungs] == [1]
-    assert stage.missing == ((4, "B"),)
-    assert any("did not finish" in note for note in compared.notes)
-
-
-# ---- comparability -----------------------------------------------------------------------------------------------
 
 
 def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
@@ -188,11 +133,6 @@ def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) ->
     assert [item.name for item in differences(one, other)] == ["plan.workloads.hlr.kind", "kernel"]
 
 
-def test_no_digest_is_shown_to_a_person() -> None:
-    found = Difference(name="table t", where="db", before=f"id integer, … sha256:{'a' * 64}", after="id integer")
-    assert str(found) == "db: table t differs behind its first part (id integer)"
-
-
 def test_another_program_and_an_unknown_environment_are_refused(plan: Plan) -> None:
     one = results(plan, BASE)
     assert [item.name for item in refused(differences(one, results(plan, BASE, version="2")))] == ["proveout"]
@@ -214,19 +154,14 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
     assert not refused(found)
 
 
-# ---- conditions --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "factor", "outcome"),
     [
         ("tps.change.upper < -5%", 0.8, "PASS"),
         ("tps.change.upper < -5%", 1.0, "FAIL"),
-        ("tps.change.upper < -0.05", 0.8, "PASS"),
         ("tps.change < -5%", 0.8, "PASS"),
         ("tps.change < -5%", 0.95, "INCONCLUSIVE"),
         ("response.p99_us.change.lower > 10%", 0.8, "PASS"),
-        ("transactions.GetAccessData.tps.change.mean < -10%", 0.8, "PASS"),
         ("ladder.at(4).tps.change.upper < -5%", 0.8, "PASS"),
         ("ladder.peak.tps.other.mean < ladder.peak.tps.base.mean", 0.8, "PASS"),
         ("cpu.busy_fraction.change.mean > 1%", 0.8, "INCONCLUSIVE"),  # captured by the plan, missing in these results
@@ -261,7 +196,6 @@ def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
         ("tps.chnge < -5%", "change"),
         ("tsp.change < -5%", "tps"),
         ("ladder.at(3).tps.change.upper < 0", "no rung of 3"),
-        ("tps.change.upper <", "expected a value"),
         ("tps.change.upper", "condition"),
         ("1 < 2", "reads no result"),
     ],
@@ -270,9 +204,6 @@ def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: st
     with pytest.raises(ExpressionFault) as raised:
         fail_if.check(text, plan)
     assert words in str(raised.value)
-
-
-# ---- reports -----------------------------------------------------------------------------------------------------
 
 
 def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
@@ -322,28 +253,6 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     assert "<td>0.800 ×</td>" in html
 
 
-def test_the_page_names_rungs_without_a_valid_iteration(plan: Plan) -> None:
-    runs = [results(plan, BASE), results(plan, {}, run_id="second")]
-    html = html_renderer.render(comparison_document([compare(*runs)], [], runs))
-    assert "ladder at 4 threads: no valid iteration in B" in html
-
-
-def test_the_schema_accepts_a_comparison_and_refuses_other_documents(plan: Plan) -> None:
-    schema = comparison_json.schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    one = compare(results(plan, BASE), results(plan, slower(0.8)))
-    written = json.loads(
-        comparison_json.to_json([one], [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), one)])
-    )
-    jsonschema.validate(written | {"later": 1}, schema)
-    for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(written | change, schema)
-
-
-# ---- offered rates -----------------------------------------------------------------------------------------------
-
-
 def offered(plan: Plan, rates: Mapping[int, float], run_id: str) -> RunResults:
     """A run of a ladder whose offered rate is 80 % of a search's answer; the system delivers it with a response time
     that has nothing to do with the rate."""
@@ -351,11 +260,8 @@ def offered(plan: Plan, rates: Mapping[int, float], run_id: str) -> RunResults:
     assert whole.run is not None
     data = json.loads(json.dumps(whole.run.plan))
     ladder = next(stage for stage in data["stages"] if stage["id"] == "ladder")
-    ladder["arrival"] = {
-        "kind": "open",
-        "rate": {"text": "cap.rate * 0.8", "needs": ["cap"]},
-        "distribution": "poisson",
-    }
+    rate = {"text": "cap.rate * 0.8", "needs": ["cap"]}
+    ladder["arrival"] = {"kind": "open", "rate": rate, "distribution": "poisson"}
     iterations = tuple(replace(one, rate=rates[one.id.rung]) for one in whole.stages["ladder"].iterations)
     stage = replace(whole.stages["ladder"], iterations=iterations)
     return replace(whole, run=replace(whole.run, plan=data), stages={**whole.stages, "ladder": stage})
@@ -389,16 +295,9 @@ def test_a_condition_on_what_follows_another_offered_rate_is_undecidable(plan: P
     assert "the offered rates differ (4,000 and 3,000 a second, from ${cap.rate * 0.8})" in evidence
 
 
-def test_equal_offered_rates_are_judged(plan: Plan) -> None:
-    compared = compare(offered(plan, {4: 4_000.0}, "one"), offered(plan, {4: 4_000.0}, "two"), despite=True)
-    assert rows(compared, 4)["tps"].direction == "none"
-    assert not any("offered" in note for note in compared.notes)
-
-
 def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
-    none = StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)
+    none, ended = begun("cap", "search"), stage_ended("cap", {"probes": 30})
     answer = SearchFinished(stage="cap", rate=None, probes=30, reason="1,000/s was refused", outcome="none")
-    ended = StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics={"probes": 30})
     whole = results(plan, BASE, run_id="two")
     other = replace(whole, stages={**whole.stages, **load_results([none, answer, ended]).stages})
     compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), other)
@@ -420,9 +319,6 @@ def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
     stages = comparison_json.document([compared], [])["comparisons"][0]["stages"]
     (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
     assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]
-
-
-# ---- what a run used ---------------------------------------------------------------------------------------------
 
 
 def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> None:

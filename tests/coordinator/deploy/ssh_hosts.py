@@ -15,15 +15,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from eventually import eventually
 from network import Host, Network
 
 LEAD = Host(name="lead", address="10.77.0.1", role="control")
-PATIENCE_S, POLL_S = 60.0, 0.05
 OVERLAYS = ("etc", "home", "opt", "root", "usr/local", "var")
 PROVEOUT = (sys.executable, "-m", "proveout")
 AUTHORITY = f"{LEAD.address}:7444"
@@ -84,7 +83,8 @@ class SshHost:
                 stderr=log,
                 start_new_session=True,
             )
-        until(lambda: "Server listening" in (self.folder / "sshd.log").read_text(), self.folder / "sshd.log")
+        log_file = self.folder / "sshd.log"
+        eventually(lambda: "Server listening" in log_file.read_text(), log_file.read_text)
 
     @property
     def known(self) -> str:
@@ -154,7 +154,7 @@ class SshLab:
                 stderr=stream,
                 start_new_session=True,
             )
-        until(lambda: "listening" in log.read_text(), log)
+        eventually(lambda: "listening" in log.read_text(), log.read_text)
 
     def down(self) -> None:
         self.network.down()
@@ -184,14 +184,8 @@ class SshLab:
 
     def argv(self, inventory: Path, *more: str, service: bool = False) -> list[str]:
         """The command line of a deployment, on lead."""
-        own = [
-            "--ca",
-            str(self.folder / "authority"),
-            "--pki",
-            str(self.pki),
-            "--ssh-config",
-            str(self.folder / "ssh_config"),
-        ]
+        config = ["--ssh-config", str(self.folder / "ssh_config")]
+        own = ["--ca", str(self.folder / "authority"), "--pki", str(self.pki), *config]
         if "--remove" not in more:
             own += ["--authority", AUTHORITY, *([] if service else ["--no-service"])]
         return self.network.command(LEAD, *PROVEOUT, "deploy", "-i", str(inventory), *own, *more)
@@ -217,10 +211,3 @@ def run(*argv: str) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
     return done.stdout
-
-
-def until(holds: object, log: Path) -> None:
-    ends_s = time.monotonic() + PATIENCE_S
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < ends_s, log.read_text()
-        time.sleep(POLL_S)

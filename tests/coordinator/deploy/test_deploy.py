@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from eventually import eventually
 from hand_made import OBJECTION
-from ssh_hosts import SSHD, SshLab, until
+from ssh_hosts import SSHD, SshLab
 
 from proveout.coordinator.deploy import wheelhouse
 
@@ -67,16 +68,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
     folder = tmp_path_factory.mktemp("lab")
     bare = folder / "bare"
     bare.mkdir()
-    hosts = {
-        "db1": {},
-        "managed": {},
-        "full": {"opt_bytes": 8 * MIB},
-        "old": {"path": str(bare)},
-        "foreign": {},
-        "stranger": {},
-        "open": {},
-        "killed": {},
+    hosts: dict[str, dict[str, object]] = {
+        name: {} for name in ("db1", "managed", "foreign", "stranger", "open", "killed")
     }
+    hosts |= {"full": {"opt_bytes": 8 * MIB}, "old": {"path": str(bare)}}
     made = SshLab(folder, hosts)
     try:
         made.up()
@@ -241,10 +236,10 @@ def test_a_killed_deployment_is_undone_while_a_program_runs(lab: SshLab, houses:
     lab.shell("killed", "mount --bind /run/hang.py $(python3.11 -c 'import venv; print(venv.__path__[0])')/__main__.py")
     argv = lab.argv(one, "--wheelhouse", str(houses[0]))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        until(lambda: lab.shell("killed", "ls /run/hangs || :"), host.folder / "sshd.log")
+        eventually(lambda: lab.shell("killed", "ls /run/hangs || :"), (host.folder / "sshd.log").read_text)
         assert but_for_bytecode(host.files()) != before
         running.kill()
-    until(lambda: but_for_bytecode(host.files()) == before, host.folder / "sshd.log")
+    eventually(lambda: but_for_bytecode(host.files()) == before, (host.folder / "sshd.log").read_text)
     assert lab.shell("killed", "pgrep -f '[-]m venv' || :") == ""
 
 

@@ -26,8 +26,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_closure_has_extras_and_leaves_others_out() -> None:
     names = {one.name.lower() for one in wheelhouse.closure(["postgres"])}
-    assert {"proveout", "grpcio", "psycopg", "psycopg-binary", "click", "pydantic-core", "pydantic_core"} & names
-    assert "psycopg" in names
+    assert {"proveout", "grpcio", "psycopg"} <= names
     assert not {"ray", "pytest", "pymysql", "duckdb"} & names
     assert "pymysql" in {one.name.lower() for one in wheelhouse.closure(["mysql"])}
 
@@ -36,19 +35,18 @@ def test_a_packed_package_is_installed_as_it_is_here(house: Path, tmp_path: Path
     found = wheelhouse.read(house)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text(found.requirements)
-    argv = [
-        *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"),
-        *(
-            "--no-compile",
-            "--require-hashes",
-            "--find-links",
-            str(house),
-            "--target",
-            str(tmp_path / "site"),
-            "-r",
-            str(requirements),
-        ),
+    install = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
     ]
+    where = ["--find-links", str(house), "--target", str(tmp_path / "site"), "-r", str(requirements)]
+    argv = [sys.executable, *install, "--require-hashes", *where]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for package in ("typing_inspection", "proveout"):
@@ -74,7 +72,6 @@ def wheel(name: str) -> Wheel:
     ("name", "python", "machine", "libc", "fits"),
     [
         ("a-1-py3-none-any.whl", "3.13.0", "aarch64", ("", ""), True),
-        ("a-1-py2.py3-none-any.whl", "3.12.1", "x86_64", GLIBC, True),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "x86_64", GLIBC, True),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.12.2", "x86_64", GLIBC, False),
         ("a-1-cp311-cp311-linux_x86_64.whl", "3.11.2", "aarch64", GLIBC, False),

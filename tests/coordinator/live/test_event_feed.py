@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import stat
 from pathlib import Path
+from typing import Any
 
-from proveout.coordinator.live import event_feed
+import pytest
+from eventually import PATIENCE_S, eventually_async
+
+from proveout.coordinator.live import event_feed, follow
 from proveout.coordinator.live.follow import Tail
 from proveout.coordinator.storage.journal import Journal
 from proveout.proto.events import (
@@ -24,7 +28,6 @@ from proveout.proto.events import (
 )
 
 POLL_S = 0.02
-DEADLINE_S = 60.0
 
 
 def progress(done: float) -> StageProgress:
@@ -52,10 +55,12 @@ class Watcher:
         return [stamped.event for stamped in self.seen]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while len(self.seen) < count:
-                assert not self.task.done(), self.events
-                await asyncio.sleep(POLL_S)
+        await eventually_async(lambda: len(self.seen) >= count or self.task.done(), f"{count} events")
+        assert len(self.seen) >= count, self.events
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
 
 async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: Path) -> None:
@@ -76,8 +81,7 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
             for watcher in watchers:
                 await watcher.until(5)
             listener(journal.append(ended))
-            async with asyncio.timeout(DEADLINE_S):
-                await asyncio.gather(*(watcher.task for watcher in watchers))
+            await eventually_async(lambda: all(watcher.task.done() for watcher in watchers), "the end of all")
     expected = [notice("one"), progress(1), progress(2), notice("two"), progress(3), ended]
     assert [watcher.events for watcher in watchers] == [expected, expected]
     assert not (deep / event_feed.SOCKET).exists()
@@ -99,8 +103,7 @@ async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_other
                 listener(journal.live(HostTick(host="h", capture="c", readings={"x": float(number)})))
             await stays.until(52)
             assert stays.events[-1] == HostTick(host="h", capture="c", readings={"x": 49.0})
-            stays.task.cancel()
-            await asyncio.gather(stays.task, return_exceptions=True)
+            await stays.end()
 
 
 async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_delay_the_run(tmp_path: Path) -> None:
@@ -117,21 +120,6 @@ async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_dela
             writer.transport.abort()
 
 
-async def test_a_late_watcher_does_not_receive_the_progress_of_ended_stages(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
-            listener(journal.live(progress(1)))
-            listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
-            still = HostTick(host="h", capture="c", readings={"x": 1.0})
-            listener(journal.live(still))
-            watcher = Watcher(tmp_path)
-            await watcher.until(2)
-            assert progress(1) not in watcher.events
-            assert watcher.events[-1] == still
-            watcher.task.cancel()
-            await asyncio.gather(watcher.task, return_exceptions=True)
-
-
 async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(tmp_path: Path) -> None:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     with Journal(tmp_path) as journal:
@@ -141,21 +129,29 @@ async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(tmp_path: Pat
             watcher = Watcher(tmp_path)
             await watcher.until(2)
             assert await watcher.tail.stop()
-            async with asyncio.timeout(DEADLINE_S):
-                await interrupts.get()
-            watcher.task.cancel()
-            await asyncio.gather(watcher.task, return_exceptions=True)
+            await eventually_async(lambda: not interrupts.empty(), "an interrupt")
+            await watcher.end()
 
 
-async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(tmp_path: Path) -> None:
+async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
+    tries: list[Path] = []
+    connect = event_feed.connect
+
+    async def counted(directory: Path) -> Any:
+        tries.append(directory)
+        return await connect(directory)
+
+    monkeypatch.setattr(event_feed, "connect", counted)
+    monkeypatch.setattr(follow, "STOP_S", PATIENCE_S)
     with Journal(tmp_path):
         stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
-        await asyncio.sleep(5 * POLL_S)
+        await eventually_async(lambda: len(tries) > 1, "a second try")
         async with event_feed.serving(tmp_path, interrupts):
             assert await stopping
-            async with asyncio.timeout(DEADLINE_S):
-                await interrupts.get()
+            await eventually_async(lambda: not interrupts.empty(), "an interrupt")
 
 
 async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp_path: Path) -> None:
@@ -178,9 +174,12 @@ async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_ite
             listener(journal.live(WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
             for agent in agents:
                 listener(journal.live(agent))
+            listener(journal.live(progress(1)))
+            listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
             listener(journal.append(begin))
             listener(journal.live(newest))
             late = Watcher(tmp_path)
-            await late.until(3)
-            late.task.cancel()
-    assert set(late.events) == {begin, agents[1], newest}
+            await late.until(4)
+            await late.end()
+    assert {type(event) for event in late.events} == {StageFinished, IterationStarted, AgentsTick, TransactionsTick}
+    assert all(one in late.events for one in (begin, agents[1], newest)), "without the progress of an ended stage"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from records import iteration
+
 from proveout.coordinator.live.replay import Moved
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
@@ -12,7 +14,6 @@ from proveout.proto.events import (
     AgentsTick,
     Event,
     HostTick,
-    IterationFinished,
     IterationId,
     IterationStarted,
     LoadTick,
@@ -79,9 +80,7 @@ def happened(folder: Path) -> list[Event]:
 
 
 def journalled() -> list[Stamped]:
-    finished = IterationFinished(
-        id=IDENTITY, rate=None, measure_s=2.0, valid=True, findings=(), metrics={}, transactions=(), started_unix_s=T0_S
-    )
+    finished = iteration("base", 4, 1, measure_s=2.0, started_unix_s=T0_S)
     return [
         Stamped(sequence=7, unix_s=BEGUN_S, event=STARTED),
         Stamped(sequence=8, unix_s=ENDED_S, event=finished),

@@ -138,20 +138,6 @@ def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -
     assert len(fed.of(HostTick)) == 3  # readings are shown in all windows, from the second sample on
 
 
-def test_waits_with_new_names_in_each_sample_are_shown() -> None:
-    fed = Fed()
-    for at_s, seconds in (
-        (1.0, {"CPU": 1.0}),
-        (2.0, {"Lock": 4.0, "CPU": 2.0}),
-        (3.0, {"IO": 3.5, "CPU": 4.0, "Lock": 5.0}),
-    ):
-        fed.give("waits", waited(at_s, **seconds))
-    assert [[(line.event, line.seconds) for line in tick.waits] for tick in fed.of(WaitsTick)] == [
-        [("Lock", 4.0), ("CPU", 1.0)],
-        [("Lock", 5.0), ("IO", 3.5), ("CPU", 3.0)],
-    ]
-
-
 def test_shares_refer_to_the_db_time_of_the_server() -> None:
     fed = Fed()
     for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):
@@ -161,15 +147,6 @@ def test_shares_refer_to_the_db_time_of_the_server() -> None:
     (line,) = fed.of(WaitsTick)[0].waits
     assert (line.wait_class, line.event) == ("User I/O", "db file sequential read")
     assert line.db_time_fraction == 0.25
-
-
-def test_before_the_start_of_the_load_no_wait_is_shown() -> None:
-    gathering = Gathering(id=IDENTITY, hosts={"waits": "db"}, names={"waits": "w"})
-    fed = Meters(gathering)
-    for number, at_s in enumerate((1.0, 2.0), 1):
-        message = Sample(key="waits", sequence=number, sample=waited(at_s, CPU=at_s))
-        gathering.add(message)
-        assert not [event for event in fed.take(message) if isinstance(event, WaitsTick)]
 
 
 def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_rates() -> None:

@@ -10,15 +10,15 @@ from typing import IO, Any
 import numpy as np
 import pytest
 import thorough
+from records import ladder_stage, load_result, plan_of
 
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure import sample_buffer, samples
 from proveout.coordinator.measure.sample_buffer import Seconds, Spool
 from proveout.coordinator.storage.event_codec import encode
 from proveout.dsl.plan.phases import Level
-from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Phased, Windows
-from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads
@@ -82,7 +82,7 @@ def test_what_the_disk_has_no_space_for_stays_in_memory(tmp_path: Path, monkeypa
 
 # ---- a day -----------------------------------------------------------------------------------------------------------
 
-HOURS = thorough.count(24, 3)
+HOURS = thorough.count(24, 1)
 SECONDS = HOURS * 3600
 
 
@@ -90,45 +90,22 @@ def phases_of_an_hour() -> tuple[Ladder, Plan]:
     levels = tuple(Level(for_s=3600.0, values=(30.0 + hour / 24.0,)) for hour in range(HOURS))
     phases = tuple((f"hour{number}", level.for_s) for number, level in enumerate(levels))
     windows = Windows(ramp_up_s=0.0, measure_s=float(SECONDS), ramp_down_s=0.0, phases=phases)
-    stage = Ladder(
-        id="run",
-        workload="w",
-        target="db",
-        clients=("c1",),
-        threads=(8,),
-        windows=windows,
-        arrival=Phased(levels=levels),
-        repeat=2,
-    )
-    plan = Plan(
-        name="p",
-        title="",
-        parameters=(),
-        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
-        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
-        secrets=(),
-        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
-        captures=(),
-        stages=(stage,),
-        verdicts=(),
-    )
-    return stage, plan
+    stage = ladder_stage("run", threads=(8,), windows=windows, arrival=Phased(levels=levels), repeat=2)
+    return stage, plan_of(stage)
 
 
 def result_of(timeline: Timeline, load: TransactionLoad) -> LoadResult:
-    return LoadResult(
+    phases = tuple(
+        PhaseLoad(phase=name, start_ns=start, end_ns=end, ended=30 * 3600, transactions=(load,))
+        for name, start, end in timeline.phases
+    )
+    return load_result(
         transactions=(load,),
         ended_in_window=30 * SECONDS,
         measure_start_ns=timeline.measure_start_ns,
         measure_end_ns=timeline.measure_end_ns,
-        client_cpu_fraction=0.1,
-        client_cpu_s=1.0,
-        start_skew_ns=1000,
         seconds_produced=SECONDS,
-        phases=tuple(
-            PhaseLoad(phase=name, start_ns=start, end_ns=end, ended=30 * 3600, transactions=(load,))
-            for name, start, end in timeline.phases
-        ),
+        phases=phases,
     )
 
 
@@ -164,7 +141,7 @@ def test_hours_of_load_stay_within_bounds_of_memory_and_disk(tmp_path: Path) -> 
     tracemalloc.stop()
     assert peak < (40 + 216 * share) * MB
     assert len(finished.series["tps"]) == SECONDS
-    assert len(finished.series["phases.hour2.tps"]) == 3600
+    assert len(finished.series[f"phases.hour{HOURS - 1}.tps"]) == 3600
     assert len(encode(finished)) < 16 * MB * share
     samples.write(gathering, tmp_path)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 32 * MB * share

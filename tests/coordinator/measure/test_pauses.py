@@ -12,9 +12,15 @@ LENIENT = Limits(tps_cv_max=99.0, tps_slope_fraction_max=99.0)
 
 
 @pytest.mark.parametrize(
-    ("paused_s", "reported", "valid"), [(1.9, False, True), (2.0, True, True), (9.9, True, True), (10.0, True, False)]
+    ("stage", "paused_s", "reported", "valid"),
+    [
+        (ladder(limits=LENIENT), 1.9, False, True),
+        (ladder(limits=LENIENT), 2.0, True, True),
+        (ladder(limits=LENIENT), 9.9, True, True),
+        (ladder(limits=LENIENT), 10.0, True, False),
+        (search(limits=LENIENT), 10.0, True, False),
+    ],
 )
-@pytest.mark.parametrize("stage", [ladder(limits=LENIENT), search(limits=LENIENT)])
 def test_a_pause_of_a_load_process_is_reported_from_2_s_and_voids_from_10_s(
     stage: Ladder | Search, paused_s: float, reported: bool, valid: bool
 ) -> None:

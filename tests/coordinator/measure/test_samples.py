@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,19 +50,6 @@ def test_samples_are_stored_without_a_change() -> None:
     assert (list(kept), len(kept), kept[-1], kept[:2]) == (told, 3, told[2], told[:2])
     assert (list(seconds), len(seconds), seconds[1]) == ([second(0), second(1), second(2)], 3, second(1))
     assert seconds[1:] == [second(1), second(2)]
-
-
-@pytest.mark.slow
-def test_an_hour_of_fifty_metrics_takes_little_memory_and_no_objects_of_the_garbage_collector() -> None:
-    kept = Captured()
-    tracemalloc.start()
-    try:
-        for number in range(3600):
-            kept.append(captured(number, metrics=50))
-        bytes_kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert bytes_kept < 3600 * 50 * 16
 
 
 def test_a_second_is_delivered_once_after_the_samples_of_all_loads() -> None:
@@ -116,12 +102,6 @@ def test_the_bins_of_a_load_are_a_file_of_their_own(tmp_path: Path) -> None:
     filled = {"answered": 1, "failed": 0, "first_ns": 50_000_000, "slowest_ns": 250_000_005}
     assert filled.items() <= rows[2].items()
     assert rows[2]["coordinator_ns"] == rows[2]["host_ns"] - 7
-
-
-def test_captures_alone_give_no_seconds() -> None:
-    gathered = gathering()
-    gathered.add(Sample(key="os/a", sequence=1, sample=captured(0)))
-    assert list(gathered.whole_seconds()) == []
 
 
 def test_ticks_merge_all_loads_in_any_order_of_arrival() -> None:

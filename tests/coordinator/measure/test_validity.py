@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import ladder_stage, load_result, plan_of, search_stage
 
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.measure.validity import is_refusal
@@ -24,7 +25,6 @@ from proveout.proto.wire.results import (
     CaptureSample,
     Handling,
     Hang,
-    LoadResult,
     LoadSecond,
     Reading,
     Stall,
@@ -48,46 +48,20 @@ NAMES = (
 
 
 def ladder(**changes: Any) -> Ladder:
-    fields: dict[str, Any] = {
-        "id": "l",
-        "workload": "hlr",
-        "target": "db",
-        "clients": ("c1",),
-        "threads": (4,),
-        "windows": WINDOWS,
-    }
-    return Ladder(**(fields | changes))
+    return ladder_stage(**({"workload": "hlr", "windows": WINDOWS} | changes))
 
 
 def search(**changes: Any) -> Search:
-    accept = Expression(text="errors.fraction < 0.001")
-    return Search(
-        id="s",
-        workload="hlr",
-        target="db",
-        clients=("c1",),
-        threads=4,
-        rate_from=1.0,
-        rate_to=9e9,
-        accept=accept,
-        probe=WINDOWS,
-        confirm=WINDOWS,
-        **changes,
-    )
+    return search_stage(**({"workload": "hlr", "probe": WINDOWS, "confirm": WINDOWS} | changes))
 
 
 def plan(stage: Ladder | Search, *, client: str = "client:7700", dsn: str | None = None) -> Plan:
-    return Plan(
-        name="p",
-        title="",
-        parameters=(),
+    return plan_of(
+        stage,
         hosts=(Host(name="s1", roles=(), address="server:7700"), Host(name="c1", roles=(), address=client)),
         systems=(System(name="db", engine="postgres", host="s1", provision=None if dsn else "embedded", dsn=dsn),),
-        secrets=(),
         workloads=(Workload(name="hlr", kind="hlr", parameters=(("population", 100_000),)),),
         captures=(Capture(name="host", kind="os", every_s=1.0, hosts=("s1", "c1")),),
-        stages=(stage,),
-        verdicts=(),
     )
 
 
@@ -138,9 +112,6 @@ def judged(
         "ended_in_window": total,
         "measure_start_ns": start,
         "measure_end_ns": start + len(per_second) * S,
-        "client_cpu_fraction": 0.3,
-        "client_cpu_s": 1.0,
-        "start_skew_ns": MS,
         "seconds_produced": len(per_second) if produced is None else produced,
     }
     seconds = [
@@ -158,7 +129,7 @@ def judged(
         stage=stage,
         plan=plan(stage, client=client, dsn=dsn),
         rate=rate,
-        loads={"c1": LoadResult(**(fields | (load or {})))},
+        loads={"c1": load_result(**(fields | (load or {})))},
         seconds={"c1": seconds},
         captures=captures or {},
         clocks=clocks or {},
@@ -175,27 +146,15 @@ def of(found: IterationFinished, check: str) -> ValidityFinding:
     return next(finding for finding in found.findings if finding.check == check)
 
 
-def test_the_names_are_those_of_the_workload() -> None:
-    assert set(NAMES) == set(HLR_TRANSACTIONS)
-
-
 def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
     found = judged()
     assert found.valid, [finding for finding in found.findings if not finding.ok]
     assert all(finding.ok and finding.evidence for finding in found.findings)
-    checks = {finding.check for finding in found.findings}
-    assert checks == {
-        "steady-state",
-        "variation",
-        "client-cpu",
-        "start-skew",
-        "clock",
-        "other-load",
-        "errors",
-        "samples",
-        "mix",
-        "logical-failures",
-    }
+    system = {"steady-state", "variation", "errors", "mix", "logical-failures"}
+    measurement = {"client-cpu", "start-skew", "clock", "other-load", "samples"}
+    assert {finding.check for finding in found.findings} == system | measurement
+    assert set(NAMES) == set(HLR_TRANSACTIONS)
+    assert of(found, "other-load").evidence == "not judged: no os capture"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +168,6 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
             [1000, 1400, 900, 1300, 950, 1250, 1000, 1350, 900, 1300],  # large swings
             "TPS not shown to be steady: drift -5.5 % ± 17 % over 10 s (limit 10 %)",
         ),
-        ([700, 1000, 1000, 1000, 1000], "TPS not shown to be steady: drift +32 % ± 43 % over 5 s (limit 10 %)"),
     ],
 )
 def test_throughput_not_proven_steady_is_a_warning(per_second: list[int], evidence: str) -> None:
@@ -219,25 +177,17 @@ def test_throughput_not_proven_steady_is_a_warning(per_second: list[int], eviden
     assert found.valid
 
 
-@pytest.mark.parametrize(
-    ("per_second", "seconds"), [([1000, 1000, 1000, 1000], "4 whole seconds are"), ([1000], "1 whole second is")]
-)
-def test_a_window_that_can_show_nothing_is_judged_with_the_other_repeats(per_second: list[int], seconds: str) -> None:
+def test_a_window_that_can_show_nothing_is_judged_with_the_other_repeats() -> None:
     """No warning on each iteration: the remark of the rung states whether it is steady."""
-    found = of(judged(per_second=per_second), "steady-state")
+    found = of(judged(per_second=[1000, 1000, 1000, 1000]), "steady-state")
     assert found.ok
-    assert found.evidence == f"not judged by itself, but with the other repeats: {seconds} too few"
+    assert found.evidence == "not judged by itself, but with the other repeats: 4 whole seconds are too few"
 
 
-@pytest.mark.parametrize(
-    "per_second",
-    [
-        [1000 + 5 * second for second in range(10)],  # significant, but small
-        [1000, 1010, 990, 1005, 1000],
-    ],
-)
-def test_a_drift_proven_small_is_steady(per_second: list[int]) -> None:
-    assert of(judged(per_second=per_second), "steady-state").ok
+def test_a_drift_proven_small_is_steady() -> None:
+    assert of(judged(per_second=[1000 + 5 * second for second in range(10)]), "steady-state").ok, (
+        "significant, but small"
+    )
 
 
 def test_a_throughput_that_stalls_varies_too_much() -> None:
@@ -266,9 +216,8 @@ def test_a_busy_closed_client_on_its_own_machine_voids() -> None:
     assert "bottleneck" in of(found, "client-cpu").evidence
 
 
-@pytest.mark.parametrize("client", ["server:7701", "server:7700"])
-def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -> None:
-    found = judged(load={"client_cpu_fraction": 0.97}, client=client)
+def test_a_busy_closed_client_on_the_servers_machine_is_a_warning() -> None:
+    found = judged(load={"client_cpu_fraction": 0.97}, client="server:7701")
     assert found.valid
     assert not of(found, "client-cpu").ok
     assert "share a machine" in of(found, "client-cpu").evidence
@@ -281,19 +230,11 @@ def test_the_clock_is_judged_at_both_ends_of_the_window() -> None:
     assert not of(judged(clocks={"c1": (0, MS)}, clock_ends={"c1": (0, 60 * MS)}), "clock").ok
 
 
-def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float = 0.0) -> dict[str, Any]:
+def late(us: float, *, runqueue: float = 0.0, **fields: int) -> dict[str, Any]:
     """Return a load of 10,000 transactions of 2 ms whose answers were handled with this delay."""
-    return {
-        "handling": (
-            Handling(
-                late=bin_ns(np.full(100, round(us * 1e3))),
-                answers=answers,
-                stamped=stamped,
-                runqueue_s=runqueue * 10,
-                runqueue_fraction=runqueue,
-            ),
-        )
-    }
+    times = bin_ns(np.full(100, round(us * 1e3)))
+    waited = {"runqueue_s": runqueue * 10, "runqueue_fraction": runqueue}
+    return {"handling": (Handling(late=times, **({"answers": 10_000, "stamped": 0} | waited | fields)),)}
 
 
 @pytest.mark.parametrize(
@@ -313,18 +254,6 @@ def test_handling_delays_above_a_tenth_of_the_service_time_void_as_a_client_bott
     found = judged(load=load, client=client)
     assert of(found, "client-handling").ok is ok
     assert found.valid is valid
-
-
-def test_the_evidence_names_the_method_of_measuring_handling_delays() -> None:
-    exact, estimated = judged(load=late(210.0, stamped=100)), judged(load=late(210.0, runqueue=0.2))
-    assert "210 µs (p50)" in of(exact, "client-handling").evidence
-    assert "time stamps of the kernel" in of(exact, "client-handling").evidence
-    assert "estimated" in of(estimated, "client-handling").evidence
-    assert "20 % of the window" in of(estimated, "client-handling").evidence
-
-
-def test_an_agent_without_the_measurement_gives_no_finding() -> None:
-    assert not [finding for finding in judged().findings if finding.check == "client-handling"]
 
 
 @pytest.mark.parametrize(
@@ -352,11 +281,6 @@ def test_a_rate_near_the_ceiling_is_a_client_bottleneck(
         assert found.metrics["client"]["ceiling_per_s"] == per_s
 
 
-def test_a_ceiling_of_the_other_kind_gives_no_finding() -> None:
-    found = judged(load={"ceiling_shared_per_s": 1001.0})
-    assert not [finding for finding in found.findings if finding.check == "client-ceiling"]
-
-
 def test_a_ramp_is_not_judged_for_steady_state() -> None:
     stage = ladder(arrival=Phased(levels=(Level(for_s=10.0, at_s=(0.0, 10.0), values=(100.0, 1900.0)),)))
     found = judged(stage, rate=1000.0, per_second=(200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800))
@@ -380,6 +304,8 @@ def test_a_rate_is_achieved_from_99_percent(rate: float, held: bool) -> None:
     assert of(found, "rate-held").ok is held
     assert of(found, "rate-held").breach
     assert found.valid, "that the system did not keep up counts"
+    late = judged(ladder(arrival=Open(rate=rate)), rate=rate, transactions=mix(10_000, late_ns=9 * MS))
+    assert late.valid and not of(late, "schedule").ok, "response times include late starts"
 
 
 def test_a_backlog_from_before_the_window_does_not_count_as_achieved_rate() -> None:
@@ -393,7 +319,6 @@ def test_a_backlog_from_before_the_window_does_not_count_as_achieved_rate() -> N
 @pytest.mark.parametrize(
     ("pauses", "spanned"),
     [
-        ([(3.0, 3.3)], False),
         ([(1.0, 1.3), (8.0, 8.3)], False),
         ([(0.5, 0.8), (3.0, 3.3), (5.5, 5.8), (8.0, 8.3)], True),
     ],
@@ -417,12 +342,6 @@ def test_poisson_arrivals_may_miss_their_rate_by_chance() -> None:
     constant, poisson = ladder(arrival=Open(rate=1025.0)), ladder(arrival=Open(rate=1025.0, distribution="poisson"))
     assert not of(judged(constant, rate=1025.0), "rate-held").ok
     assert of(judged(poisson, rate=1025.0), "rate-held").ok
-
-
-def test_late_starts_are_a_warning_that_response_times_include_them() -> None:
-    found = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, transactions=mix(10_000, late_ns=9 * MS))
-    assert found.valid
-    assert not of(found, "schedule").ok
 
 
 def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
@@ -465,15 +384,6 @@ def test_transactions_without_an_answer_are_warnings_with_their_share_and_age() 
     assert {"missed", "unfinished"}.isdisjoint(finding.check for finding in judged(rate=1000.0).findings)
 
 
-def test_a_small_share_that_never_began_leaves_less_than_all_percentiles() -> None:
-    first, *others = mix(199_999)
-    waiting = dataclasses.replace(first, counts=dataclasses.replace(first.counts, missed=1))
-    (text,) = (
-        f.evidence for f in judged(rate=20_000.0, transactions=(waiting, *others)).findings if f.check == "missed"
-    )
-    assert "(0.0005 % of those due) never began: percentiles above 99.999 % are not given" in text
-
-
 def test_errors_over_the_limit_count_as_a_breach_and_quote_the_first() -> None:
     transactions = mix(10_000, errors=40)
     found = judged(transactions=transactions, load={"first_errors": ("server closed the connection",)})
@@ -496,15 +406,12 @@ def test_another_mix_and_other_success_shares_are_breaches() -> None:
     assert not of(shifted, "mix").ok
     assert of(shifted, "mix").breach
     assert shifted.valid
-    all_well = tuple(
-        dataclasses.replace(
-            item,
-            counts=dataclasses.replace(
-                item.counts, ok=item.counts.ok + item.counts.logical_failures, logical_failures=0
-            ),
-        )
-        for item in mix(10_000)
-    )
+
+    def succeeding(item: TransactionLoad) -> TransactionLoad:
+        ok = item.counts.ok + item.counts.logical_failures
+        return dataclasses.replace(item, counts=dataclasses.replace(item.counts, ok=ok, logical_failures=0))
+
+    all_well = tuple(map(succeeding, mix(10_000)))
     other = of(judged(transactions=all_well), "logical-failures")
     assert not other.ok
     assert other.breach
@@ -528,18 +435,13 @@ def test_overload_of_the_system_does_not_void_a_probe(spoiled: dict[str, Any]) -
     assert any(not finding.ok for finding in found.findings)
 
 
-def test_a_broken_measurement_voids_a_probe() -> None:
-    assert not judged(search(), rate=1000.0, load={"samples_lost": 3}).valid
-    assert not judged(search(), rate=1000.0, load={"start_skew_ns": 80 * MS}).valid
-
-
 def test_no_ended_transaction_is_a_breach_of_a_ladder_and_an_answer_of_a_probe() -> None:
     nothing: dict[str, Any] = {"per_second": [0] * 10, "transactions": mix(0)}
     assert of(judged(**nothing), "load").breach
     assert judged(**nothing).valid
     assert not judged(load={"samples_lost": 1}, **nothing).valid, "unless the measurement is why"
-    assert judged(search(), rate=1000.0, **nothing).valid
     assert judged(search(), rate=1000.0, **nothing).is_typical
+    assert not judged(search(), rate=1000.0, load={"samples_lost": 3}).valid, "a broken measurement voids a probe"
 
 
 def os_capture(
@@ -588,7 +490,6 @@ def test_stolen_cpu_is_other_load() -> None:
     [
         ("c1", {"cpu": 0.19, "memory": 0.04, "io": 0.9}, True),
         ("c1", {"cpu": 0.21, "memory": 0.0}, False),
-        ("c1", {"memory": 0.06}, False),
         ("s1", {"cpu": 0.9, "memory": 0.04, "io": 0.9}, True),
         ("s1", {"memory": 0.06}, False),
     ],
@@ -599,10 +500,6 @@ def test_resource_pressure_is_a_warning_unless_the_load_causes_it(
     found = judged(captures={("host", host): os_capture(busy_cores=1.0, ours_cores=1.0, stalled=stalled)})
     assert of(found, f"pressure:{host}").ok is ok
     assert found.valid
-
-
-def test_without_an_os_capture_the_evidence_for_other_load_is_not_judged() -> None:
-    assert of(judged(), "other-load").evidence == "not judged: no os capture"
 
 
 def test_a_client_with_all_cores_busy_is_a_bottleneck_though_no_worker_is_busy() -> None:
@@ -627,16 +524,8 @@ def test_local_agents_are_one_tree_counted_once() -> None:
     study = plan(stage)
     local = dataclasses.replace(study, hosts=tuple(dataclasses.replace(host, address="local") for host in study.hosts))
     start = T0 + RAMP_S * S
-    load = LoadResult(
-        transactions=mix(10_000),
-        ended_in_window=10_000,
-        measure_start_ns=start,
-        measure_end_ns=start + 10 * S,
-        client_cpu_fraction=0.99,
-        client_cpu_s=1.0,
-        start_skew_ns=0,
-        seconds_produced=0,
-    )
+    about = {"transactions": mix(10_000), "ended_in_window": 10_000, "client_cpu_fraction": 0.99}
+    load = load_result(**about, measure_start_ns=start, measure_end_ns=start + 10 * S, seconds_produced=0)
     found = summarise(
         id=IterationId(stage="l", rung=4, repeat=1, attempt=1),
         stage=stage,
@@ -657,7 +546,6 @@ def test_local_agents_are_one_tree_counted_once() -> None:
     ("starts_ms", "found"),
     [
         ((), []),
-        ((1_700_000_000_000,), []),
         ((1_700_000_000_000, 1_700_000_001_000), []),  # known to the second
         (
             (1_700_000_000_000, 1_700_000_300_000),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from records import iteration
 
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
@@ -16,7 +17,7 @@ from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import check_expression
 from proveout.dsl.plan.plan import Check
 from proveout.dsl.plan.values import Expression
-from proveout.proto.events import IterationFinished, IterationId, WaitLine
+from proveout.proto.events import WaitLine
 from proveout.proto.wire.results import CaptureSample, Reading
 
 ROOT = Path(__file__).parents[3]
@@ -82,35 +83,20 @@ def test_event_stands_for_an_index(text: str, read: str) -> None:
     assert events_read(replace(plan, verdicts=(check,))) == (text.split('"')[1],)
 
 
-@pytest.mark.parametrize("text", ["event()", "waits.event(4).count", 'cpu.event("x").count', 'waits.event("").count'])
+@pytest.mark.parametrize(
+    "text", ["event()", 'baseline.at(4).cpu.event("x").count', 'baseline.at(4).waits.event("").count']
+)
 def test_other_uses_of_event_are_refused(text: str) -> None:
     plan = compile_plan(ROOT / "plans" / "hlr-cache-embedded.yaml", overrides={})
-    whole = text if text == "event()" else f"baseline.at(4).{text}"
-    (fault, *_) = check_expression(f"{whole} > 0", run_scope(plan, plan.stages), "condition").faults
+    (fault, *_) = check_expression(f"{text} > 0", run_scope(plan, plan.stages), "condition").faults
     assert "event" in fault.message
 
 
 def test_a_table_for_each_captured_system() -> None:
     line = WaitLine(event="sync", wait_class="IO", seconds=2.0, db_time_fraction=0.5, waits=10.0)
     waits = {"db_time_s": 4.0, "systems": {"back": {"db_time_s": 8.0}}}
-    done = IterationFinished(
-        id=IterationId(stage="s", rung=1, repeat=1, attempt=1),
-        rate=None,
-        measure_s=1.0,
-        valid=True,
-        findings=(),
-        metrics={"waits": waits},
-        transactions=(),
-        waits=(line, replace(line, seconds=4.0, system="back")),
-    )
+    done = iteration("s", 1, 1, {"waits": waits}, waits=(line, replace(line, seconds=4.0, system="back")))
     assert wait_systems([done]) == ("", "back")
     (first,), (second,) = wait_rows([done, done]), wait_rows([done, done], system="back")
     assert (first.seconds, first.db_time_fraction, first.waits, first.average_us) == (4.0, 0.5, 20.0, 200_000.0)
     assert (second.seconds, second.db_time_fraction) == (8.0, 0.5)
-
-
-def test_a_chart_names_a_wait_event_in_each_cell() -> None:
-    plan = compile_plan(ROOT / "plans" / "warehouse-sweep-embedded.yaml")
-    texts = [point.number.text for point in plan.charts[0].points]
-    assert 'sweep__warehouses_1.at(8).waits.events["tuple"].seconds' in texts
-    assert set(events_read(replace(plan, verdicts=()))) == {"transactionid", "tuple"}

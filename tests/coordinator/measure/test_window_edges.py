@@ -44,20 +44,12 @@ def recorded(phase_s: float, ramp_s: float, ramp_busy: float, edges: Iterable[fl
 @pytest.mark.parametrize(("ramp_s", "ramp_busy"), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.4), (1.0, BUSY)])
 def test_edge_samples_give_the_true_mean_at_any_phase(ramp_s: float, ramp_busy: float) -> None:
     """No ramps, idle ramps, ramps at half of the load, and a constant load. Edge samples are up to 5 ms late."""
-    late = np.random.default_rng(71).uniform(0.0, 0.005, (200, 2))
-    for phase_s, (start_late_s, end_late_s) in zip(np.linspace(0.0, 1.0, 200), late, strict=True):
+    late = np.random.default_rng(71).uniform(0.0, 0.005, (20, 2))
+    for phase_s, (start_late_s, end_late_s) in zip(np.linspace(0.0, 1.0, 20), late, strict=True):
         edges = (start_late_s, MEASURE_S + end_late_s)
         metrics = os_metrics(recorded(float(phase_s), ramp_s, ramp_busy, edges), WINDOW)
         assert metrics["cpu"]["busy_fraction"] == pytest.approx(BUSY, rel=0.01)
         assert metrics["ours"]["cpu_cores"] == pytest.approx(BUSY, rel=0.01)
-
-
-def test_samples_of_every_second_alone_lose_a_load_that_fills_the_window() -> None:
-    """The error that the edge samples remove: 9 % of a 3 s window on average, and 13 % at the worst phase."""
-    found = [os_metrics(recorded(float(p), 0.0, 0.0), WINDOW)["ours"]["cpu_cores"] for p in np.linspace(0.0, 1.0, 200)]
-    errors = np.asarray(found) / BUSY - 1.0
-    assert -0.11 < float(np.mean(errors)) < -0.07
-    assert float(np.min(errors)) < -0.12
 
 
 def test_the_distance_of_an_edge_is_the_larger_one() -> None:

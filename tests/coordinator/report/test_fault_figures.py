@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from records import begun, iteration, run_started
 
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.over_time import fault_figures
 from proveout.coordinator.report.figures.over_time.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.proto.events import Event, IterationFinished, IterationId, RunStarted, StageStarted, Stamped
 from proveout.proto.fault_events import FaultMeasured
 
 TPS, RAMP_S, MEASURE_S, BEGINS_S, DOWN_S, HEALED_S = 1_000, 2, 40, 15.0, 4.0, 3.0
@@ -29,24 +29,11 @@ def outcome(number: int, begins_s: float = BEGINS_S) -> FaultMeasured:
     )  # fmt: skip
 
 
-def iteration(repeat: int) -> IterationFinished:
-    return IterationFinished(
-        id=IterationId(stage="run", rung=4, repeat=repeat, attempt=1), rate=None, measure_s=MEASURE_S, valid=True,
-        findings=(), metrics={"tps": 900.0}, transactions=(), started_unix_s=float(repeat), faults=(outcome(1),),
-    )  # fmt: skip
-
-
 def results() -> RunResults:
-    plan: dict[str, Any] = {
-        "stages": [{"id": "run", "kind": "ladder", "workload": "w", "threads": [4], "target": "db"}]
-    }
-    events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="p", title="", digest="d", plan=plan, version="1", estimate_s=1.0),
-        StageStarted(stage="run", kind="ladder", iterations=2, estimate_s=1.0),
-        iteration(1),
-        iteration(2),
-    ]
-    return load_results([Stamped(sequence=n, unix_s=float(n), event=event) for n, event in enumerate(events, 1)])
+    stage = {"id": "run", "kind": "ladder", "workload": "w", "threads": [4], "target": "db"}
+    about: dict[str, Any] = {"measure_s": MEASURE_S, "faults": (outcome(1),)}
+    repeats = [iteration("run", 4, n, {"tps": 900.0}, started_unix_s=float(n), **about) for n in (1, 2)]
+    return load_results([run_started({"stages": [stage]}), begun("run"), *repeats])
 
 
 def store(folder: Path, repeat: int) -> None:
@@ -118,29 +105,6 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
         assert vega.svg(figure).startswith("<svg")
 
 
-def shades(timeline: Timeline, fault: FaultMeasured) -> dict[str, tuple[float, float]]:
-    """The shaded times of the first panel, by name."""
-    shown = dataclasses.replace(timeline.faults[0], fault=fault)
-    (one,) = fault_figures.fault_timeline(results(), Timeline(faults=(shown,)))
-    values = one.spec["concat"][0]["layer"][0]["data"]["values"]
-    return {value["what"]: (value["start"], value["end"]) for value in values}
-
-
-def test_before_during_and_after_a_fault_are_shaded(timeline: Timeline) -> None:
-    first_s, last_s = (timeline.faults[0].answered[at][0] for at in (0, -1))
-    spans = shades(timeline, outcome(1))
-    assert spans == {
-        "before": (round(first_s, 4), 0.0),
-        "fault in place": (0.0, HEALED_S),
-        "until recovered": (HEALED_S, 5.0),
-        "after": (5.0, round(last_s, 4)),
-        "outage": (0.0, DOWN_S),
-    }
-    lasting = dataclasses.replace(outcome(1), recovery_s=None, recovery_at_least_s=9.0)
-    assert shades(timeline, lasting)["until recovered"] == (HEALED_S, round(last_s, 4))
-    assert "until recovered" not in shades(timeline, dataclasses.replace(outcome(1), recovery_s=None))
-
-
 def test_a_fault_that_was_not_recovered_from_is_a_bound(timeline: Timeline) -> None:
     lasting = dataclasses.replace(
         outcome(1), recovery_s=None, recovery_at_least_s=20.0, outage_at_least=True, healed_s=None
@@ -150,11 +114,3 @@ def test_a_fault_that_was_not_recovered_from_is_a_bound(timeline: Timeline) -> N
     assert "not recovered within 20" in one.caption.lower()
     assert one.rows[0][3].startswith("≥ 4")
     assert one.rows[0][4].startswith("≥ 20")
-
-
-def test_without_tenths_of_a_second_there_is_no_figure(tmp_path: Path) -> None:
-    store(tmp_path, 1)
-    (tmp_path / "run-4-1-1.bins.parquet").unlink()
-    found = read_timeline(results(), tmp_path)
-    assert not found.faults
-    assert not list(fault_figures.fault_timeline(results(), found))

@@ -6,12 +6,13 @@ import csv
 import io
 from typing import Any
 
+from records import begun, iteration
+
 from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report.document import Paragraph, Table
 from proveout.coordinator.report.figures.over_time.fault_tables import fault_tables
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.proto.events import IterationFinished, IterationId, StageStarted, Stamped
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 
 RECOVERED: dict[str, Any] = {
@@ -31,23 +32,10 @@ def results(*, hosts: tuple[str, ...] = ("c1",)) -> RunResults:
             fault="crash", number=number, begins_s=20.0 * number, healed_s=30.0, loads=loads, **fields, **more
         )
 
-    def iteration(repeat: int) -> IterationFinished:
-        found = (one(1, RECOVERED, lost=0), one(2, DOWN, lost=3, residue=("the file /x",)))
-        return IterationFinished(
-            id=IterationId(stage="run", rung=4, repeat=repeat, attempt=1),
-            rate=None,
-            measure_s=60.0,
-            valid=True,
-            findings=(),
-            metrics={"tps": 100.0, "faults": fault_metrics(found)},
-            transactions=(),
-            faults=found,
-            at_least=fault_bounds(found),
-        )
-
-    started = StageStarted(stage="run", kind="ladder", iterations=2, estimate_s=1.0)
-    events = (started, iteration(1), iteration(2))
-    return load_results([Stamped(sequence=n, unix_s=float(n), event=event) for n, event in enumerate(events, 1)])
+    found = (one(1, RECOVERED, lost=0), one(2, DOWN, lost=3, residue=("the file /x",)))
+    metrics = {"tps": 100.0, "faults": fault_metrics(found)}
+    repeats = [iteration("run", 4, n, metrics, faults=found, at_least=fault_bounds(found)) for n in (1, 2)]
+    return load_results([begun("run"), *repeats])
 
 
 def test_every_occurrence_has_a_row_and_lower_bounds_are_marked() -> None:
@@ -82,9 +70,3 @@ def test_the_export_has_every_occurrence_by_load_and_host() -> None:
     assert [(row["host"], row["outage_s"], row["lost"]) for row in found[:4]] == [
         ("", "3.0", "0"), ("c1", "3.0", ""), ("", "9.0", "3"), ("c1", "9.0", ""),
     ]  # fmt: skip
-
-
-def test_a_ladder_without_faults_has_no_table() -> None:
-    started = StageStarted(stage="run", kind="ladder", iterations=1, estimate_s=1.0)
-    found = load_results([Stamped(sequence=1, unix_s=1.0, event=started)])
-    assert not list(fault_tables(found.stages["run"]))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 
+from records import begun, iteration, run_started
+
 from proveout.coordinator.report.csv_export import columns, rows, to_csv, to_table
 from proveout.coordinator.report.document import Paragraph, Table
 from proveout.coordinator.report.phases.phase_tables import phase_tables
 from proveout.coordinator.results.results import load_results
-from proveout.proto.events import Event, IterationFinished, IterationId, RunStarted, StageStarted
+from proveout.proto.events import Event
 
 
 def phase(tps: float, p99_us: float, **more: object) -> dict[str, object]:
@@ -28,24 +30,9 @@ def phase(tps: float, p99_us: float, **more: object) -> dict[str, object]:
 
 
 def run_of(*trees: dict[str, object], at_least: dict[str, float] | None = None) -> list[Event]:
-    started = RunStarted(
-        run_id="r", epoch=1, name="p", title="", digest="", plan={"stages": []}, version="1", estimate_s=1.0
-    )
-    stage = StageStarted(stage="run", kind="ladder", iterations=2, estimate_s=1.0)
-    finished = [
-        IterationFinished(
-            id=IterationId(stage="run", rung=8, repeat=number, attempt=1),
-            rate=300.0,
-            measure_s=8.0,
-            valid=True,
-            findings=(),
-            metrics={"tps": 300.0, "phases": tree},
-            transactions=(),
-            at_least=at_least or {},
-        )
-        for number, tree in enumerate(trees, 1)
-    ]
-    return [started, stage, *finished]
+    metrics = [{"tps": 300.0, "phases": tree} for tree in trees]
+    finished = [iteration("run", 8, n, one, rate=300.0, at_least=at_least or {}) for n, one in enumerate(metrics, 1)]
+    return [run_started({"stages": []}), begun("run"), *finished]
 
 
 def test_a_phase_is_a_row_with_its_estimates() -> None:
@@ -71,11 +58,9 @@ def test_a_recovery_that_is_a_lower_bound_is_marked() -> None:
 
 
 def test_a_ladder_without_phases_has_no_table_and_no_column() -> None:
-    events = run_of({})
-    results = load_results(events)
+    results = load_results(run_of({}))
     assert not list(phase_tables(results.stages["run"]))
-    results = load_results([event for event in events if not isinstance(event, IterationFinished)])
-    assert "phase" not in columns(results)
+    assert "phase" not in columns(load_results(run_of()))
 
 
 def test_the_data_has_a_row_for_each_phase_and_each_type_in_it() -> None:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
+from records import iteration, run_started, whole_ladder
 from synthetic_run import synthetic_results
 
 from proveout.coordinator.compare.comparison import compare
@@ -23,25 +23,14 @@ from proveout.coordinator.measure.timeseries import Recording
 from proveout.coordinator.report import csv_export as rows
 from proveout.coordinator.report import markdown, result_schema
 from proveout.coordinator.report import result_json as report
-from proveout.coordinator.report.figures import vega
-from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve, update_time
+from proveout.coordinator.report.figures.query_set_figures import time_to_solve
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow
 from proveout.coordinator.report.query_sets import size_rows, solve_rows
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
-from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Plan, Workload
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    RunStarted,
-    SizeLine,
-    StageFinished,
-    StageStarted,
-    TransactionSummary,
-)
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import Event, IterationFinished, SizeLine
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import CaptureSample, Reading, TransactionCounts, TransactionLoad
 
@@ -53,23 +42,6 @@ MB = 1_000_000
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return compile_plan(ROOT / "plans" / "storage-forms-embedded.yaml")
-
-
-def summaries(seconds: Mapping[str, float]) -> list[TransactionSummary]:
-    return [
-        TransactionSummary(
-            name=name,
-            ok=3,
-            logical_failures=0,
-            errors={},
-            retried=0,
-            missed=0,
-            tps=1.0,
-            response={"avg_us": each * 1e6} if each else {},
-            service={},
-        )
-        for name, each in seconds.items()
-    ]
 
 
 def loads(seconds: Mapping[str, float]) -> list[TransactionLoad]:
@@ -95,47 +67,25 @@ def lines(mode: str, review_mb: float, sale_mb: float) -> tuple[SizeLine, ...]:
 def run(plan: Plan, solve_s: Mapping[tuple[str, int], float]) -> RunResults:
     """Each cell with three repeats around a time to solve, and the sizes of its mode."""
     sizes = {"plain": lines("plain", 25.0, 6.0), "pglz": lines("pglz", 2.0, 6.0)}
-    history: list[Event] = [
-        RunStarted(
-            run_id="r",
-            epoch=1,
-            name="a",
-            title="",
-            digest=plan.digest,
-            plan=plan_data(plan),
-            version="1",
-            estimate_s=1.0,
-        )
-    ]
+    history: list[Event] = [run_started(plan)]
     for (mode, degree), mean in solve_s.items():
         stage = f"solve__{mode}__degree_{degree}"
-        found = [
-            iteration(stage, repeat, mean * factor, sizes[mode]) for repeat, factor in enumerate((0.99, 1.0, 1.01), 1)
-        ]
-        history += [StageStarted(stage=stage, kind="ladder", iterations=3, estimate_s=1.0), *found]
-        history.append(StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=ladder_metrics(found)))
+        repeats = enumerate((0.99, 1.0, 1.01), 1)
+        history += whole_ladder(
+            stage, [solved(stage, repeat, mean * factor, sizes[mode]) for repeat, factor in repeats]
+        )
     return load_results(history)
 
 
-def iteration(stage: str, repeat: int, solve_s: float, sizes: tuple[SizeLine, ...]) -> IterationFinished:
-    metrics: dict[str, Any] = {"tps": 5.0 / solve_s, "solve_s": solve_s, "geomean_s": solve_s / 10.0}
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=1, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=3.0,
-        valid=True,
-        findings=(),
-        metrics=metrics | {"response": {"avg_us": solve_s * 2e5}},
-        transactions=(),
-        sizes=sizes,
-        started_unix_s=float(repeat),
-    )
+def solved(
+    stage: str, repeat: int, solve_s: float, sizes: tuple[SizeLine, ...] = (), **more: float
+) -> IterationFinished:
+    metrics = {"tps": 5.0 / solve_s, "solve_s": solve_s, "geomean_s": solve_s / 10.0, **more}
+    metrics |= {"response": {"avg_us": solve_s * 2e5}}
+    return iteration(stage, 1, repeat, metrics, sizes=sizes, started_unix_s=float(repeat))
 
 
 TIMES = {("plain", 0): 1.0, ("plain", 2): 0.5, ("pglz", 0): 1.2, ("pglz", 2): 0.25}
-
-
-# ---- an iteration ------------------------------------------------------------------------------------------------
 
 
 def test_the_time_to_solve_is_the_sum_of_the_means_and_the_geometric_mean_weighs_all_alike(plan: Plan) -> None:
@@ -149,16 +99,6 @@ def test_a_query_without_a_time_leaves_the_set_without_one(plan: Plan) -> None:
     seconds = dict.fromkeys(QUERIES, 0.1)
     assert set_metrics(plan.workload("queries"), loads(seconds | {"DearestDays": 0.0})) == {}
     assert set_metrics(plan.workload("queries"), loads(seconds)[:-1]) == {}
-
-
-def test_a_mix_has_no_time_to_solve(plan: Plan) -> None:
-    queries = plan.workload("queries")
-    mixed = Workload(
-        name="queries",
-        kind="sql",
-        parameters=tuple((n, False if n == "in_order" else v) for n, v in queries.parameters),
-    )
-    assert set_metrics(mixed, summaries(dict.fromkeys(QUERIES, 0.1))) == {}
 
 
 def test_sizes_are_taken_at_both_ends_of_the_capture_and_by_table_in_lower_case() -> None:
@@ -179,9 +119,6 @@ def test_sizes_are_taken_at_both_ends_of_the_capture_and_by_table_in_lower_case(
     ]  # fmt: skip
 
 
-# ---- reports -----------------------------------------------------------------------------------------------------
-
-
 def test_each_mode_is_held_against_the_first_with_the_same_degree(plan: Plan) -> None:
     (rows,) = solve_rows(run(plan, TIMES)).values()
     assert [(row.at, row.mode) for row in rows] == [
@@ -194,14 +131,6 @@ def test_each_mode_is_held_against_the_first_with_the_same_degree(plan: Plan) ->
     assert "lower" not in rows[0].relative
 
 
-def test_a_case_that_the_first_mode_was_not_run_in_has_nothing_to_be_relative_to(plan: Plan) -> None:
-    (rows,) = solve_rows(run(plan, {key: time for key, time in TIMES.items() if key != ("plain", 2)})).values()
-    assert [(row.mode, row.at, dict(row.relative)) for row in rows][-1] == ("pglz", "degree 2", {})
-    (figure,) = time_to_solve(run(plan, {key: time for key, time in TIMES.items() if key != ("plain", 2)}))
-    assert len(figure.spec["data"]["values"]) == 2
-    assert len(figure.rows) == 3
-
-
 def test_compression_is_the_first_modes_size_over_the_others(plan: Plan) -> None:
     (rows,) = size_rows(run(plan, TIMES)).values()
     assert [(row.table, row.mode, row.total_bytes / MB) for row in rows] == [
@@ -210,15 +139,6 @@ def test_compression_is_the_first_modes_size_over_the_others(plan: Plan) -> None
     ]  # fmt: skip
     assert [row.factor for row in rows] == pytest.approx([1.0, 26 / 3, 1.0, 1.0, 1.0, 34 / 11])
     assert rows[-1].index_bytes == 2.0 * MB
-
-
-@pytest.mark.parametrize("draw", [time_to_solve, sizes_compression], ids=["time-to-solve", "sizes-compression"])
-def test_the_figures_can_be_drawn(plan: Plan, draw: Any) -> None:
-    (figure,) = draw(run(plan, TIMES))
-    assert {len(row) for row in figure.rows} == {len(figure.heads)}
-    picture = vega.svg(figure)
-    assert "pglz" in picture
-    assert picture.count("<path") > len(figure.rows)
 
 
 def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
@@ -241,12 +161,8 @@ def test_csv_has_the_times_in_the_row_of_all_and_sizes_have_a_file_of_their_own(
     sizes = list(csv.DictReader(io.StringIO(rows.sizes_to_csv(found))))
     assert len(sizes) == 4 * 3 * 4
     last = sizes[-1]
-    assert (last["matrix.mode"], last["table"], last["part"], float(last["end_bytes"])) == (
-        "pglz",
-        "sale",
-        "index",
-        2.0 * MB,
-    )
+    about = (last["matrix.mode"], last["table"], last["part"], float(last["end_bytes"]))
+    assert about == ("pglz", "sale", "index", 2.0 * MB)
 
 
 def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None:
@@ -256,28 +172,6 @@ def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None
     directions = {row.path: row.direction for row in stage.rungs[0].rows}
     assert directions["solve_s",] == "worse"
     assert directions["tps",] == "worse"
-
-
-def test_sizes_that_steps_of_a_matrix_took_are_compared_by_mode() -> None:
-    plan = compile_plan(ROOT / "plans" / "in-memory-lab.yaml")
-    wanted = {"disk": 1.0, "query low": 2.0, "query high": 2.5, "capacity low": 4.0, "capacity high": 5.0}
-    found = synthetic_results(plan, lambda stage, _rung, path: _shrunk(wanted, stage) if path.endswith("_bytes") else 1)
-    sizes = size_rows(found)
-    assert list(sizes) == ["solve", "together"]
-    rows = sizes["solve"]
-    assert {row.mode for row in rows} == set(wanted)
-    assert [row.table for row in rows[-5:]] == [""] * 5
-    taken = found.stages["solve__query_high__degree_2__before_2"].values[0].values
-    whole = next(row for row in rows if row.mode == "query high" and not row.table)
-    assert whole.total_bytes == taken["total_bytes"], "the metric of that name, not a sum with it"
-    base = found.stages["solve__disk__degree_2__before_2"].values[0].values
-    assert whole.factor == pytest.approx(base["total_bytes"] / taken["total_bytes"])
-    (figure, _) = sizes_compression(found)
-    assert len(figure.rows) == 7 * 5
-
-
-def _shrunk(wanted: Mapping[str, float], stage: str) -> float:
-    return next((1 / by for mode, by in wanted.items() if mode.replace(" ", "_") in stage), 1.0)
 
 
 def test_stages_that_took_the_same_sizes_are_compared(tmp_path: Path) -> None:
@@ -298,41 +192,6 @@ def test_stages_that_took_the_same_sizes_are_compared(tmp_path: Path) -> None:
     total = {row.mode: row.total_bytes for row in rows if not row.table}
     assert total["plain"] == pytest.approx(sum(row.total_bytes for row in rows if row.mode == "plain" and row.table))
     assert rows[-1].factor == pytest.approx(total["plain"] / total["packed"])
-
-
-def test_runs_without_sets_and_sizes_have_no_such_tables() -> None:
-    assert solve_rows(RunResults()) == {}
-    assert size_rows(RunResults()) == {}
-
-
-# ---- time to update ----------------------------------------------------------------------------------------------
-
-
-def test_the_time_to_update_has_a_bar_for_each_mode() -> None:
-    study = compile_plan(ROOT / "plans" / "analytics-embedded.yaml")
-    history: list[Event] = [
-        RunStarted(
-            run_id="r",
-            epoch=1,
-            name="a",
-            title="",
-            digest=study.digest,
-            plan=plan_data(study),
-            version="1",
-            estimate_s=1.0,
-        )
-    ]
-    for mode, update_s in (("rows", 0.2), ("columns", 2.0)):
-        stage = f"update__{mode}"
-        found = [iteration(stage, repeat, 1.0, ()) for repeat in (1, 2)]
-        found = [replace(item, metrics={**item.metrics, "update_s": update_s}) for item in found]
-        history += [StageStarted(stage=stage, kind="ladder", iterations=2, estimate_s=1.0), *found]
-        history.append(StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=ladder_metrics(found)))
-    (figure,) = update_time(load_results(history))
-    assert figure.title == "Time to update: update"
-    assert [row[0] for row in figure.rows] == ["rows", "columns"]
-    assert ["200 ms" in " ".join(row) or "0.2" in " ".join(row) for row in figure.rows] == [True, False]
-    assert vega.svg(figure).startswith("<svg")
 
 
 def test_a_set_of_queries_that_is_one_of_several_loads_has_rows_and_a_figure() -> None:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from records import iteration, run_started, whole_ladder
 
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.query_sets import size_rows
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.data_growth import growth_notes
-from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
-from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    RunStarted,
-    SizeLine,
-    StageFinished,
-    StageStarted,
-)
+from proveout.proto.events import Event, IterationFinished, SizeLine
 
 PLAN = """
 proveout: 1
@@ -51,32 +42,16 @@ MIB = 2**20
 
 def item(stage: str, rung: int, repeat: int, start: float, end: float, at: float) -> IterationFinished:
     line = SizeLine(system="db", table="t", part="table", name="t", start_bytes=start * MIB, end_bytes=end * MIB)
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=5.0,
-        valid=True,
-        findings=(),
-        metrics={"tps": 100.0},
-        transactions=(),
-        sizes=(line,),
-        started_unix_s=at,
-    )
+    return iteration(stage, rung, repeat, {"tps": 100.0}, sizes=(line,), started_unix_s=at)
 
 
 def run(folder: Path, sizes: Mapping[str, Sequence[tuple[int, int, float, float]]], steps: str = "") -> RunResults:
     """A run with (rung, repeat, MiB at the start, MiB at the end) of the iterations of each cell."""
     path = folder / "plan.yaml"
     path.write_text(PLAN.replace("STEPS", steps))
-    plan = compile_plan(path, overrides={})
-    data = json.loads(json.dumps(plan_data(plan)))
-    history: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="g", title="", digest="d", plan=data, version="1", estimate_s=1.0)
-    ]
+    history: list[Event] = [run_started(compile_plan(path, overrides={}))]
     for stage, rows in sizes.items():
-        found = [item(stage, *row, at=row[2]) for row in rows]
-        history += [StageStarted(stage=stage, kind="ladder", iterations=len(rows), estimate_s=1.0), *found]
-        history.append(StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=ladder_metrics(found)))
+        history += whole_ladder(stage, [item(stage, *row, at=row[2]) for row in rows])
     return load_results(history)
 
 

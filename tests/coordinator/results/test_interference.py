@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import begun, ended, iteration, run_started
 
-from proveout.coordinator.report import csv_export, markdown, result_json
+from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures.interference_figures import interference, interference_rows
 from proveout.coordinator.report.figures.load_figures import groups
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults, environment, load_results, stage_metrics
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.provenance import provenance
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
-from proveout.proto.events import Event, IterationFinished, IterationId, RunStarted, StageFinished, StageStarted
+from proveout.proto.events import Event
 
 TWO_LOADS = Path(__file__).parents[2] / "statistics" / "two_loads.yaml"
 TOGETHER = {"one": (80.0, 82.0, 70.0), "two": (20.0, 22.0, 26.0)}
@@ -37,32 +37,22 @@ def plan() -> Plan:
 
 def results(plan: Plan, *, void: str = "", rate: float = 0.0) -> RunResults:
     """A finished run; the iteration `void` (`stage/repeat`) is invalid."""
-    events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="p", title="", digest="", plan=plan_data(plan), version="", estimate_s=0.0)
-    ]
+    events: list[Event] = [run_started(plan)]
     ladders = [stage for stage in plan.stages if isinstance(stage, Ladder)]
     for stage in ladders:
-        events.append(StageStarted(stage=stage.id, kind="ladder", iterations=3, estimate_s=0.0))
+        events.append(begun(stage.id))
         for repeat in (1, 2, 3):
             found = ALONE if stage.alone else TOGETHER
             loads = {n: numbers(found[n][repeat - 1], rate) for n in found if stage.alone in ("", n)}
-            events.append(finished(stage.id, repeat, loads, valid=void != f"{stage.id}/{repeat}"))
+            metrics = {**numbers(sum(load["tps"] for load in loads.values()), 0.0), "loads": loads}
+            events.append(iteration(stage.id, 4, repeat, metrics, valid=void != f"{stage.id}/{repeat}"))
     for stage in ladders:
-        metrics = stage_metrics(stage, events, seconds=1.0)
-        events.append(StageFinished(stage=stage.id, outcome="ok", seconds=1.0, metrics=metrics))
+        events.append(ended(stage.id, stage_metrics(stage, events, seconds=1.0)))
     return load_results(events)
 
 
 def numbers(tps: float, rate: float) -> dict[str, Any]:
     return {"tps": tps, "rate": rate, "response": dict.fromkeys(("avg_us", "p50_us", "p99_us"), 1000000.0 / tps)}
-
-
-def finished(stage: str, repeat: int, loads: dict[str, Any], *, valid: bool) -> IterationFinished:
-    metrics = {**numbers(sum(load["tps"] for load in loads.values()), 0.0), "loads": loads}
-    identity = IterationId(stage=stage, rung=4, repeat=repeat, attempt=1)
-    return IterationFinished(
-        id=identity, rate=None, measure_s=10.0, valid=valid, findings=(), metrics=metrics, transactions=()
-    )
 
 
 def test_the_ratio_is_that_of_the_pairs_of_the_same_repeat(plan: Plan) -> None:
@@ -115,12 +105,3 @@ def test_reports_show_each_load_together_and_alone_and_not_the_ladders_of_one_lo
     (figure,) = interference(run)
     assert figure.slug == "interference-mix" and len(figure.rows) == 6
     assert [[stage.id for stage in group] for group in groups(run)] == [["mix"]] and not comparisons(run)
-
-
-def test_programs_get_the_ratios_and_the_iterations_of_the_ladders_alone(plan: Plan) -> None:
-    run = results(plan)
-    stages = {stage["id"]: stage for stage in result_json.document(run)["stages"]}
-    ratio = stages["mix"]["rungs"][0]["metrics"]["loads"]["two"]["interference"]["tps_ratio"]
-    assert ratio["lower"] < 22.0 / 41.0 < ratio["upper"]
-    assert stages["mix"]["metrics"]["peak"]["loads"]["two"]["interference"]["tps_ratio"]["mean"] == ratio["mean"]
-    assert {row["stage"] for row in csv_export.rows(run)} == {"mix", "mix__one_alone", "mix__two_alone"}

@@ -13,19 +13,17 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from records import run_started
 from verdict_histories import ladder
 
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.report import csv_export, result_json, result_schema
-from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import RunStarted
 
 ROOT = Path(__file__).parents[3]
 CELLS = {
@@ -42,11 +40,8 @@ def plan() -> Plan:
 
 
 def run(plan: Plan, cells: Mapping[str, float] = CELLS) -> RunResults:
-    started = RunStarted(
-        run_id="r", epoch=1, name="m", title="", digest=plan.digest, plan=plan_data(plan), version="1", estimate_s=1.0
-    )
     stages = [event for name, tps in cells.items() for event in ladder(name, {8: [tps, tps * 1.01, tps * 0.99]})]
-    return load_results([started, *stages])
+    return load_results([run_started(plan), *stages])
 
 
 def test_rows_have_a_column_for_each_axis(plan: Plan) -> None:
@@ -57,23 +52,10 @@ def test_rows_have_a_column_for_each_axis(plan: Plan) -> None:
     assert csv_export.to_table(run(plan)).column("matrix.mode").to_pylist() == [row["matrix.mode"] for row in read]
 
 
-def test_a_run_without_a_matrix_has_the_columns_that_it_always_had() -> None:
-    other = compile_plan(ROOT / "plans" / "smoke.yaml")
-    assert csv_export.columns(run(other, {"ladder": 100.0})) == csv_export.COLUMNS
-
-
 def test_json_has_the_labels_with_their_types(plan: Plan) -> None:
     document = json.loads(result_json.to_json(run(plan)))
     jsonschema.validate(document, result_schema.schema())
     assert [stage["cell"] for stage in document["stages"]][-1] == {"of": "solve", "labels": {"mode": "lz4", "users": 2}}
-
-
-def test_the_cells_of_a_matrix_share_a_figure(plan: Plan) -> None:
-    (figure,) = load_figures.relative_tps_latency(run(plan))
-    assert [row[0] for row in figure.rows] == [
-        f"solve (mode {mode}, users {users}) on {mode}" for mode in ("plain", "lz4") for users in (1, 2)
-    ]
-    assert [row[4] for row in figure.rows] == ["1 ×", "1.8 ×", "0.9 ×", "4 ×"]
 
 
 def test_only_cells_that_differ_in_one_label_are_compared(plan: Plan) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from records import run_started
 from rich.console import Console
 
 from proveout.coordinator.compare.comparability import differences
@@ -19,10 +19,9 @@ from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.node_facts import nodes
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.proto.events import FactsTaken, RunStarted
+from proveout.proto.events import FactsTaken
 
 FILE = Path(__file__).parents[2] / "golden" / "good" / "facts.yaml"
 MEASURED = {"cpu_sockets": 2, "cpu_smt": "on", "kernel": "5.4.17", "net.ens1.mtu": 1500, "memory_bytes": 750 * 2**30}
@@ -37,22 +36,8 @@ def results(plan: Plan, *, raid: str = "", before: dict[str, Any] | None = None)
     if raid:
         host = replace(plan.declared[0], facts=(*plan.declared[0].facts, ("raid", raid)))
         plan = replace(plan, declared=(host, *plan.declared[1:]))
-    started = RunStarted(
-        run_id="r",
-        epoch=1,
-        name=plan.name,
-        title="",
-        digest=plan.digest,
-        plan=json.loads(json.dumps(plan_data(plan))),
-        version="1",
-        estimate_s=1.0,
-    )
     taken = [FactsTaken(when="before", host="db1", facts=before)] if before else []
-    return load_results([started, *taken, FactsTaken(when="start", host="db1", facts=MEASURED)])
-
-
-def test_a_recorded_plan_has_its_declared_facts(plan: Plan) -> None:
-    assert recorded_plan(json.loads(json.dumps(plan_data(plan)))) == plan
+    return load_results([run_started(plan), *taken, FactsTaken(when="start", host="db1", facts=MEASURED)])
 
 
 def test_each_fact_has_what_is_declared_measured_and_expected(plan: Plan) -> None:
@@ -88,11 +73,8 @@ def test_every_report_has_the_section_with_equipment_and_the_difference(plan: Pl
     assert [one["name"] for one in whole["tested"]] == [
         "db1", "db", "storage", "tor1", "array", "appliance", "hypervisor"
     ]  # fmt: skip
-    assert next(one for one in whole["environment"] if one["equipment"] == "array")["declared"] == {
-        "kind": "storage",
-        "description": "A closed array",
-        "volumes": 8,
-    }
+    array = next(one for one in whole["environment"] if one["equipment"] == "array")
+    assert array["declared"] == {"kind": "storage", "description": "A closed array", "volumes": 8}
 
 
 def test_the_drawing_has_equipment_with_its_connections(plan: Plan) -> None:

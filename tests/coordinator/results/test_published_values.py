@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from records import run_started
 from rich.console import Console
 from verdict_histories import finish, ladder
 
@@ -18,8 +19,8 @@ from proveout.coordinator.results.published_values import Reproduction, reproduc
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Plan, to_data
-from proveout.proto.events import Event, RunStarted
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import Event
 
 GOOD = Path(__file__).parents[2] / "golden" / "good"
 
@@ -32,7 +33,7 @@ def plan() -> Plan:
 def run(plan: Plan, four: Sequence[float]) -> RunResults:
     """The results of a run of the plan with 100/s at one thread and `four` at four threads."""
     events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="t", title="", digest="", plan=to_data(plan), version="1", estimate_s=0.0),
+        run_started(plan),
         *finish("ladder", ladder("ladder", {1: [100.0, 101.0, 99.0], 4: four})),
     ]
     return replace(load_results(events), verdicts=reach(plan, events))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from records import begun, run_started
+
 from proveout.coordinator.compare.comparability import differences
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.result_json import document
@@ -12,7 +14,7 @@ from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.results.schemas import changes, first_of_each, schemas
-from proveout.proto.events import Event, FactsTaken, RunStarted, StageStarted
+from proveout.proto.events import Event, FactsTaken
 
 OBJECTS = {"table t": "a integer, b text", "index by_a on t": "btree (a)", "index by_b on t": "btree (b)"}
 SETTINGS = {"engine": "postgres", "version": "18", "synchronous_commit": "off"}
@@ -28,10 +30,10 @@ def without(*names: str) -> dict[str, str]:
 
 
 def run(run_id: str, *events: FactsTaken) -> RunResults:
-    started = RunStarted(run_id=run_id, epoch=1, name="n", title="", digest="d", plan={}, version="1", estimate_s=1.0)
+    started = run_started({}, run_id)
     facts: list[Event] = [started, FactsTaken(when="start", host="h", system="db", facts=dict(SETTINGS))]
     for one in events:
-        facts += [StageStarted(stage=one.stage, kind="ladder", iterations=1, estimate_s=1.0), one]
+        facts += [begun(one.stage), one]
     return load_results(facts)
 
 

@@ -38,15 +38,10 @@ def told(*more: Event) -> list[tuple[str, str, str]]:
     return [(one.host, one.name, one.describe(ended=True)) for one in state_after(*more)]
 
 
-def test_applied_and_reverted_tunings() -> None:
-    assert told(seen("revert", ("swap", "reverted", ()))) == [
-        ("db1", "swap", "applied, reverted"),
-        ("db1", "ports", "unchanged"),
-    ]
-
-
-def test_a_tuning_without_an_event_for_its_end_is_not_reported_as_reverted() -> None:
-    assert told() == [("db1", "swap", "applied, its end is not known"), ("db1", "ports", "unchanged")]
+def test_applied_and_reverted_tunings_and_one_without_an_event_for_its_end() -> None:
+    ports = ("db1", "ports", "unchanged")
+    assert told(seen("revert", ("swap", "reverted", ()))) == [("db1", "swap", "applied, reverted"), ports]
+    assert told() == [("db1", "swap", "applied, its end is not known"), ports]
 
 
 def test_the_worst_outcome_of_several_changes_counts() -> None:

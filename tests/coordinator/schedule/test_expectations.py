@@ -81,20 +81,18 @@ def test_what_holds_is_recorded_and_the_run_goes_on_to_its_tuning() -> None:
     assert driver.state.progress.taken["before", "s1", "db"].facts == {"engine": "postgres", "version": "18.1"}
 
 
-def test_a_fact_that_no_agent_reads_is_an_error_with_the_closest_name() -> None:
-    driver = Driver(replace(PLAN, declared=(replace(SOCKETS, expect=(Expectation(fact="cpu_socket", min=1.0),)),)))
-    driver.up()
-    driver.hear("facts", "s1", 2.0, TaskDone, result=FactsRead(facts=(("cpu_sockets", 2),)))
-    (text,) = errors(driver)
-    assert "cpu_socket is neither measured nor declared; expected at least 1 (did you mean `cpu_sockets`?)" in text
+def test_a_fact_that_is_not_read_does_not_pass_and_a_wrong_name_has_a_suggestion() -> None:
+    def refused(expected: str, answer: type, **fields: object) -> str:
+        driver = Driver(replace(PLAN, declared=(replace(SOCKETS, expect=(Expectation(fact=expected, min=1.0),)),)))
+        driver.up()
+        driver.hear("facts", "s1", 2.0, answer, **fields)
+        (text,) = errors(driver)
+        return text
 
-
-def test_facts_that_cannot_be_read_do_not_pass() -> None:
-    driver = Driver(replace(PLAN, declared=(SOCKETS,)))
-    driver.up()
-    driver.hear("facts", "s1", 2.0, TaskFailed, error=TaskError(code="failed", message="no /proc", way_out=""))
-    (text,) = errors(driver)
-    assert "cpu_sockets is neither measured nor declared" in text
+    told = refused("cpu_socket", TaskDone, result=FactsRead(facts=(("cpu_sockets", 2),)))
+    assert "cpu_socket is neither measured nor declared; expected at least 1 (did you mean `cpu_sockets`?)" in told
+    error = TaskError(code="failed", message="no /proc", way_out="")
+    assert "cpu_sockets is neither measured nor declared" in refused("cpu_sockets", TaskFailed, error=error)
 
 
 def test_a_system_that_proveout_starts_is_checked_when_it_runs() -> None:

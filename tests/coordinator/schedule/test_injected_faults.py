@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from records import iteration, load_result
 from scheduler_driver import LADDER, PLAN, Driver
 
 from proveout.coordinator.schedule.messages import (
@@ -33,7 +34,6 @@ from proveout.proto.wire.results import (
     FaultInjected,
     FaultOccurrence,
     FaultStepKind,
-    LoadResult,
     SystemStarted,
     TaskError,
 )
@@ -46,10 +46,7 @@ WHEN = Fault(
     name="spill", tunings=(replace(SLOW, hosts=("s1",)),), for_s=0.5, when=Expression(text="live.tps > 1"), times=2,
     apart_s=0.2,
 )  # fmt: skip
-LOAD = LoadResult(
-    measure_start_ns=0, measure_end_ns=3, transactions=(), client_cpu_fraction=0.0, client_cpu_s=0.0,
-    start_skew_ns=0, ended_in_window=0, seconds_produced=0,
-)  # fmt: skip
+LOAD = load_result()
 CAPTURED = CaptureResult(capture="waits", samples=1, lost=0)
 
 
@@ -77,7 +74,7 @@ def stepped(driver: Driver, name: str, host: str, number: int, step: FaultStepKi
 
 
 def triggers(driver: Driver) -> list[tuple[str, int]]:
-    sent = [c for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Trigger)]
+    sent = (c for c in driver.commands if isinstance(c, SendMessage))
     return [(c.host, c.message.number) for c in sent if isinstance(c.message, Trigger)]
 
 
@@ -111,8 +108,7 @@ def test_faults_are_armed_started_finished_and_waited_for() -> None:
     stepped(driver, "crash", "c1", 1, "begins", 5.5)
     assert any(isinstance(event, events.FaultSeen) for event in driver.emitted())
     driver.put(Tick(at_s=20.0))
-    finished = [c.message.key for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Finish)]
-    assert {driver.task("fault:crash", host).key for host in ("s1", "c1")} < set(finished)
+    assert {("fault:crash", "s1"), ("fault:crash", "c1")} < set(finishes(driver))
     loads_end(driver, 20.0)
     driver.hear("fault:crash", "s1", 20.1, TaskDone, result=healed("crash", 1))
     assert not [c for c in driver.commands if isinstance(c, Summarise)], "a fault is in place on c1"
@@ -122,8 +118,8 @@ def test_faults_are_armed_started_finished_and_waited_for() -> None:
 
 
 def finishes(driver: Driver) -> list[tuple[str, str]]:
-    sent = [c for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Finish)]
-    keys = [c.message.key.rsplit("/", 2) for c in sent if isinstance(c.message, Finish)]
+    sent = (c.message for c in driver.commands if isinstance(c, SendMessage))
+    keys = [message.key.rsplit("/", 2) for message in sent if isinstance(message, Finish)]
     return [(what, host) for _, what, host in keys]
 
 
@@ -162,11 +158,7 @@ def test_the_systems_are_started_again_after_an_iteration_with_a_fault() -> None
         driver.hear(what, host, 9.0, TaskDone, result=LOAD)
     for host in ("s1", "c1"):
         driver.hear("fault:crash", host, 9.0, TaskDone, result=healed("crash", 1))
-    identity = IterationId(stage="l", rung=3, repeat=1, attempt=1)
-    ended = events.IterationFinished(
-        id=identity, rate=None, measure_s=3.0, valid=True, findings=(), metrics={}, transactions=()
-    )
-    driver.put(Summarised(at_s=9.5, finished=ended))
+    driver.put(Summarised(at_s=9.5, finished=iteration("l", 3, 1)))
     asked = [c.message for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Task)]
     assert sum(isinstance(task.spec, StartSystem) for task in asked) == 2, "before the first and the second repeat"
     assert isinstance(asked[-1].spec, StartSystem), "before anything else"

@@ -1,4 +1,4 @@
-"""The tasks of a stage with several loads: two clients, two instances, disjoint ranges, 2 to 64 threads in total."""
+"""The tasks of a stage with several loads (two clients, two instances, disjoint ranges), and rungs of processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import Endpoint, RunLoad
 
 PLAN = compile_plan(Path(__file__).parents[2] / "golden" / "good" / "loads.yaml")
+CORES = {"client1": 8, "client2": 8}
 ENDPOINTS = {name: Endpoint(system=name, engine="postgres", dsn=f"host={name}") for name in ("one", "two")}
 
 
-def tasks(stage_id: str, rung: int, rate: float | None = None, plan: Plan = PLAN) -> dict[tuple[str, str], RunLoad]:
+def tasks(
+    stage_id: str, rung: int, rate: float | None = None, plan: Plan = PLAN, cores: dict[str, int] = CORES
+) -> dict[tuple[str, str], RunLoad]:
     """The tasks by (load, host)."""
     stage = plan.stage(stage_id)
     assert isinstance(stage, Ladder | Search)
@@ -29,12 +32,12 @@ def tasks(stage_id: str, rung: int, rate: float | None = None, plan: Plan = PLAN
         rate=rate,
         windows=stage.windows if isinstance(stage, Ladder) else stage.probe,
         endpoints=ENDPOINTS,
-        cores={"client1": 8, "client2": 8},
+        cores=cores,
     )
     return {(spec.load, host): spec for host, spec in found}
 
 
-@pytest.mark.parametrize("rung", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("rung", [2, 64])
 def test_each_client_loads_its_instance_with_its_half(rung: int) -> None:
     found = tasks("rac", rung)
     assert found.keys() == {("one", "client1"), ("two", "client2")}
@@ -72,3 +75,37 @@ def test_a_load_alone_has_the_workers_keys_and_threads_that_it_has_beside_the_ot
     assert only[0] == ("two", "client1") and only[1].workers == together.workers == 4
     assert (only[1].share, only[1].workload, only[1].endpoint) == (together.share, together.workload, together.endpoint)
     assert only[1].seed != together.seed, "a second iteration could not insert the same keys again"
+
+
+PROCESSES = """
+proveout: 1
+name: t
+topology:
+  hosts:
+    db: {roles: [server], address: "db:7443"}
+    one: {roles: [client], address: "one:7443"}
+    two: {roles: [client], address: "two:7443"}
+  systems: {one: {engine: postgres, host: db, dsn: host=db}}
+workloads: {reads: {kind: tptbm, weights: {Read: 1}}}
+stages:
+  - ladder: {workload: reads, target: one, RUNGS, measure: 5s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rungs", "rung", "expected"),
+    [
+        ("processes: [1, 2, 5, 80]", 1, [("one", 1, 1)]),
+        ("processes: [1, 2, 5, 80]", 5, [("one", 3, 3), ("two", 2, 2)]),
+        ("processes: [1, 2, 5, 80]", 80, [("one", 40, 40), ("two", 40, 40)]),
+        ("threads: [1, 80]", 80, [("one", 40, 2), ("two", 40, 2)]),
+    ],
+)
+def test_a_process_has_one_terminal_and_threads_share_the_cores(
+    tmp_path: Path, rungs: str, rung: int, expected: list[tuple[str, int, int]]
+) -> None:
+    """(host, terminals, worker processes) of a rung, on clients with two cores."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(PROCESSES.replace("RUNGS", rungs))
+    found = tasks("ladder", rung, plan=compile_plan(path), cores={"one": 2, "two": 2})
+    assert [(host, spec.share.count, spec.workers) for (_, host), spec in found.items()] == expected

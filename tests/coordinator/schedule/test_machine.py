@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import load_result
 from run_simulator import Simulation, finished
 from scheduler_driver import PLAN, Driver, Judge
 
@@ -24,37 +25,18 @@ from proveout.coordinator.schedule.messages import (
     Summarise,
     Tick,
 )
-from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.schedule.state import Draining, Iterating
 from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
 from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.stages import Populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
-from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, PopulateSystem, RevertTuning
-
-LOAD = LoadResult(
-    transactions=(),
-    ended_in_window=0,
-    measure_start_ns=0,
-    measure_end_ns=1,
-    client_cpu_fraction=0,
-    client_cpu_s=0,
-    start_skew_ns=0,
-    seconds_produced=0,
-)
-
-
-def test_no_task_is_sent_before_all_agents_are_up() -> None:
-    driver = Driver()
-    assert driver.commands == [Dial(hosts=("s1", "c1", "c2"))]
-    driver.up()
-    assert isinstance(driver.task("inspect:db", "s1").spec, InspectSystem)
+from proveout.proto.wire.results import Done, FactsRead, SystemStarted, TaskError
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, PopulateSystem, RevertTuning
 
 
 def test_an_iteration_from_arming_to_summary() -> None:
@@ -75,8 +57,8 @@ def test_an_iteration_from_arming_to_summary() -> None:
     assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
     finishing = driver.put(Tick(at_s=7.7))
     assert SendMessage(host="s1", message=Finish(key=capture(driver))) in finishing
-    driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)
-    driver.hear("load", "c2", 9.1, TaskDone, result=LOAD)
+    driver.hear("load", "c1", 8.5, TaskDone, result=load_result())
+    driver.hear("load", "c2", 9.1, TaskDone, result=load_result())
     assert not driver.put(Tick(at_s=9.2)), "finished once"
     driver.hear("capture:waits", "s1", 9.3, TaskDone, result=Done())
     assert isinstance(driver.state.step, Iterating)
@@ -125,18 +107,18 @@ def test_a_permanent_error_is_not_retried() -> None:
     assert not [e for e in driver.emitted() if isinstance(e, events.IterationVoided) and e.rerun]
 
 
-def test_messages_of_unknown_and_abandoned_tasks_are_ignored() -> None:
+def test_messages_of_unknown_tasks_and_of_another_hosts_task_are_ignored() -> None:
     driver = Driver()
+    assert driver.commands == [Dial(hosts=("s1", "c1", "c2"))], "no task is sent before all agents are up"
     driver.inspected()
-    before = driver.state
-    for message in (
-        TaskArmed(key="r/l/3/1/2.1/load/c1"),
-        TaskDone(key="x", result=LOAD),
-        LogLine(level="info", text=""),
+    before, key = driver.state, driver.task("load", "c1").key
+    for host, message in (
+        ("c1", TaskArmed(key="r/l/3/1/2.1/load/c1")),
+        ("c1", TaskDone(key="x", result=load_result())),
+        ("c1", LogLine(level="info", text="")),
+        ("c2", TaskArmed(key=key)),
     ):
-        assert driver.put(MessageReceived(at_s=3.0, host="c1", message=message)) == ()
-    key = driver.task("load", "c1").key
-    assert driver.put(MessageReceived(at_s=3.0, host="c2", message=TaskArmed(key=key))) == (), "another host's task"
+        assert driver.put(MessageReceived(at_s=3.0, host=host, message=message)) == ()
     assert driver.state == before
 
 
@@ -194,12 +176,6 @@ def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason
     assert "did not answer in time" in ended.reason
 
 
-def test_the_sql_stage_counts_its_rows() -> None:
-    plan = replace(PLAN, stages=(Sql(id="q", system="db", statements=("a", "b")),), captures=())
-    world = Simulation(plan, Judge(), lambda command: finished(command, {})).run()
-    assert run_progress(world.events).stages_finished["q"].metrics["rows"] == 2
-
-
 # ---- tasks -------------------------------------------------------------------------------------------------------
 
 
@@ -232,35 +208,24 @@ def test_propagation_copies_rows_only_to_sinks_that_are_not_populated() -> None:
 
 
 def test_deadlines_grow_with_the_data() -> None:
-    small, large = ({"population": n} for n in (1_000, 400_000_000))
-    spec = [
-        PopulateSystem(
-            workload=Workload(name="w", kind="hlr", parameters=tuple(p.items())),
-            endpoint=Endpoint(system="s", engine="e", dsn=""),
-            workers=1,
-        )
-        for p in (small, large)
-    ]
-    assert task_deadline_s(spec[0]) < 1000 < 1e6 < task_deadline_s(spec[1])
+    def deadline_s(population: int) -> float:
+        workload = Workload(name="w", kind="hlr", parameters=(("population", population),))
+        endpoint = Endpoint(system="s", engine="e", dsn="")
+        return task_deadline_s(PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
+
+    assert deadline_s(1_000) < 1000 < 1e6 < deadline_s(400_000_000)
 
 
 def test_a_tuning_that_restarts_a_database_has_the_time_for_it() -> None:
     restart = {"srvctl": "/u01/bin/srvctl", "database": "HLR"}
     names: dict[str, object] = {"system": "db", "settings": {"processes": "300"}}
-    plain, slow = (
-        ApplyTuning(
-            tunings=(
-                Tuning(
-                    name="t",
-                    operation="oracle_parameters",
-                    hosts=("s1",),
-                    system="db",
-                    parameters=to_values(OracleParameters.model_validate({**names, **more})),
-                ),
-            )
-        )
-        for more in ({}, {"restart_by": restart})
-    )
+
+    def applied(**more: object) -> ApplyTuning:
+        parameters = to_values(OracleParameters.model_validate({**names, **more}))
+        named = {"name": "t", "operation": "oracle_parameters", "hosts": ("s1",), "system": "db"}
+        return ApplyTuning(tunings=(Tuning(**named, parameters=parameters),))
+
+    plain, slow = applied(), applied(restart_by=restart)
     assert task_deadline_s(plain) == 660.0
     assert task_deadline_s(slow) == 660.0 + 4 * 1800.0
     plan = replace(Driver().state.plan, tunings=slow.tunings)

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from records import ladder_stage, plan_of
+
 from proveout.coordinator.schedule.batches import receive_answer
 from proveout.coordinator.schedule.messages import SendMessage
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.state import Cluster, Setup, State, Turn
 from proveout.coordinator.schedule.tasks import load_tasks
-from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Pool, Windows
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire.messages import TaskDone
@@ -20,31 +22,16 @@ from proveout.proto.wire.results import PoolFormed
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, Task
 
 SECRETS = ClusterSecrets(token="t", authority="a", authority_key="k")
-LADDER = Ladder(
-    id="l",
-    workload="w",
-    target="db",
-    clients=("c1", "c2", "c3"),
-    threads=(6,),
-    windows=Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1),
-    pool=Pool(name="ray", kind="ray"),
-    workers=8,
-)
-PLAN = Plan(
-    name="p",
-    title="",
-    parameters=(),
+LADDER = ladder_stage(clients=("c1", "c2", "c3"), threads=(6,), pool=Pool(name="ray", kind="ray"), workers=8)
+PLAN = plan_of(
+    LADDER,
     hosts=(
         Host(name="c1", roles=(), address="client1.lab:7443"),
         Host(name="c2", roles=(), address="[2001:db8::2]:7443"),
         Host(name="c3", roles=(), address="local"),
     ),
     systems=(System(name="db", engine="postgres", host="c3", dsn="host=x"),),
-    secrets=(),
     workloads=(Workload(name="w", kind="hlr", parameters=(("population", 1000), ("seed", 7))),),
-    captures=(),
-    stages=(LADDER,),
-    verdicts=(),
 )
 
 
@@ -88,14 +75,6 @@ def test_the_first_client_forms_the_cluster_and_the_others_join_it() -> None:
     answer(made, "10.0.0.1:4711")
     assert set(made.state.cluster.hosts) == {"c1", "c2", "c3"}
     assert not pool_part(made, LADDER)
-
-
-def test_local_hosts_form_a_cluster_on_loopback() -> None:
-    made = turn()
-    hosts = tuple(replace(host, address="local") for host in PLAN.hosts)
-    made.set(plan=replace(PLAN, hosts=hosts))
-    assert pool_part(made, LADDER)
-    assert asked(made)["c1"].address == "127.0.0.1"
 
 
 def test_a_cluster_of_other_hosts_is_replaced() -> None:

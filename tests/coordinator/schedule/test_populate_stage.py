@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from scheduler_driver import PLAN, Driver
+
 from proveout.coordinator.schedule import state_machine
 from proveout.dsl.plan.stages import Populate
 from proveout.proto import events
 from proveout.proto.wire.messages import TaskDone, TaskProgress
 from proveout.proto.wire.results import Populated, TableCount
 from proveout.proto.wire.tasks import PopulateSystem
-from tests.coordinator.schedule.test_machine import PLAN, Driver
 
 STAGE = Populate(id="load", workload="w", into=("db",), clients=("c1", "c2"))
 

@@ -82,10 +82,6 @@ def test_the_wait_is_bounded_and_its_end_tells_the_lag_and_the_remedy() -> None:
     assert "raise `drain` of the search" in notices(stuck)[0]
 
 
-def test_without_a_wait_a_probe_begins_at_once() -> None:
-    assert _seconds(searched(Stuck, 0.0), "cap") - _seconds(searched(Simulation, 0.0), "cap") < 1.0
-
-
 def test_a_search_killed_while_it_waits_continues_with_the_same_probes() -> None:
     whole = searched(Lagging, 60.0)
     for at in range(60, whole.inputs, 97):

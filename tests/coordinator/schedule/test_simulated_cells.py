@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 import thorough
 from run_simulator import Fault, World
-from simulated import HOSTS, Model, assert_ended, cells, conditional, outcomes, ran, simulate
+from simulated import Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
 from proveout.dsl.plan.stages import Condition, Ladder, Sql
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
@@ -68,35 +67,6 @@ def test_a_kill_at_any_input_leaves_the_same_iterations_with_their_steps_in_forc
         assert ran(second.world) == wanted, at
         assert_steps_around_every_turn(second.world, at)
         assert set(outcomes(second.world).values()) == {"ok"}, at
-
-
-@pytest.mark.thorough
-def test_a_lost_agent_has_the_steps_of_the_turn_run_again() -> None:
-    plan = cells()
-    whole = simulate(plan)
-    wanted = sorted(ran(whole.world))
-    for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs)):
-        for host in ("db1", "client1"):
-            simulation = simulate(plan, None, Fault(at=at, kind="lose", host=host))
-            assert assert_ended(simulation).status == "finished", at
-            assert sorted(ran(simulation.world)) == wanted, at
-            assert_steps_around_every_turn(simulation.world, (at, host))
-
-
-@pytest.mark.thorough
-def test_a_kill_in_the_turns_of_a_tuned_run_leaves_nothing_tuned() -> None:
-    settings = (("file", None), ("settings", (("vm.swappiness", "10"),)))
-    tuning = Tuning(name="swap", operation="sysctl", hosts=("db1",), parameters=settings)
-    plan = replace(cells(repeat=2, rungs=(1,)), tunings=(tuning,))
-    whole = simulate(plan)
-    wanted = ran(whole.world)
-    for at in thorough.every(7, range(1, whole.inputs)):
-        first = simulate(plan, None, Fault(at=at, kind="kill"))
-        second = simulate(plan, world=first.world, epoch=2)
-        assert assert_ended(second).status == "finished", at
-        assert ran(second.world) == wanted, at
-        assert not any(second.world.tuned.values()), at
-        assert not second.world.left_tuned, at
 
 
 @pytest.mark.parametrize(("when", "outcome"), [("yes", "ok"), ("no", "skipped")])

@@ -67,21 +67,6 @@ def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
         assert ran(second.world) == wanted, at
 
 
-@pytest.mark.thorough
-def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
-    plan = plan_of_ladders(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
-    whole = simulate(plan)
-    wanted = sorted(set(ran(whole.world)))
-    for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs, 11)):
-        for kind in ("lose", "fail", "silent"):
-            simulation = simulate(plan, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))  # type: ignore[arg-type]
-            end = assert_ended(simulation)
-            if end.status == "finished":
-                assert sorted(set(ran(simulation.world))) == wanted, f"{kind} before input {at}"
-            else:
-                assert kind == "fail", f"{kind} before input {at}: {end.reason}"
-
-
 @pytest.mark.parametrize(("decided_after", "repeats"), [(1, 3), (4, 4), (99, 6)])
 def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, repeats: int) -> None:
     plan = plan_of_ladders(replace(FIRST, repeat=6, repeat_min=3))
@@ -91,13 +76,6 @@ def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, r
     said = [e for e in simulation.world.events if isinstance(e, events.Notice) and "repeats" in e.text]
     assert [e.level for e in said] == ["warning" if decided_after > repeats else "info"]
     assert said[0].text.startswith(f"first: {repeats} of at most 6 repeats")
-
-
-def test_a_repeat_without_a_valid_iteration_does_not_stop_the_looks() -> None:
-    plan = plan_of_ladders(replace(FIRST, repeat=5, repeat_min=3))
-    simulation = simulate(plan, Model(decided_after=4, invalid=frozenset({"first/2/1"})))
-    assert assert_ended(simulation).status == "finished"
-    assert max(repeat for _, _, repeat in ran(simulation.world)) == 4
 
 
 def losses_at_every_input(on_loss: OnLoss, host: str) -> list[Simulation]:

@@ -135,14 +135,14 @@ def test_all_invariants_are_checked_despite_a_fault_at_any_point(
 ) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
     whole = simulate()
-    for at in thorough.every(3, range(0, whole.inputs, 5)):
+    for at in thorough.every(7, range(0, whole.inputs, 5)):
         simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))
         if assert_ended(simulation).status == "finished":
             seen = {(stage, system) for stage, _, system in looked_at(simulation.world)}
             assert seen == {(stage, system) for stage, _, system in looked_at(whole.world)}, f"{kind} before {at}"
 
 
-def test_terminals_are_distributed_over_clients_with_different_seeds() -> None:
+def test_all_clients_of_an_iteration_have_one_schedule_and_each_iteration_its_own() -> None:
     seen: dict[str, list[RunLoad]] = {}
 
     class Watched(Simulation):
@@ -153,10 +153,6 @@ def test_terminals_are_distributed_over_clients_with_different_seeds() -> None:
 
     model = Model()
     Watched(PLAN, model, model.work).run()
-    for label, loads in seen.items():
-        rung = int(label.split("/")[1])
-        taken = [n for load in loads for n in range(load.share.first, load.share.first + load.share.count)]
-        assert sorted(taken) == list(range(rung)), label
     seeds = {label: {load.seed for load in loads} for label, loads in seen.items()}
     assert all(len(of_label) == 1 for of_label in seeds.values()), "one schedule for all clients"
     assert len(set.union(*seeds.values())) == len(seeds)

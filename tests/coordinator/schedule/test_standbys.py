@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from records import WINDOWS
 from run_simulator import Fault, Simulation, World
-from simulated import PLAN, WINDOWS, assert_ended, ran, simulate
+from simulated import PLAN, assert_ended, ran, simulate
 
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Reset

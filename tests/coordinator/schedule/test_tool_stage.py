@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import begun, load_result, run_started
 from run_simulator import Fault, Simulation, World
 from simulated import PLAN, Model, assert_ended, results, simulate
 
@@ -15,7 +16,7 @@ from proveout.coordinator.measure import summarise
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
 from proveout.coordinator.report.tables import io_rows, node_rows
-from proveout.coordinator.results.results import load_results, stage_metrics
+from proveout.coordinator.results.results import load_results
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
 from proveout.dsl.expr import name_types
@@ -58,9 +59,6 @@ def tasks(plan: Plan, *faults: Fault, model: Model | None = None) -> tuple[Any, 
     return simulation, [key for key in simulation.world.keys if "/fio" in key]
 
 
-# ---- runs ----------------------------------------------------------------------------------------------------------
-
-
 def test_files_are_created_once_and_every_repeat_runs_all_depths() -> None:
     simulation, keys = tasks(TOOLED)
     assert assert_ended(simulation).status == "finished"
@@ -81,7 +79,7 @@ def test_an_invalid_iteration_is_repeated_up_to_the_number_of_retries() -> None:
     assert {key[1:] for key in results(simulation.world)} == {(2, 1), (2, 2), (4, 2)}
 
 
-@pytest.mark.parametrize("at", range(6, 40, 3))
+@pytest.mark.parametrize("at", [6, 15, 27, 39])
 def test_a_lost_host_creates_its_files_again(at: int) -> None:
     simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))
     assert assert_ended(simulation).status == "finished"
@@ -93,7 +91,7 @@ def test_a_lost_host_creates_its_files_again(at: int) -> None:
     assert made[-1] < last_run
 
 
-@pytest.mark.parametrize("at", range(6, 40, 5))
+@pytest.mark.parametrize("at", [6, 16, 36])
 def test_a_resumed_run_goes_on_where_it_was(at: int) -> None:
     killed = simulate(TOOLED, None, Fault(kind="kill", at=at))
     assert killed.killed
@@ -130,9 +128,6 @@ def test_each_host_has_its_own_slices_of_devices_and_facts_name_the_program(
     assert asked["db1"] == ()
 
 
-# ---- numbers -------------------------------------------------------------------------------------------------------
-
-
 def load(reads: Mapping[int, int], writes: Mapping[int, int], *, errors: int = 0) -> LoadResult:
     def part(name: str, values: Mapping[int, int]) -> TransactionLoad:
         raw = np.repeat(np.asarray(list(values), dtype=np.int64), list(values.values()))
@@ -141,13 +136,11 @@ def load(reads: Mapping[int, int], writes: Mapping[int, int], *, errors: int = 0
         counts = TransactionCounts(name=name, ok=len(raw), errors=failed)
         return TransactionLoad(counts=counts, response=response, service=response)
 
-    return LoadResult(
+    return load_result(
         transactions=(part("read", reads), part("write", writes)),
         ended_in_window=sum(reads.values()) + sum(writes.values()),
         measure_start_ns=11 * S,
         measure_end_ns=13 * S,
-        client_cpu_fraction=0.25,
-        client_cpu_s=1.0,
         start_skew_ns=300_000_000,
         seconds_produced=0,
         first_errors=("Input/output error",) if errors else (),
@@ -225,14 +218,10 @@ def test_expressions_have_exactly_the_measured_numbers() -> None:
     assert set(metrics.TOOL) <= set(known)
 
 
-# ---- what people see -----------------------------------------------------------------------------------------------
-
-
 def finished_run() -> list[events.Event]:
-    plan = to_data(TOOLED, positions=True)
     found: list[events.Event] = [
-        events.RunStarted(run_id="r", epoch=1, name="p", title="t", digest="d", plan=plan, version="1", estimate_s=1.0),
-        events.StageStarted(stage="mixed", kind="tool", iterations=4, estimate_s=1.0),
+        run_started(to_data(TOOLED, positions=True)),
+        begun("mixed", "tool"),
     ]
     for repeat in (1, 2):
         for depth in STAGE.iodepths:
@@ -258,19 +247,3 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     picture = vega.svg(figure)
     assert "I/O depth of each job" in picture
     assert "p99 response" in picture
-
-
-def test_large_ios_are_drawn_in_megabytes() -> None:
-    plan = replace(TOOLED, stages=(replace(STAGE, job=replace(JOB, block_bytes=1 << 20)),))
-    started, *rest = finished_run()
-    assert isinstance(started, events.RunStarted)
-    (figure,) = iops_by_queue_depth(load_results([replace(started, plan=to_data(plan, positions=True)), *rest]))
-    assert figure.title.startswith("MB/s")
-    value = figure.spec["data"]["values"][0]
-    assert value["shown"] == pytest.approx((210 + 220) / 2 * 8192 / 1e6)
-
-
-def test_later_stages_can_read_its_rungs() -> None:
-    tree = stage_metrics(STAGE, finished_run(), seconds=1.0)
-    assert tree["rungs"]["4"]["iops"]["mean"] > tree["rungs"]["2"]["iops"]["mean"]
-    assert tree["peak"]["iodepth"]["mean"] == 4

@@ -6,31 +6,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from records import plan_of
 from run_simulator import Fault, FaultKind, Simulation, World
+from scheduler_driver import Judge
 
-from proveout.coordinator.schedule.messages import ConditionResult, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.rate_search import Rates
+from proveout.coordinator.schedule.messages import Summarise
 from proveout.dsl.plan.plan import OnLoss, Plan
-from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune
+from proveout.dsl.plan.stages import Pause, Tune
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression
 from proveout.proto import events
-from proveout.proto.wire.results import TaskResult, TuningDone, TuningState
+from proveout.proto.wire.results import TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task
 
 SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
 DIRTY = (("file", None), ("settings", (("vm.dirty_ratio", "5"),)))
-PLAN = Plan(
-    name="p",
-    title="t",
-    parameters=(),
+PLAN = plan_of(
     hosts=tuple(Host(name=name, roles=("any",), address="local") for name in ("a", "b", "c")),
     systems=(System(name="db", engine="postgres", host="a", provision="embedded"),),
-    secrets=(),
     workloads=(),
-    captures=(),
     tunings=(
         Tuning(name="swap", operation="sysctl", hosts=("a", "b"), parameters=SWAP),
         Tuning(name="work_mem", operation="sysctl", hosts=("a",), parameters=SWAP, system="db"),
@@ -40,39 +34,7 @@ PLAN = Plan(
         Tune(id="more", tunings=(Tuning(name="dirty", operation="sysctl", hosts=("b",), parameters=DIRTY),)),
         Pause(id="two", duration_s=1.0),
     ),
-    verdicts=(),
 )
-
-
-class Judge:
-    """An evaluator for a plan without measurements and verdicts."""
-
-    def number(self, value: float | Expression, facts: RunProgress) -> float | Unresolved:
-        return Unresolved(reason="nothing is measured")
-
-    def condition(self, when: Expression, facts: RunProgress) -> ConditionResult | Unresolved:
-        return ConditionResult(holds=True, evidence="")
-
-    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
-        return None
-
-    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
-        return ()
-
-    def replay(self, stage: Search, rates: Rates, probes: tuple[events.IterationFinished, ...]) -> SearchReplayed:
-        raise AssertionError("there is no search")
-
-    def metrics(self, stage: Stage, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
-        return {}
-
-    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
-        return ()
-
-    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
-        return ()
-
-    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
-        return 0
 
 
 def work(command: Summarise) -> events.IterationFinished:
@@ -106,22 +68,10 @@ def seen(simulation: Simulation) -> list[events.TuningSeen]:
 def test_the_order_of_tasks_and_events() -> None:
     simulation = run()
     given = [task for task in tasks(simulation) if "facts" not in task and "inspect" not in task]
+    verified = ["verify-tuning@a", "verify-tuning@b"]
     assert given == [
-        "tune@a",
-        "tune@b",
-        "start:db@a",
-        "tune@a",
-        "verify-tuning@a",
-        "verify-tuning@b",
-        "tune@b",
-        "verify-tuning@a",
-        "verify-tuning@b",
-        "verify-tuning@a",
-        "verify-tuning@b",
-        "revert-tuning@a",
-        "stop:db@a",
-        "revert-tuning@a",
-        "revert-tuning@b",
+        *("tune@a", "tune@b", "start:db@a", "tune@a", *verified, "tune@b", *verified, *verified),
+        *("revert-tuning@a", "stop:db@a", "revert-tuning@a", "revert-tuning@b"),
     ]
     reverted = [
         (event.host, [state.name for state in event.states]) for event in seen(simulation) if event.act == "revert"
@@ -245,8 +195,3 @@ def test_after_a_second_interrupt_the_agents_revert_their_hosts() -> None:
     simulation = run(PLAN, Fault(at=20, kind="interrupt"), Fault(at=21, kind="interrupt"))
     assert not any(simulation.world.tuned.values())
     assert not any(isinstance(task, RevertTuning) for task in simulation.world.running.values())
-
-
-def test_the_simulator_has_no_tuning_result_for_other_tasks() -> None:
-    result: TaskResult | None = Simulation(PLAN, Judge(), work)._tuned("a", object())
-    assert result is None

@@ -3,15 +3,12 @@ without a traceback."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +16,13 @@ from pathlib import Path
 import pytest
 import thorough
 from damage import DAMAGES, Damage, flip
+from records import run_finished, run_started
 
 from proveout.cli import execute
 from proveout.coordinator.measure import samples
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.event_chain import HEAD_FILE, JournalDamaged
-from proveout.coordinator.storage.event_codec import DEPTH_MAX, JournalFault, encode, load_bounded, plan_data
+from proveout.coordinator.storage.event_codec import DEPTH_MAX, JournalFault, load_bounded
 from proveout.coordinator.storage.journal import FILE, Journal, StorageFailed, read, unchecked
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
@@ -59,20 +57,10 @@ def a_finished_run(tmp_path: Path) -> run_directory.RunDirectory:
     directory = run_directory.create(
         tmp_path / "runs", plan, run_directory.Command(plan=str(PLANS / "smoke.yaml")), datetime.now(UTC)
     )
-    started = e.RunStarted(
-        run_id=directory.name,
-        epoch=1,
-        name=plan.name,
-        title="",
-        digest=plan.digest,
-        plan=plan_data(plan),
-        version="0",
-        estimate_s=1.0,
-    )
     verdict = e.VerdictReached(id="v", title="", severity="fail", outcome="PASS", check="", evidence="", iterations=())
-    ended = e.RunFinished(status="finished", exit_code=0, reason="every verdict passed", seconds=3.0)
+    ended = run_finished(reason="every verdict passed")
     with Journal(directory.path) as journal:
-        for event in (started, *NOTES, verdict, ended):
+        for event in (run_started(plan, directory.name), *NOTES, verdict, ended):
             journal.append(event)
     return directory
 
@@ -132,19 +120,6 @@ def test_every_changed_bit_is_detected_or_has_no_effect(tmp_path: Path, name: st
         assert refused >= len(chosen) - 12 * 8, "all but those of the epoch, which only a coordinator needs"
 
 
-@pytest.mark.slow
-def test_every_changed_bit_of_an_event_is_detected(tmp_path: Path) -> None:
-    """All bits of the stored text, time and hash of the third event, and of the format, without sampling."""
-    place = a_run(tmp_path)
-    data = (place / FILE).read_bytes()
-    body = encode(NOTES[2]).encode()
-    hashed = sqlite3.connect(place / FILE).execute("SELECT hash FROM event WHERE sequence = 3").fetchone()[0].encode()
-    begin, end = data.index(body) - 16, data.index(body) + len(body) + len(hashed)
-    assert data.index(hashed) + len(hashed) == end
-    chosen = range((begin + 16 - 8) * 8, end * 8)  # the time is the eight bytes before the text
-    assert flip_all(place, FILE, chosen) == len(chosen)
-
-
 _APPEND_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
@@ -171,15 +146,6 @@ def test_every_changed_bit_of_the_write_ahead_log_is_detected_or_has_no_effect(t
     assert len(read(place)) == 5
     chosen = list(bits(wal, seed=54))
     assert flip_all(place, wal.name, chosen) > len(chosen) / 2
-
-
-def test_a_lost_write_ahead_log_is_detected(tmp_path: Path) -> None:
-    place = tmp_path / "journal"
-    place.mkdir()
-    subprocess.run([sys.executable, "-c", _APPEND_AND_DIE, str(place)], check=False, timeout=180)
-    shutil.copytree(place, tmp_path / "copy", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
-    with pytest.raises(JournalFault):
-        read(tmp_path / "copy")
 
 
 def test_a_crash_between_commit_and_head_does_not_count_as_damage(tmp_path: Path) -> None:
@@ -225,9 +191,6 @@ def test_a_growing_journal_is_read_from_the_position_of_a_watcher(tmp_path: Path
         read(place, after=2)
 
 
-# ---- journals of 0.1 ---------------------------------------------------------------------------------------------
-
-
 def as_version_1(place: Path) -> None:
     """Change the journal to the format of version 0.1."""
     database = sqlite3.connect(place / FILE, isolation_level=None)
@@ -264,32 +227,11 @@ def test_a_journal_without_hashes_is_read_and_a_resume_adds_them(tmp_path: Path)
         assert journal.epoch == 3
 
 
-def test_missing_and_nested_events_of_a_journal_without_hashes_are_refused(tmp_path: Path) -> None:
-    place = a_run(tmp_path)
-    as_version_1(place)
-    database = sqlite3.connect(place / FILE, isolation_level=None)
-    database.execute("DROP TRIGGER no_update")
-    database.execute("DROP TRIGGER no_delete")
-    nested = '{"type":"RunStarted","plan":' + "[" * 100_000 + "]" * 100_000 + "}"
-    database.execute("UPDATE event SET body = ? WHERE sequence = 4", (nested,))
-    with pytest.raises(JournalFault, match=r"event 4: .*nested deeper"):
-        read(place)
-    database.execute("DELETE FROM event WHERE sequence = 4")
-    database.close()
-    with pytest.raises(JournalFault, match="event 4"):
-        read(place)
-
-
-@pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 500, 2_000, 100_000])
+@pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 100_000])
 def test_too_deeply_nested_json_is_an_error(depth: int) -> None:
     assert load_bounded("[" * DEPTH_MAX + "]" * DEPTH_MAX)
     with pytest.raises(ValueError, match="nested"):
-        load_bounded("[" * depth + "]" * depth)
-    with pytest.raises(ValueError, match="nested"):
         load_bounded('{"a":' * depth + "1" + "}" * depth)
-
-
-# ---- samples -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -320,8 +262,6 @@ def test_every_changed_bit_of_samples_is_detected_or_has_no_effect(tmp_path: Pat
     assert refused
 
 
-# ---- the verbs ---------------------------------------------------------------------------------------------------
-
 VERBS = (
     ["report", "latest"],
     ["resume", "latest", "--headless"],
@@ -330,12 +270,8 @@ VERBS = (
 )
 GARBAGE = (
     b"",
-    b"\x00" * 5000,
-    b"[" * 100_000,
     b'{"a":' * 100_000,
-    b"null",
     b"[]",
-    b'{"plan": 5}',
     b'{"plan": "x", "outputs": {"junit": 5}}',
     b"\xff\xfe" * 100,
     b"SQLite format 3\x00" + b"\xff" * 5000,
@@ -350,14 +286,8 @@ def test_a_verb_names_the_changed_event(tmp_path: Path, verb: list[str], capsys:
     said = capsys.readouterr().err
     assert "journal.sqlite, event 3" in said
     assert "Restore the run's directory" in said
-
-
-def test_runs_lists_a_damaged_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = a_finished_run(tmp_path)
-    DAMAGES[0].apply(directory.path)
     assert execute(["runs", "--runs-dir", str(tmp_path / "runs")]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if directory.name in line]
-    assert "damaged: event 3" in line
+    assert "damaged: event 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("data", GARBAGE, ids=lambda data: f"{len(data)}-{data[:12]!r}")
@@ -371,18 +301,3 @@ def test_garbage_in_a_run_directory_gives_an_error_message(
         assert execute([*verb, "--runs-dir", str(tmp_path / "runs")]) in {0, 2, 4}
         said = capsys.readouterr()
         assert "Traceback" not in said.out + said.err
-
-
-def test_the_cost_of_a_hash_is_small(tmp_path: Path) -> None:
-    """Checksum and head take less than a tenth of the time in which SQLite makes an event durable on a disk; this test
-    checks only an upper bound."""
-    with Journal(tmp_path) as journal:
-        event = e.Notice(level="info", host="h", text="x" * 2000)
-        began_s = time.process_time()
-        for _ in range(500):
-            journal.append(event)
-        assert (time.process_time() - began_s) / 500 < 0.005
-
-
-def test_events_are_stored_as_json_in_one_line() -> None:
-    assert json.loads(encode(NOTES[0]))["text"] == NOTES[0].text

@@ -14,36 +14,24 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from records import begun, ended, iteration, run_finished, run_started, summary
 
 from proveout.coordinator.storage.event_codec import JournalFault, decode, encode, plan_data, recorded_plan
 from proveout.coordinator.storage.journal import FILE, Journal, RunInUse, StorageFailed, is_driven, read
-from proveout.dsl.plan import plan as p
-from proveout.dsl.plan import stages, topology, values
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto import events as e
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
+PLANS = Path(__file__).parents[3] / "plans"
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
-FINISHED = e.IterationFinished(
-    id=IDENTITY,
-    rate=None,
-    measure_s=3.0,
-    valid=True,
+FINISHED = iteration(
+    "s",
+    4,
+    2,
+    {"tps": 10.5, "response": {"p99_us": 3.0}, "hosts": {"db1": {"cpu": {"busy_fraction": 0.5}}}},
     findings=(e.ValidityFinding(check="errors", ok=True, evidence="0 of 10", voids=False),),
-    metrics={"tps": 10.5, "response": {"p99_us": 3.0}, "hosts": {"db1": {"cpu": {"busy_fraction": 0.5}}}},
-    transactions=(
-        e.TransactionSummary(
-            name="GetAccessData",
-            ok=10,
-            logical_failures=1,
-            errors={"40001": 2},
-            retried=0,
-            missed=0,
-            tps=3.3,
-            response={"avg_us": 5.0},
-            service={},
-        ),
-    ),
+    transactions=(summary("GetAccessData", ok=10, logical_failures=1, errors={"40001": 2}, response={"avg_us": 5.0}),),
     waits=(e.WaitLine(event="WalSync", wait_class="IO", seconds=1.0, db_time_fraction=0.5),),
     series={"tps": (1.0, 2.0)},
     faults=(
@@ -59,13 +47,11 @@ FINISHED = e.IterationFinished(
     ),
 )
 ONE_OF_EACH: tuple[e.Event, ...] = (
-    e.RunStarted(
-        run_id="r", epoch=1, name="n", title="t", digest="d", plan={"a": [1, None]}, version="1", estimate_s=3.0
-    ),
+    run_started({"a": [1, None]}),
     e.AgentUp(host="h", agent_version="1", machine_id="m", cores=2, offset_ns=-5, uncertainty_ns=7, facts={"k": "v"}),
     e.AgentLost(host="h", reason="gone"),
     e.SystemUp(system="s", host="h", engine="postgres", version="18", provisioned=True, settings={"a": "b"}),
-    e.StageStarted(stage="s", kind="ladder", iterations=3, estimate_s=1.5),
+    begun("s"),
     e.StageProgress(stage="s", host="h", done=1.0, total=2.0, unit="rows"),
     e.PopulateFinished(
         stage="s",
@@ -98,7 +84,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         tallies={"NewOrder": 30_010},
     ),
     e.FaultSeen(
-        id=e.IterationId(stage="ladder", rung=1, repeat=1, attempt=1),
+        id=IDENTITY,
         host="h",
         fault="crash",
         number=1,
@@ -115,10 +101,10 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         states=(TuningState(name="swap", operation="sysctl", outcome="applied", lines=("10 -> 20",), keep=True),),
         seconds=0.1,
     ),
-    e.StageFinished(stage="s", outcome="ok", seconds=1.0, metrics={"rungs": {"4": {"tps": {"mean": 1.0}}}}),
+    ended("s", {"rungs": {"4": {"tps": {"mean": 1.0}}}}),
     e.VerdictForeseen(id="v", title="t", severity="warn", outcome="FAIL", evidence="e"),
     e.TransactionsTick(
-        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        id=IDENTITY,
         window="measure",
         seconds=2.0,
         transactions=(
@@ -128,7 +114,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         ),
     ),
     e.WaitsTick(
-        id=e.IterationId(stage="s", rung=4, repeat=1, attempt=1),
+        id=IDENTITY,
         host="h",
         capture="w",
         seconds=2.0,
@@ -141,7 +127,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         id="v", title="t", severity="fail", outcome="PASS", check="c", evidence="ü ✓ \u0000", iterations=("s/4/1/1",)
     ),
     e.Notice(level="warning", host="", text="n"),
-    e.RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0),
+    run_finished(),
 )
 JOURNALLED = tuple(event for event in ONE_OF_EACH if not isinstance(event, e.LIVE_EVENTS))
 
@@ -155,12 +141,6 @@ def test_decoded_events_are_equal(event: e.Event) -> None:
     assert decode(encode(event)) == event
 
 
-def test_an_iteration_of_a_journal_without_faults_has_none() -> None:
-    data = json.loads(encode(FINISHED))
-    del data["faults"]
-    assert decode(json.dumps(data)) == dataclasses.replace(FINISHED, faults=())
-
-
 def test_numpy_scalars_become_numbers() -> None:
     event = dataclasses.replace(FINISHED, metrics={"tps": np.float64(2.5), "ok": np.int64(3)})
     assert json.loads(encode(event))["metrics"] == {"tps": 2.5, "ok": 3}
@@ -171,8 +151,6 @@ def test_numpy_scalars_become_numbers() -> None:
     [
         {"type": "Nonsense"},
         {"cores": "two"},
-        {"cores": True},
-        {"cores": 2.5},
         {"surprise": 1},
         {"host": None},
         {"facts": []},
@@ -180,71 +158,20 @@ def test_numpy_scalars_become_numbers() -> None:
     ids=str,
 )
 def test_unknown_data_is_refused(change: dict[str, Any]) -> None:
-    data = json.loads(encode(ONE_OF_EACH[1])) | change
+    data = json.loads(encode(ONE_OF_EACH[1]))
+    with pytest.raises(JournalFault):
+        decode(json.dumps(data | change))
+    del data["host"]
     with pytest.raises(JournalFault):
         decode(json.dumps(data))
-
-
-def test_a_missing_field_and_a_wrong_literal_are_refused() -> None:
-    data = json.loads(encode(e.AgentLost(host="h", reason="r")))
-    del data["reason"]
-    with pytest.raises(JournalFault):
-        decode(json.dumps(data))
-    notice = json.loads(encode(e.Notice(level="info", host="", text="")))
-    with pytest.raises(JournalFault):
-        decode(json.dumps(notice | {"level": "loud"}))
 
 
 def test_a_decoded_plan_is_equal() -> None:
-    windows = stages.Windows(ramp_up_s=1, measure_s=2, ramp_down_s=3)
-    where = values.Where(file="a.yaml", line=3, column=4)
-    plan = p.Plan(
-        name="n",
-        title="t",
-        parameters=(
-            p.Parameter(name="a", type="list[int]", value=(1, (2, "x"), None)),
-            p.Parameter(name="b", type="float", value=1.5),
-            p.Parameter(name="c", type="bool", value=True),
-        ),
-        hosts=(topology.Host(name="h", roles=("client",), address="local", where=where),),
-        systems=(topology.System(name="s", engine="postgres", host="h", settings=(("a", "b"),)),),
-        secrets=(topology.Secret(name="x", kind="env", reference="X"),),
-        workloads=(p.Workload(name="w", kind="hlr", parameters=(("population", 10), ("keys", "uniform"))),),
-        captures=(topology.Capture(name="os", kind="os", every_s=1.0, hosts=("h",)),),
-        stages=(
-            stages.Populate(id="load", workload="w", into=("s",), clients=("h",)),
-            stages.Ladder(id="l", workload="w", target="s", clients=("h",), threads=(1, 2), windows=windows),
-            stages.Ladder(
-                id="o",
-                workload="w",
-                target="s",
-                clients=("h",),
-                threads=(1,),
-                windows=windows,
-                arrival=stages.Open(rate=values.Expression(text="c.rate", needs=("c",))),
-                stop_when=values.Expression(text="true"),
-            ),
-            stages.Search(
-                id="c",
-                workload="w",
-                target="s",
-                clients=("h",),
-                threads=4,
-                rate_from=1.0,
-                rate_to=values.Expression(text="l.peak", needs=("l",)),
-                accept=values.Expression(text="true"),
-                probe=windows,
-                confirm=windows,
-            ),
-            stages.Sql(id="q", system="s", statements=("select 1",)),
-            stages.Reset(id="r", systems=("s",)),
-            stages.Pause(id="z", duration_s=1.5),
-        ),
-        verdicts=(p.Check(id="v", check=values.Expression(text="true"), where=where),),
-    )
-    back = recorded_plan(json.loads(json.dumps(plan_data(plan))))
-    assert back == plan
-    assert back.digest == plan.digest
+    for path in ("hlr-cache-embedded", "storage-forms-embedded", "failover-embedded"):
+        plan = compile_plan(PLANS / f"{path}.yaml")
+        back = recorded_plan(json.loads(json.dumps(plan_data(plan))))
+        assert back == plan
+        assert back.digest == plan.digest
 
 
 def test_appended_events_are_read_in_order_with_their_times(tmp_path: Path) -> None:
@@ -272,16 +199,6 @@ def test_live_events_are_not_stored(tmp_path: Path) -> None:
             journal.append(tick)
         assert journal.live(tick).event == tick
     assert read(tmp_path) == ()
-
-
-def test_stored_events_cannot_be_changed(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
-        journal.append(JOURNALLED[0])
-    database = sqlite3.connect(tmp_path / "journal.sqlite")
-    for statement in ("UPDATE event SET body = ''", "DELETE FROM event"):
-        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-            database.execute(statement)
-    database.close()
 
 
 def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
@@ -324,9 +241,13 @@ def test_a_full_disk_raises_storage_failed_and_keeps_stored_events(tmp_path: Pat
         assert journal.append(JOURNALLED[2]).sequence == kept[-1].sequence + 1
 
 
-def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
-    Journal(tmp_path).close()
+def test_a_journal_of_another_version_and_a_change_of_stored_events_are_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append(JOURNALLED[0])
     database = sqlite3.connect(tmp_path / "journal.sqlite")
+    for statement in ("UPDATE event SET body = ''", "DELETE FROM event"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute(statement)
     database.execute("UPDATE about SET version = 99")
     database.commit()
     database.close()
@@ -343,8 +264,5 @@ def test_a_missing_and_an_unreadable_journal_have_different_errors(tmp_path: Pat
     (tmp_path / "journal.sqlite").write_bytes(b"garbage" * 1000)
     with pytest.raises(JournalFault, match="cannot be read"):
         read(tmp_path)
-
-
-def test_a_journal_without_tables_yet_has_no_events(tmp_path: Path) -> None:
-    (tmp_path / FILE).touch()  # SQLite creates the file before the coordinator creates its tables
+    (tmp_path / FILE).write_bytes(b"")  # SQLite creates the file before the coordinator creates its tables
     assert read(tmp_path) == ()

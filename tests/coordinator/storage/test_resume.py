@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from records import run_finished, run_started
 
 from proveout.cli import execute
 from proveout.coordinator.storage import resume, run_directory
@@ -20,7 +21,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
 PLANS = Path(__file__).parents[3] / "plans"
-ENDED = events.RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=3.0)
+ENDED = run_finished(exit_code=1, reason="a verdict failed")
 
 
 @pytest.fixture
@@ -36,28 +37,21 @@ def begun(
     plan = compile_plan(source, overrides=overrides)
     command = run_directory.Command(plan=str(source), overrides=overrides)
     directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
-    started = events.RunStarted(
-        run_id=directory.name,
-        epoch=1,
-        name=plan.name,
-        title="",
-        digest=plan.digest,
-        plan=plan_data(plan),
-        version="0",
-        estimate_s=1.0,
-    )
+    started = run_started(plan, directory.name)
     with Journal(directory.path) as journal:
         for event in (started, *more):
             journal.append(event)
     return directory, plan
 
 
-def test_a_crashed_run_resumes_with_its_plan(tmp_path: Path, source: Path) -> None:
+def test_a_crashed_run_resumes_with_its_plan_also_without_the_file(tmp_path: Path, source: Path) -> None:
     directory, plan = begun(tmp_path, source, measure="2s")
     found = resume.examine(directory)
     assert found.plan == plan
     assert found.crashed
     assert found.command.overrides == {"measure": "2s"}
+    source.unlink()
+    assert resume.examine(directory).plan == plan
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
@@ -92,26 +86,14 @@ def test_a_changed_plan_is_refused_except_for_comments(tmp_path: Path, source: P
         resume.examine(directory)
 
 
-def test_a_run_without_its_plan_file_resumes_with_the_recorded_plan(tmp_path: Path, source: Path) -> None:
-    directory, plan = begun(tmp_path, source)
-    source.unlink()
-    assert resume.examine(directory).plan == plan
-
-
 def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
     directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
     other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 3', '"repeat": 4'))
-    started = events.RunStarted(
-        run_id="r", epoch=1, name="", title="", digest=plan.digest, plan=other, version="", estimate_s=0.0
-    )
     with Journal(directory.path) as journal:
-        journal.append(started)
+        journal.append(run_started(other, digest=plan.digest))
     with pytest.raises(resume.NotResumable, match="recorded digest"):
         resume.examine(directory)
-
-
-# ---- the verbs ---------------------------------------------------------------------------------------------------
 
 
 def test_resume_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,31 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from records import iteration, search_stage
 
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.verdict.probes import judge_probe, pauses_beyond
 from proveout.dsl.plan.stages import Search, SearchBounds, Windows
-from proveout.dsl.plan.values import Expression
-from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
+from proveout.proto.events import IterationFinished, ValidityFinding
 
-WINDOWS = Windows(ramp_up_s=1, measure_s=10, ramp_down_s=0)
 STEADY = (200.0, 300.0) * 5
 
 
 def search(accept: str = "errors.fraction < 0.001", **bounds: float) -> Search:
-    return Search(
-        id="cap",
-        workload="hlr",
-        target="cache",
-        clients=("client1",),
-        threads=4,
-        rate_from=500.0,
-        rate_to=1e6,
-        accept=Expression(text=accept),
-        probe=WINDOWS,
-        confirm=WINDOWS,
-        bounds=SearchBounds(**bounds),
-    )
+    windows = Windows(ramp_up_s=1, measure_s=10, ramp_down_s=0)
+    return search_stage(accept, probe=windows, confirm=windows, bounds=SearchBounds(**bounds))
 
 
 def probe(
@@ -39,17 +27,8 @@ def probe(
     seconds: tuple[float, ...] = STEADY,
     **more: Any,
 ) -> IterationFinished:
-    tree = {"errors": {"fraction": 0.0}, "missed": {"fraction": missed}, "schedule": {"p99_us": late_us}}
-    return IterationFinished(
-        id=IterationId(stage="cap", rung=4, repeat=1, attempt=1),
-        rate=1000.0,
-        measure_s=10.0,
-        valid=True,
-        findings=findings,
-        metrics=tree | more,
-        transactions=(),
-        series={"schedule.avg_us": seconds},
-    )
+    tree = {"errors": {"fraction": 0.0}, "missed": {"fraction": missed}, "schedule": {"p99_us": late_us}} | more
+    return iteration("cap", 4, 1, tree, rate=1000.0, findings=findings, series={"schedule.avg_us": seconds})
 
 
 def outcome(judged: Judgement) -> tuple[bool | None, bool]:
@@ -114,21 +93,22 @@ def test_a_lag_that_falls_is_a_backlog_of_an_earlier_load() -> None:
 
 
 def test_a_number_that_is_missing_decides_nothing() -> None:
-    judged = judge_probe(search("lag.slope_upper <= 0.02"), probe())
-    assert judged.accepted is None
+    assert judge_probe(search("lag.slope_upper <= 0.02"), probe()).accepted is None
 
 
-def test_probes_of_older_runs_without_seconds_are_judged_by_the_rest() -> None:
-    old = IterationFinished(
-        id=IterationId(stage="cap", rung=4, repeat=1, attempt=1),
-        rate=1000.0,
-        measure_s=3.0,
-        valid=True,
-        findings=(),
-        metrics={"errors": {"fraction": 0.0}},
-        transactions=(),
-    )
-    assert judge_probe(search(), old).accepted is True
+@pytest.mark.parametrize(
+    ("finding", "accepted"),
+    [
+        (ValidityFinding(check="rate-held", ok=False, evidence="achieved 80 %", voids=False), False),
+        (ValidityFinding(check="errors", ok=False, evidence="7 errors", voids=False), False),
+        (ValidityFinding(check="client-cpu", ok=False, evidence="busy", voids=False), True),
+        (ValidityFinding(check="start-skew", ok=False, evidence="late"), None),
+    ],
+)
+def test_findings_can_also_refuse_a_probe(finding: ValidityFinding, accepted: bool | None) -> None:
+    judged = judge_probe(search(), probe(finding))
+    assert judged.accepted is accepted
+    assert accepted or finding.evidence in judged.evidence
 
 
 def test_pauses_that_windows_do_not_span_stand_in_the_answer() -> None:

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from verdict_histories import BASE, BREACH, FAST, OTHER_LOAD, VOID, WARNING, finish, iteration, ladder, plan, verdict
+from records import begun, ended
+from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.results import event_metrics, results
-from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
-from proveout.coordinator.verdict.probes import judge_probe
+from proveout.coordinator.verdict.checks import by_interval, judge
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
 from proveout.core import statistics
 from proveout.core.search_interval import confirmed
-from proveout.dsl.plan.stages import Search, Windows
 from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
@@ -29,13 +28,22 @@ from proveout.proto.events import (
     ProbeFinished,
     PropagationCompared,
     SearchFinished,
-    StageFinished,
-    StageStarted,
     ValidityFinding,
     VerdictReached,
 )
 from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
+
+OTHER_LOAD = ValidityFinding(
+    check="logical-failures",
+    ok=False,
+    evidence="logical failures are not as the plan expects: Get 80.00% of 9,000 (expected 0.00% to 1.60%), find "
+    "expects 1 row",
+    voids=False,
+    breach=True,
+)
+WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
+FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
 
 
 @pytest.mark.parametrize(
@@ -45,22 +53,17 @@ from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, T
         ("base.at(4).tps >= 270", "PASS"),
         ("base.at(4).tps >= 300", "INCONCLUSIVE"),
         ("base.at(4).tps >= 330", "FAIL"),
-        ("base.at(4).tps <= 330", "PASS"),
         ("base.at(4).tps <= 270", "FAIL"),
         ("270 <= base.at(4).tps", "PASS"),
         ("base.at(4).tps > base.at(1).tps", "PASS"),
-        ("base.at(4).tps < base.at(1).tps", "FAIL"),
         ("base.at(4).tps == base.at(1).tps", "FAIL"),
-        ("base.at(4).tps != base.at(1).tps", "PASS"),
         ("base.at(4).tps == base.at(4).tps", "PASS"),
         ("base.at(4).tps == 300", "INCONCLUSIVE"),
         # a bound: PASS as written; FAIL only when the other end is on the wrong side too
         ("base.at(4).tps.lower >= 270", "PASS"),
         ("base.at(4).tps.lower >= 300", "INCONCLUSIVE"),
         ("base.at(4).tps.lower >= 330", "FAIL"),
-        ("base.at(4).tps.upper <= 330", "PASS"),
         ("base.at(4).tps.upper <= 300", "INCONCLUSIVE"),
-        ("base.at(4).tps.upper <= 270", "FAIL"),
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 2.5", "PASS"),
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 3.0", "INCONCLUSIVE"),
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 4.0", "FAIL"),
@@ -75,15 +78,11 @@ from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, T
         ("base.at(4).tps.lower >= 300 && base.at(4).tps.lower >= 330", "FAIL"),
         ("base.at(4).tps.lower >= 270 || base.at(4).tps.lower >= 330", "PASS"),
         ("base.at(4).tps.lower >= 300 || base.at(4).tps.lower >= 330", "INCONCLUSIVE"),
-        ("base.at(4).tps.lower >= 330 || base.at(4).tps.lower >= 340", "FAIL"),
         ("!(base.at(4).tps.lower >= 330)", "PASS"),
         ("!(base.at(4).tps.lower >= 300)", "INCONCLUSIVE"),
-        ("!(base.at(4).tps.lower >= 270)", "FAIL"),
-        ("base.at(4).tps.mean > 1 ? base.at(1).tps.mean > 1 : false", "PASS"),
         ("base.at(4).tps >= 300 ? base.at(1).tps.mean > 1 : base.at(1).tps.mean > 2", "PASS"),
         ("base.at(4).tps >= 300 ? base.at(1).tps.mean > 1 : base.at(1).tps.mean > 2000", "INCONCLUSIVE"),
         # no data is never PASS
-        ("base.at(8).tps.mean >= 0", "INCONCLUSIVE"),
         ("base.at(4).lag.max_s.mean <= 1e9", "INCONCLUSIVE"),
         ("nothing.rate >= 0", "INCONCLUSIVE"),
         ("base.at(8).tps.mean >= 0 || base.at(4).tps.mean >= 0", "PASS"),
@@ -108,15 +107,11 @@ def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
         statistics.estimate([4e6 / 300, 4e6 / 310, 4e6 / 290]), statistics.estimate([4e6 / 900, 4e6 / 930, 4e6 / 870])
     )
     assert f"{welch['lower']:.2f}" in reached.evidence
-    assert "95 % CI" in reached.evidence
-    assert "n = 3" in reached.evidence
+    assert "95 % CI" in reached.evidence and "n = 3" in reached.evidence
+    assert "point estimates" not in reached.evidence
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1", "fast/4/1/1", "fast/4/2/1", "fast/4/3/1")
     assert (reached.file, reached.line, reached.title, reached.check[:5]) == ("plan.yaml", 7, "T", "ratio")
-
-
-def test_the_evidence_of_points_names_them_as_points() -> None:
     assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
-    assert "point estimates" not in verdict("base.at(4).tps.lower >= 1", BASE).evidence
 
 
 @pytest.mark.parametrize(
@@ -127,13 +122,11 @@ def test_the_evidence_of_points_names_them_as_points() -> None:
             "base.at(4).response.avg_us.mean <= ms(50)",
             "base.at(4).response.avg_us.mean = 13.3 ms, limit <= 50.0 ms: holds",
         ),
-        ("base.at(4).errors.fraction.mean < 0.001", "base.at(4).errors.fraction.mean = 0 %, limit < 0.1 %: holds"),
         (
             "base.peak.tps.mean / base.at(1).tps.mean >= 4",
             "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
         ),
         ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
-        ("base.at(4).tps.n > 2", "base.at(4).tps.n = 3, limit > 2: holds"),
     ],
 )
 def test_evidence_has_units(check: str, evidence: str) -> None:
@@ -147,13 +140,9 @@ ONE = ladder("one", {4: [300.0]})
     "check",
     [
         "one.at(4).tps >= 1",
-        "one.at(4).tps.lower >= 1",
         "one.at(4).tps.mean >= 1",
-        "one.at(4).tps.median >= 1",
         "one.at(4).tps.mean / base.at(4).tps.mean > 0.5",
-        "base.at(4).tps > one.at(4).tps",
         "ratio(base.at(4).tps, one.at(4).tps).lower > 0.5",
-        "ratio(base.at(4).tps, one.at(4).tps).mean > 0.5",
     ],
 )
 def test_one_repeat_decides_nothing(check: str) -> None:
@@ -163,12 +152,8 @@ def test_one_repeat_decides_nothing(check: str) -> None:
 
 
 def counted(*errors: int) -> list[Event]:
-    history: list[Event] = [StageStarted(stage="c", kind="ladder", iterations=len(errors), estimate_s=1.0)]
-    history += [
-        iteration("c", 4, repeat, 100.0, errors={"count": count, "fraction": count / 1000.0})
-        for repeat, count in enumerate(errors, 1)
-    ]
-    return finish("c", history)
+    counts = [{"count": count, "fraction": count / 1000.0} for count in errors]
+    return finish("c", [begun("c"), *(iteration("c", 4, n, 100.0, errors=each) for n, each in enumerate(counts, 1))])
 
 
 @pytest.mark.parametrize(
@@ -176,14 +161,11 @@ def counted(*errors: int) -> list[Event]:
     [
         ("c.at(4).errors.count == 0", (0,), "PASS"),
         ("c.at(4).errors.count == 0", (3,), "FAIL"),
-        ("c.at(4).errors.count.mean == 0", (0,), "PASS"),
-        ("c.at(4).errors.fraction.mean < 0.001", (0,), "PASS"),
         ("c.at(4).errors.fraction < 0.001", (0,), "PASS"),
         ("c.at(4).errors.fraction < 0.001", (2,), "FAIL"),
         ("c.at(4).errors.count == 0", (0, 0, 0), "PASS"),
         ("c.at(4).errors.count <= 2", (0, 0, 3), "FAIL"),
         ("c.at(4).errors.count.upper <= 0", (0, 0, 0), "INCONCLUSIVE"),
-        ("c.at(4).errors.count.upper <= 1", (0, 0, 0), "PASS"),
     ],
 )
 def test_checks_of_counts_are_decided_without_an_interval(check: str, errors: tuple[int, ...], outcome: str) -> None:
@@ -208,7 +190,6 @@ def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
             "base.at(4).tps.lower >= 290",
             "; more than 5 repeats would decide it (perhaps never: the value is near the limit)",
         ),
-        ("base.at(4).tps >= 290", "; more than 5 repeats would decide it (perhaps never: the value is near the limit)"),
         (
             "ratio(base.at(4).tps, 290).lower > 1",
             "; more than 5 repeats would decide it (perhaps never: the value is near the limit)",
@@ -219,8 +200,7 @@ def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
 )
 def test_an_undecided_comparison_has_the_repeats_that_would_decide_it(check: str, words: str) -> None:
     times = [iteration("max", 4, repeat, 100.0, response={"max_us": 5.0}) for repeat in (1, 2, 3)]
-    begun = StageStarted(stage="max", kind="ladder", iterations=3, estimate_s=1.0)
-    history = [*BASE, *finish("max", [begun, *times])]
+    history = [*BASE, *finish("max", [begun("max"), *times])]
     reached = verdict(check, history)
     assert reached.outcome == "INCONCLUSIVE"
     assert words in reached.evidence
@@ -228,7 +208,7 @@ def test_an_undecided_comparison_has_the_repeats_that_would_decide_it(check: str
 
 def test_a_slope_bound_is_the_worst_of_the_repeats_and_fails_only_with_its_other_end() -> None:
     def lags(*bounds: tuple[float, float]) -> list[Event]:
-        history: list[Event] = [StageStarted(stage="c", kind="ladder", iterations=3, estimate_s=1.0)]
+        history: list[Event] = [begun("c")]
         for repeat, (low, high) in enumerate(bounds, 1):
             lag = {"slope": (low + high) / 2, "slope_lower": low, "slope_upper": high}
             history.append(iteration("c", 4, repeat, 100.0, lag=lag))
@@ -253,12 +233,10 @@ def test_two_valid_repeats_of_three_decide_nothing() -> None:
         assert reached.iterations == ("base/4/1/1", "base/4/2/1")
 
 
-def measured(p99_us: Sequence[float], *void: Event, repeats: int = 5, **metrics: Any) -> list[Event]:
+def measured(p99_us: Sequence[float], *void: Event, **metrics: Any) -> list[Event]:
     """Return a ladder with valid repeats of these p99, and void attempts."""
-    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=repeats, estimate_s=1.0)]
-    for repeat, p99 in enumerate(p99_us, 1):
-        history.append(iteration("base", 4, repeat, 100.0, response={"p99_us": p99}, **metrics))
-    return finish("base", [*history, *void])
+    repeats = [iteration("base", 4, n, 100.0, response={"p99_us": p99}, **metrics) for n, p99 in enumerate(p99_us, 1)]
+    return finish("base", [begun("base"), *repeats, *void])
 
 
 def void_attempts(repeat: int, count: int) -> list[Event]:
@@ -269,11 +247,9 @@ def void_attempts(repeat: int, count: int) -> list[Event]:
     ("check", "outcome"),
     [
         ("base.at(4).response.p99_us <= ms(20)", "FAIL"),
-        ("base.at(4).response.p99_us <= ms(120)", "PASS"),
         ("base.at(4).response.p99_us.upper <= ms(20)", "FAIL"),
         ("base.at(4).response.p99_us.mean <= ms(20)", "FAIL"),
         ("base.at(4).response.p99_us.mean <= ms(93.5)", "INCONCLUSIVE"),  # the interval reaches beyond
-        ("base.at(4).response.p99_us <= ms(93.5)", "INCONCLUSIVE"),
     ],
 )
 def test_four_valid_repeats_of_five_decide_by_their_interval(check: str, outcome: str) -> None:
@@ -310,17 +286,18 @@ def test_a_breach_prevents_a_pass_but_not_a_fail() -> None:
     assert "note: errors flagged in 1 of 3 iterations" in failed.evidence
 
 
-@pytest.mark.parametrize("check", ["base.at(4).tps >= 200", "base.at(4).tps >= 400"])
-def test_a_load_that_is_not_the_workload_decides_nothing(check: str) -> None:
+def test_a_load_that_is_not_the_workload_decides_nothing() -> None:
     logical = {"logical": {"fraction": 0.8}}
     items = [iteration("base", 4, repeat, 300.0 + repeat, OTHER_LOAD, **logical) for repeat in (1, 2, 3)]
-    history = ladder("base", {}, *items)
-    reached = verdict(check, finish("base", history[:-1]))
-    assert reached.outcome == "INCONCLUSIVE"
-    assert "; but the load was not the planned one: logical-failures flagged in 3 of 3 iterations" in reached.evidence
-    assert "Get 80.00% of 9,000 (expected 0.00% to 1.60%), find expects 1 row" in reached.evidence
-    assert "`logical_failures`" in reached.evidence
-    own = verdict("base.at(4).logical.fraction < 0.01", finish("base", history[:-1]))
+    history = finish("base", [begun("base"), *items])
+    for check in ("base.at(4).tps >= 200", "base.at(4).tps >= 400"):
+        reached = verdict(check, history)
+        assert reached.outcome == "INCONCLUSIVE"
+        said = "; but the load was not the planned one: logical-failures flagged in 3 of 3 iterations"
+        assert said in reached.evidence
+        assert "Get 80.00% of 9,000 (expected 0.00% to 1.60%), find expects 1 row" in reached.evidence
+        assert "`logical_failures`" in reached.evidence
+    own = verdict("base.at(4).logical.fraction < 0.01", history)
     assert own.outcome == "FAIL", "the check is about the failures"
 
 
@@ -328,25 +305,20 @@ def test_a_load_that_is_not_the_workload_decides_nothing(check: str) -> None:
 def test_a_verdict_on_commits_does_not_pass_where_a_fault_missed(voids: bool) -> None:
     """`voids`: in place after the load; else a condition that did not hold, whose iteration counts."""
     missed = ValidityFinding(check="fault:crash", ok=False, evidence="in place only at 12.9 s", voids=voids)
-    history = ladder("base", {4: [300.0] * 3})[:-1]
     fault = FaultMeasured(fault="crash", number=1, begins_s=4.0, lost=0)
-    history = [replace(one, faults=(fault,)) if isinstance(one, IterationFinished) else one for one in history]
-    for one in history:
-        if isinstance(one, IterationFinished):
-            one.metrics["lost"] = 0
+    repeats = [replace(iteration("base", 4, n, 300.0, lost=0), faults=(fault,)) for n in (1, 2, 3)]
+
+    def reached(check: str, *more: IterationFinished) -> VerdictReached:
+        return verdict(check, finish("base", [begun("base"), *repeats, *more]))
+
     last = iteration("base", 4, 4, 300.0, missed, lost=0)
-    reached = verdict("base.at(4).lost == 0", finish("base", [*history, last]))
-    assert reached.outcome == "INCONCLUSIVE"
-    assert "a fault of the plan missed the load (base/4/4/1: fault:crash: in place only at 12.9 s)" in reached.evidence
-    assert verdict("base.at(4).lost == 0", finish("base", history)).outcome == "PASS"
-    assert verdict("base.at(4).tps >= 200", finish("base", [*history, last])).outcome == "PASS"
+    found = reached("base.at(4).lost == 0", last)
+    assert found.outcome == "INCONCLUSIVE"
+    assert "a fault of the plan missed the load (base/4/4/1: fault:crash: in place only at 12.9 s)" in found.evidence
+    assert reached("base.at(4).lost == 0").outcome == "PASS"
+    assert reached("base.at(4).tps >= 200", last).outcome == "PASS"
     lost = iteration("base", 4, 4, 300.0, lost=3)
-    assert (
-        verdict(
-            "base.at(4).lost == 0", finish("base", [*history, lost, replace(last, id=replace(last.id, repeat=5))])
-        ).outcome
-        == "FAIL"
-    )
+    assert reached("base.at(4).lost == 0", lost, iteration("base", 4, 5, 300.0, missed, lost=0)).outcome == "FAIL"
 
 
 LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}
@@ -357,8 +329,6 @@ LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}
     [
         ("base.at(4).lag.slope_upper <= 0.02", "lag.slope_upper"),
         ("base.at(4).lag.avg_s.mean <= 1", "lag.avg_s"),
-        ("base.at(4).lag.avg_s <= 1", "lag.avg_s"),
-        ("base.peak.lag.avg_s.upper <= 1", "lag.avg_s"),
         ("ratio(base.at(4).lag.avg_s, base.at(4).tps).lower > 0", "lag.avg_s"),
         ("base.at(4).lag.avg_s.mean <= 1 && base.at(4).tps.mean > 1", "lag.avg_s"),
     ],
@@ -382,35 +352,29 @@ def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats
     short = ValidityFinding(check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False)
 
     def reached(*series: Sequence[float]) -> str:
-        history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=3, estimate_s=1.0)]
-        for repeat, seconds in enumerate(series, 1):
-            item = replace(iteration("base", 4, repeat, 300.0, short), series={"tps": tuple(seconds)})
-            history.append(item)
-        return verdict("base.at(4).tps.mean >= 1", finish("base", history)).evidence
+        items = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
+        items = [replace(item, series={"tps": tuple(each)}) for item, each in zip(items, series, strict=True)]
+        return verdict("base.at(4).tps.mean >= 1", finish("base", [begun("base"), *items])).evidence
 
-    flat = reached((300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 302.0, 300.0))
-    assert "steady" not in flat
-    low_start = reached((200.0, 301.0, 299.0), (199.0, 300.0, 301.0), (205.0, 302.0, 300.0))
+    flat = (300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 302.0, 300.0)
+    assert "steady" not in reached(*flat)
+    low_start = reached(*((each[0] - 100.0, *each[1:]) for each in flat))
     assert "note: base at 4 threads: TPS not steady: drift +5" in low_start
     assert "over 3 repeats (limit 10 %)" in low_start
-    assert "TPS not shown to be steady: …" in reached((300.0, 301.0, 299.0))
+    assert "TPS not shown to be steady: …" in reached(flat[0])
 
 
 def test_windows_that_show_nothing_by_themselves_are_judged_together() -> None:
     short = ValidityFinding(check="steady-state", ok=True, evidence=f"{steady_state.ALONE}: 3 …", voids=False)
 
-    def items(*series: Sequence[float]) -> list[IterationFinished]:
-        found = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
-        return [replace(item, series={"tps": tuple(seconds)}) for item, seconds in zip(found, series, strict=True)]
+    def remark(*series: Sequence[float]) -> str:
+        items = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
+        items = [replace(item, series={"tps": tuple(each)}) for item, each in zip(items, series, strict=True)]
+        return steady_state.remark(items, 0.1, "TPS")
 
-    flat, low = (300.0, 301.0, 299.0), (200.0, 301.0, 299.0)
-    assert steady_state.remark(items(flat, (299.0, 300.0, 301.0), flat), 0.1, "TPS") == ""
-    assert steady_state.remark(items(low, low, (205.0, 302.0, 300.0)), 0.1, "TPS").startswith(
-        "TPS not steady: drift +5"
-    )
-    assert steady_state.remark(items(flat), 0.1, "TPS") == "TPS not shown to be steady: 3 whole seconds are too few"
-    too_short = "TPS not shown to be steady: 0 of 2 repeats have two whole seconds"
-    assert steady_state.remark(items((300.0,), ()), 0.1, "TPS") == too_short
+    assert remark((300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 301.0, 299.0)) == ""
+    assert remark((200.0, 301.0, 299.0)) == "TPS not shown to be steady: 3 whole seconds are too few"
+    assert remark((300.0,), ()) == "TPS not shown to be steady: 0 of 2 repeats have two whole seconds"
 
 
 def test_a_valid_second_attempt_counts_and_the_invalid_first_does_not() -> None:
@@ -421,24 +385,18 @@ def test_a_valid_second_attempt_counts_and_the_invalid_first_does_not() -> None:
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/2")
 
 
-def test_the_peak_depends_on_excluded_iterations_that_could_be_higher() -> None:
-    def outcome(excluded_tps: float) -> str:
-        history = [*BASE[:-1], iteration("base", 8, 1, excluded_tps, VOID)]
-        return verdict("base.peak.tps.mean >= 1", finish("base", history)).outcome
+def test_the_peak_depends_on_excluded_iterations_that_could_be_higher_and_other_checks_do_not() -> None:
+    def outcome(excluded_tps: float, check: str = "base.peak.tps.mean >= 1") -> str:
+        return verdict(check, finish("base", [*BASE[:-1], iteration("base", 8, 1, excluded_tps, VOID)])).outcome
 
     assert outcome(50.0) == "PASS"
     assert outcome(5000.0) == "INCONCLUSIVE"
+    assert outcome(5000.0, "base.at(4).tps.mean >= 1") == "PASS"
     assert verdict("base.peak.tps.mean >= 1", BASE).iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1")
 
 
-def test_another_rungs_invalid_iterations_do_not_matter() -> None:
-    history = [*BASE[:-1], iteration("base", 8, 1, 5.0, VOID)]
-    assert verdict("base.at(4).tps.mean >= 1", finish("base", history)).outcome == "PASS"
-
-
 def test_warnings_are_in_the_evidence() -> None:
-    history = [*BASE[:-1]]
-    history[1] = iteration("base", 1, 1, 100.0, WARNING)
+    history = [BASE[0], iteration("base", 1, 1, 100.0, WARNING), *BASE[2:-1]]
     reached = verdict("base.at(1).tps.mean >= 1", finish("base", history))
     assert reached.outcome == "PASS"
     assert "client-cpu flagged in 1 of 3 iterations" in reached.evidence
@@ -452,25 +410,16 @@ def test_the_evidence_of_a_skipped_rung_has_the_reason() -> None:
 
 
 def searched(rate: float | None, *, upper: float | None = None, confirmations: int = 9) -> list[Event]:
-    history: list[Event] = [StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)]
+    history: list[Event] = [begun("cap", "search")]
     history += [iteration("cap", 4, number, 100.0 * number) for number in (1, 2, 3)]
     history += [
-        ProbeFinished(
-            stage="cap",
-            probe=number,
-            phase="confirm" if number == 3 else "bracket",
-            rate=100.0 * number,
-            accepted=True,
-            evidence="",
-        )
-        for number in (1, 2, 3)
+        ProbeFinished(stage="cap", probe=number, phase=phase, rate=100.0 * number, accepted=True, evidence="")
+        for number, phase in ((1, "bracket"), (2, "bracket"), (3, "confirm"))
     ]
-    answer = SearchFinished(
-        stage="cap", rate=rate, probes=3, reason="because", upper=upper, confirmations=confirmations
+    history.append(
+        SearchFinished(stage="cap", rate=rate, probes=3, reason="because", upper=upper, confirmations=confirmations)
     )
-    history.append(answer)
-    stage = results.load_results(history).stages["cap"]
-    return [*history, StageFinished(stage="cap", outcome="ok", seconds=9.0, metrics=results.search_metrics(stage))]
+    return [*history, ended("cap", results.search_metrics(results.load_results(history).stages["cap"]))]
 
 
 def test_a_check_of_a_search_uses_its_confirmation() -> None:
@@ -483,17 +432,13 @@ def test_a_check_of_a_search_uses_its_confirmation() -> None:
     ("check", "upper", "confirmations", "outcome", "evidence"),
     [
         ("cap.rate >= 300", 330.0, 9, "PASS", "cap.rate = 300/s (90 % CI 300/s … 330/s, confirmed 9 times)"),
-        ("cap.rate >= 320", 330.0, 9, "INCONCLUSIVE", "the interval lies across the limit"),
         ("cap.rate >= 340", 330.0, 9, "FAIL", "does not hold"),
         ("cap.rate < 330", 330.0, 9, "INCONCLUSIVE", "the interval lies across the limit"),
-        ("cap.rate < 331", 330.0, 9, "PASS", "holds"),
         ("cap.rate >= 300", None, 9, "PASS", "95 % CI 300/s or more"),
         ("cap.rate <= 900", None, 9, "INCONCLUSIVE", "no rate above it was shown to be too high"),
         ("cap.rate >= 200", 330.0, 8, "INCONCLUSIVE", "confirmed 8 times, and a lower end takes 9"),
         ("cap.rate >= 340", 330.0, 2, "FAIL", "below 330/s"),
         ("cap.rate.lower >= 300", 330.0, 9, "PASS", "reads cap.rate 300/s"),
-        ("cap.rate.lower >= 320", 330.0, 9, "INCONCLUSIVE", "across the limit"),
-        ("cap.rate.lower >= 200", 330.0, 2, "INCONCLUSIVE", "a lower end takes 9"),
         ("cap.rate.mean >= 300", 330.0, 2, "PASS", "point estimates: cap.rate 300/s"),
         ("ratio(cap.rate, base.at(4).tps).lower > 0.9", 330.0, 9, "PASS", "85 % CI"),
         ("cap.rate > base.at(4).tps", 330.0, 9, "INCONCLUSIVE", "ratio 1"),
@@ -516,9 +461,8 @@ def test_a_rate_of_a_later_stage_reads_the_point_of_a_search() -> None:
 
 def test_the_rate_of_an_older_journal_is_read_as_an_estimate() -> None:
     """It has no number of confirmations, a plain rate and no interval, or one in numbers of its own."""
-    *history, ended = searched(300.0, upper=330.0, confirmations=0)
-    assert isinstance(ended, StageFinished)
-    old = replace(ended, metrics={"probes": 3, "rate": 300.0, "rate_lower": 300.0, "rate_upper": 330.0})
+    history = searched(300.0, upper=330.0, confirmations=0)[:-1]
+    old = ended("cap", {"probes": 3, "rate": 300.0, "rate_lower": 300.0, "rate_upper": 330.0})
     stage = results.load_results([*history, old]).stages["cap"]
     assert stage.finished is not None
     assert stage.finished.metrics["rate"] == confirmed(300.0, 330.0, 1)
@@ -538,13 +482,12 @@ def test_a_search_without_an_answer_is_inconclusive_with_its_reason() -> None:
 def test_propagation_has_its_own_verdict(drained: bool, sink_rows: int, checksum: str, outcome: str) -> None:
     table = TableDifference(table="t", source_rows=10, sink_rows=sink_rows, source_checksum="a", sink_checksum=checksum)
     compared = PropagationCompared(source="cache", sink="backend", drained=drained, drain_s=2.0, tables=(table,))
-    reached = reach(plan(), [compared])
-    assert [(item.id, item.outcome, item.severity) for item in reached] == [("propagation:cache", outcome, "fail")]
-
-
-def test_propagation_without_tables_is_inconclusive() -> None:
-    compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=0.0, tables=())
-    assert reach(plan(), [compared])[0].outcome == "INCONCLUSIVE"
+    (reached,) = reach(plan(), [compared])
+    assert (reached.id, reached.outcome, reached.severity) == ("propagation:cache", outcome, "fail")
+    read = verdict("propagation.cache.different_tables == 0 && propagation.cache.drain_s <= 5", [compared])
+    if drained:
+        assert read.outcome == outcome
+        assert reach(plan(), [replace(compared, tables=())])[0].outcome == "INCONCLUSIVE"
 
 
 HOLDS = InvariantCheck(name="balance", holds=True, evidence="balances 30 = initial and moved 30")
@@ -585,13 +528,6 @@ def test_each_system_has_its_own_verdict_on_invariants() -> None:
     assert "first after stage load" in reached[1].evidence
 
 
-def test_propagation_metrics_can_be_read_by_checks() -> None:
-    table = TableDifference(table="t", source_rows=1, sink_rows=1, source_checksum="a", sink_checksum="a")
-    compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=2.0, tables=(table,))
-    check = "propagation.cache.different_tables == 0 && propagation.cache.drain_s <= 5"
-    assert verdict(check, [compared]).outcome == "PASS"
-
-
 @pytest.mark.parametrize(
     ("reached", "code"),
     [
@@ -621,12 +557,6 @@ def test_a_check_that_raises_is_inconclusive(monkeypatch: pytest.MonkeyPatch) ->
     assert "out of order" in reached.evidence
 
 
-def test_opposite_bounds_reverse_each_bound_once() -> None:
-    assert opposite_bounds("a.lower - b.upper >= lag.slope_upper") == "a.upper - b.lower >= lag.slope_lower"
-    assert opposite_bounds("ratio(a.b, c).lower >= 2") == "ratio(a.b, c).upper >= 2.0"
-    assert opposite_bounds("errors.fraction < 1 && !x.lower") == "errors.fraction < 1.0 && !x.upper"
-
-
 @pytest.mark.parametrize("operator", [">=", ">", "<=", "<", "==", "!="])
 def test_intervals_compare_as_all_their_members_do(operator: str) -> None:
     import itertools
@@ -644,26 +574,6 @@ def test_intervals_compare_as_all_their_members_do(operator: str) -> None:
     assert by_interval(None, operator, (0.0, 1.0)) == "INCONCLUSIVE"
 
 
-# ---- conditions over one iteration -------------------------------------------------------------------------------
-
-WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
-
-
-def search(accept: str) -> Search:
-    return Search(
-        id="cap",
-        workload="hlr",
-        target="db",
-        clients=("c",),
-        threads=4,
-        rate_from=1.0,
-        rate_to=9e9,
-        accept=Expression(text=accept),
-        probe=WINDOWS,
-        confirm=WINDOWS,
-    )
-
-
 def test_conditions_use_bounds_as_written() -> None:
     tree = {"lag": {"slope_lower": -1.0, "slope_upper": 0.1}, "errors": {"fraction": 0.0}}
     assert holds("lag.slope_upper <= 0.02 && errors.fraction < 0.001", tree)[0] is False
@@ -671,38 +581,6 @@ def test_conditions_use_bounds_as_written() -> None:
     assert holds("lag.max_s < 1 && errors.fraction < 0.001", tree)[0] is None
     assert holds("rung.response.avg_us > ms(10)", {"rung": {"response": {"avg_us": 10_001.0}}})[0] is True
     assert judge("lag.slope_upper <= 0.02", tree).outcome == "INCONCLUSIVE"
-
-
-@pytest.mark.parametrize(
-    ("finding", "accepted"),
-    [
-        (None, True),
-        (ValidityFinding(check="rate-held", ok=False, evidence="achieved 80 %", voids=False), False),
-        (ValidityFinding(check="errors", ok=False, evidence="7 errors", voids=False), False),
-        (ValidityFinding(check="client-cpu", ok=False, evidence="busy", voids=False), True),
-        (ValidityFinding(check="start-skew", ok=False, evidence="late"), None),
-    ],
-)
-def test_findings_can_also_refuse_a_probe(finding: ValidityFinding | None, accepted: bool | None) -> None:
-    probe = iteration("cap", 4, 1, 100.0, *([finding] if finding else []))
-    judged = judge_probe(search("errors.fraction < 0.001"), probe)
-    assert judged.accepted is accepted
-    assert finding is None or finding.check == "client-cpu" or finding.evidence in judged.evidence
-
-
-# ---- results -----------------------------------------------------------------------------------------------------
-
-
-def test_a_rung_is_estimated_over_the_numbers_of_each_repeat() -> None:
-    tree = results.rung_tree([iteration("b", 4, 1, 10.0), iteration("b", 4, 2, 12.0, lag={"max_s": 1.0})])
-    assert tree["tps"]["values"] == [10.0, 12.0]
-    assert tree["lag"]["max_s"]["n"] == 1
-
-
-def test_the_peak_is_the_rung_of_the_largest_mean() -> None:
-    metrics = results.ladder_metrics([iteration("b", rung, 1, tps) for rung, tps in ((1, 5.0), (2, 9.0), (4, 7.0))])
-    assert metrics["peak"]["tps"]["mean"] == 9.0
-    assert set(metrics["rungs"]) == {"1", "2", "4"}
 
 
 def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.proto.trust.audit_log import AuditFault, AuditLog, Head, verify
+from proveout.proto.trust.audit_log import BEGIN, AuditFault, AuditLog, Head, _append, _hash, verify
 
 
 def written(path: Path, count: int = 5) -> AuditLog:
@@ -37,26 +37,16 @@ def test_an_unchanged_log_verifies(tmp_path: Path) -> None:
     assert verify(path).head == again
 
 
-def changed(all_: list[bytes]) -> list[bytes]:
-    return [*all_[:3], all_[3].replace(b"k2", b"kX"), *all_[4:]]
-
-
-def changed_at_the_end(all_: list[bytes]) -> list[bytes]:
-    return [*all_[:-1], all_[-1].replace(b"k4", b"kX")]
-
-
 def rehashed(all_: list[bytes]) -> list[bytes]:
     """Change a line and correct its hash: the hash in the next line shows the change."""
-    from proveout.proto.trust.audit_log import _hash
-
     line = json.loads(all_[3]) | {"key": "kX"}
     line["hash"] = _hash(line)
     return [*all_[:3], json.dumps(line).encode() + b"\n", *all_[4:]]
 
 
 CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
-    (changed, "this line was changed", 4),
-    (changed_at_the_end, "this line was changed", 6),
+    (lambda all_: [*all_[:3], all_[3].replace(b"k2", b"kX"), *all_[4:]], "this line was changed", 4),
+    (lambda all_: [*all_[:-1], all_[-1].replace(b"k4", b"kX")], "this line was changed", 6),
     (rehashed, "removed, added or moved", 5),
     (lambda all_: [*all_[:2], *all_[3:]], "removed, added or moved", 3),
     (lambda all_: all_[1:], "removed, added or moved", 1),
@@ -95,10 +85,6 @@ def test_a_rewritten_log_is_found_with_the_log_of_the_other_side(tmp_path: Path)
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     name = json.loads(lines(agent)[0])["log"]
-    forged = written(tmp_path / "forged.log")
-    forged.note("task", key="more")
-    from proveout.proto.trust.audit_log import BEGIN, _append
-
     descriptor = os.open(agent, os.O_RDWR | os.O_TRUNC)
     head = Head(log=name, number=0, hash=BEGIN)
     for number in range(8):
@@ -145,8 +131,8 @@ def test_a_log_replaced_by_another_process_is_reopened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "last",
-    [b"{}\n", b"[]\n", b"1\n", b"garbage\n", b"[" * 60_000 + b"\n", b'{"log": "x", "n": 1, "hash": null}\n'],
-    ids=["empty", "list", "number", "garbage", "deep", "odd"],
+    [b"1\n", b"x" * 200_000, b"[" * 60_000 + b"\n", b'{"log": "x", "n": 1, "hash": null}\n'],
+    ids=["number", "long", "deep", "odd"],
 )
 def test_a_log_with_an_invalid_last_line_is_not_continued(last: bytes, tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
@@ -154,21 +140,10 @@ def test_a_log_with_an_invalid_last_line_is_not_continued(last: bytes, tmp_path:
     with path.open("ab") as stream:
         stream.write(last)
     content = path.read_bytes()
-    with pytest.raises(OSError, match="its last line is not a line of an audit log"):
+    with pytest.raises(OSError, match="not a line of an audit log"):
         AuditLog(path).note("task", key="after")
     with pytest.raises(AuditFault):
         verify(path)
-    assert path.read_bytes() == content
-
-
-def test_a_log_with_a_long_invalid_end_is_not_continued(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    written(path)
-    with path.open("ab") as stream:
-        stream.write(b"x" * 200_000)
-    content = path.read_bytes()
-    with pytest.raises(OSError, match="not a line of an audit log"):
-        AuditLog(path).note("task", key="after")
     assert path.read_bytes() == content
 
 
@@ -192,7 +167,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
     assert "1 times another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
-    agent.write_bytes(b"".join(changed(lines(agent))))
+    agent.write_bytes(b"".join(CHANGES[0][0](lines(agent))))
     assert execute(["audit", "verify", str(agent)]) == 1
     assert f"{agent}:4: this line was changed" in capsys.readouterr().err
     assert execute(["audit", "verify", str(tmp_path / "none")]) == 1

@@ -20,16 +20,10 @@ def reference() -> HdrHistogram:
     return HdrHistogram(1, hist.HIGHEST_NS, 3)
 
 
-@given(NS)
-def test_index_is_that_of_hdrhistogram(value: int) -> None:
-    assert hist.indices_of(np.array([value]))[0] == reference()._counts_index_for(value)
-
-
-@pytest.mark.parametrize("exponent", range(10, 42))
-@pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_index_at_powers_of_two(exponent: int, offset: int) -> None:
-    value = min((1 << exponent) + offset, hist.HIGHEST_NS)
-    assert hist.indices_of(np.array([value]))[0] == reference()._counts_index_for(value)
+def test_indices_are_those_of_hdrhistogram() -> None:
+    powers = [(1 << exponent) + offset for exponent in range(10, 42) for offset in (-1, 0, 1)]
+    values = np.minimum([0, *powers, *np.random.default_rng(3).integers(0, hist.HIGHEST_NS, 100)], hist.HIGHEST_NS)
+    assert hist.indices_of(values).tolist() == [reference()._counts_index_for(int(value)) for value in values]
 
 
 @given(NS)
@@ -81,18 +75,12 @@ def test_merging_parts_is_binning_the_whole(parts: list[list[int]]) -> None:
     assert hist.merge(hist.bin_ns(part) for part in parts) == whole
 
 
-def test_empty() -> None:
+def test_nothing_the_exact_mean_and_percentiles_outside_of_their_range() -> None:
     assert hist.bin_ns([]) == Histogram() == hist.merge([Histogram(), Histogram()])
     assert hist.mean_ns(Histogram()) is None
     assert hist.percentile_ns(Histogram(), 99) is None
     assert hist.count(Histogram()) == 0
-
-
-def test_mean_is_exact() -> None:
     assert hist.mean_ns(hist.bin_ns([1_000_000_001, 2_000_000_002])) == 1_500_000_001.5
-
-
-@pytest.mark.parametrize("percentile", [-0.1, 100.1, math.nan])
-def test_percentile_outside_its_range(percentile: float) -> None:
-    with pytest.raises(ValueError, match="from 0 to 100"):
-        hist.percentile_ns(hist.bin_ns([1]), percentile)
+    for percentile in (-0.1, 100.1, math.nan):
+        with pytest.raises(ValueError, match="from 0 to 100"):
+            hist.percentile_ns(hist.bin_ns([1]), percentile)

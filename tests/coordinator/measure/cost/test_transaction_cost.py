@@ -6,26 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from records import ladder_stage, load_result, plan_of
 
 from proveout.coordinator.measure.cost.transaction_cost import Captured, Cost, transaction_cost
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Ladder, Windows
+from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.proto.wire.results import CaptureSample, LoadResult, Reading
+from proveout.proto.wire.results import CaptureSample, Reading
 
 S = 1_000_000_000
 WINDOW = Window(start_ns=0, end_ns=10 * S)
-LOAD = LoadResult(
-    transactions=(),
-    ended_in_window=5_000,
-    measure_start_ns=0,
-    measure_end_ns=10 * S,
-    client_cpu_fraction=0.1,
-    client_cpu_s=0.5,
-    start_skew_ns=0,
-    seconds_produced=10,
-)
+LOAD = load_result(ended_in_window=5_000, client_cpu_s=0.5)
 """500 transactions a second, for 100 µs of client CPU each."""
 
 GROWTH = {
@@ -69,33 +61,19 @@ def recording(growth: Mapping[str, float], **gauges: float) -> Recording:
 
 def plan(*, address: str = "db:7700", engine: str = "postgres", **system: Any) -> Plan:
     how = system or {"provision": "embedded"}
-    ladder = Ladder(
-        id="x",
-        workload="hlr",
-        target="cache",
-        clients=("client",),
-        threads=(4,),
-        windows=Windows(ramp_up_s=0, measure_s=10, ramp_down_s=0),
-        arrival=Closed(),
-        captures=("host", "waits"),
-    )
-    return Plan(
-        name="study",
-        title="",
-        parameters=(),
+    ladder = ladder_stage("x", workload="hlr", target="cache", clients=("client",), captures=("host", "waits"))
+    return plan_of(
+        ladder,
         hosts=(
             Host(name="db", roles=("server",), address=address, price_per_hour=3.6, currency="EUR"),
             Host(name="client", roles=("client",), address="local" if address == "local" else "client:7700"),
         ),
         systems=(System(name="cache", engine=engine, host="db", **how),),
-        secrets=(),
         workloads=(Workload(name="hlr", kind="hlr", parameters=()),),
         captures=(
             Capture(name="host", kind="os", every_s=1.0, hosts=("db", "client")),
             Capture(name="waits", kind="waits", every_s=1.0, system="cache"),
         ),
-        stages=(ladder,),
-        verdicts=(),
     )
 
 
@@ -103,12 +81,15 @@ BOTH = {("host", "db"): recording(GROWTH), ("host", "client"): recording(GROWTH)
 
 
 def cost(
-    of: Plan, recordings: Mapping[tuple[str, str], Recording] = BOTH, boots: Mapping[str, str] | None = None
+    of: Plan,
+    recordings: Mapping[tuple[str, str], Recording] = BOTH,
+    boots: Mapping[str, str] | None = None,
+    loads: int = 1,
 ) -> Cost:
     captured = Captured(plan=of, recordings=recordings, on=lambda _: WINDOW, boots=boots or {})
     stage = of.stages[0]
     assert isinstance(stage, Ladder)
-    return transaction_cost(captured, stage, [LOAD])
+    return transaction_cost(captured, stage, [LOAD] * loads)
 
 
 def test_a_server_with_a_machine_of_its_own_costs_all_of_it() -> None:
@@ -180,8 +161,4 @@ def test_a_database_in_files_has_no_server() -> None:
 
 
 def test_no_transaction_has_no_cost() -> None:
-    of = plan()
-    stage = of.stages[0]
-    assert isinstance(stage, Ladder)
-    captured = Captured(plan=of, recordings=BOTH, on=lambda _: WINDOW, boots={})
-    assert not transaction_cost(captured, stage, []).metrics
+    assert not cost(plan(), loads=0).metrics

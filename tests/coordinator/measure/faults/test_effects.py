@@ -138,13 +138,6 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert second.outage_ns <= 2 * S + 10 * MS  # from its own begin on
 
 
-def test_a_bin_that_the_next_fault_cuts_is_not_judged() -> None:
-    rows = stalled(stalled(regular(5 * MS), 8 * S, 9 * S), 12_050 * MS, 13 * S)
-    found = effect(series(rows), at(8 * S, S), next_ns=12_050 * MS)
-    assert found.recovery_ns is not None
-    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
-
-
 def test_a_stall_before_the_fault_does_not_hide_its_outage() -> None:
     """A stall of 1 s at 3 s, and one of 1 s by the fault at 8 s: up to two of the first would be usual."""
     rows = stalled(stalled(regular(10 * MS), 3 * S, 4 * S), 8 * S, 9 * S)

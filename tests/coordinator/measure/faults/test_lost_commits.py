@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from records import ladder_stage, load_result
 
 from proveout.coordinator.measure.faults.lost_commits import (
     attributed,
@@ -15,20 +16,12 @@ from proveout.coordinator.measure.faults.lost_commits import (
 from proveout.coordinator.measure.faults.measured import fault_metrics
 from proveout.coordinator.measure.load_streams import Stream
 from proveout.dsl import metrics
-from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.proto.fault_events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 
 S = 1_000_000_000
 WINDOW_S = 60.0
-LADDER = Ladder(
-    id="run",
-    workload="w",
-    target="db",
-    clients=("a", "b"),
-    threads=(2,),
-    windows=Windows(ramp_up_s=1.0, measure_s=WINDOW_S, ramp_down_s=1.0),
-)
+LADDER = ladder_stage(clients=("a", "b"), threads=(2,))
 
 
 def reading(since_s: float, at_s: float, **counts: int) -> CommitReading:
@@ -36,17 +29,8 @@ def reading(since_s: float, at_s: float, **counts: int) -> CommitReading:
 
 
 def load(*readings: CommitReading, acknowledged: int | None = 100) -> LoadResult:
-    return LoadResult(
-        transactions=(),
-        ended_in_window=0,
-        measure_start_ns=5 * S,
-        measure_end_ns=65 * S,
-        client_cpu_fraction=0.0,
-        client_cpu_s=0.0,
-        start_skew_ns=0,
-        seconds_produced=0,
-        commits=TrackedCommits(acknowledged=acknowledged, readings=readings),
-    )
+    commits = TrackedCommits(acknowledged=acknowledged, readings=readings)
+    return load_result(measure_start_ns=5 * S, measure_end_ns=65 * S, commits=commits)
 
 
 def stream(name: str = "", *, beside: bool = False, **loads: LoadResult) -> Stream:
@@ -88,14 +72,11 @@ def test_a_reading_belongs_to_the_first_fault_in_its_time(since_s: float, at_s: 
     assert attributed(reading(since_s, at_s, lost=1), TWO, WINDOW_S) == expected
 
 
-def test_a_fault_that_is_not_over_at_the_end_of_the_window_lasts() -> None:
-    (one,) = (FaultMeasured(fault="stop", number=1, begins_s=50.0, in_place_s=50.0),)
-    assert attributed(reading(61.5, 63.0, lost=1), (one,), WINDOW_S) == 0
-
-
-def test_a_fault_that_could_not_be_made_has_lost_nothing() -> None:
-    one = FaultMeasured(fault="crash", number=1, begins_s=10.0, error="refused")
-    assert attributed(reading(9.9, 11.0, lost=1), (one,), WINDOW_S) is None
+def test_a_fault_that_is_not_over_lasts_and_one_that_could_not_be_made_has_lost_nothing() -> None:
+    lasting = FaultMeasured(fault="stop", number=1, begins_s=50.0, in_place_s=50.0)
+    assert attributed(reading(61.5, 63.0, lost=1), (lasting,), WINDOW_S) == 0
+    refused = FaultMeasured(fault="crash", number=1, begins_s=10.0, error="refused")
+    assert attributed(reading(9.9, 11.0, lost=1), (refused,), WINDOW_S) is None
 
 
 def counts(one: FaultMeasured | FaultOnLoad | CommitsMeasured) -> tuple[int | None, ...]:
@@ -120,13 +101,8 @@ def test_counts_are_added_over_hosts_and_given_to_each_load_and_host() -> None:
     assert whole == CommitsMeasured(
         acknowledged=200, lost=12, lost_apart=5, unknown=2, unknown_committed=1, duplicates=1, unread=2
     )
-    assert commit_metrics(both[0].loads.values()) == {
-        "acknowledged": 200,
-        "lost": 12,
-        "unknown": 2,
-        "unknown_committed": 1,
-        "duplicates": 1,
-    }
+    numbers = {"acknowledged": 200, "lost": 12, "unknown": 2, "unknown_committed": 1, "duplicates": 1}
+    assert commit_metrics(both[0].loads.values()) == numbers
 
 
 def test_of_several_loads_those_beside_are_in_their_own_numbers_only() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import load_result
 from test_validity import MS, NAMES, RAMP_S, T0, S, ladder, mix, plan
 
 from proveout.coordinator.measure import validity
@@ -19,7 +20,7 @@ from proveout.dsl.plan.values import Expression
 from proveout.proto.events import ValidityFinding
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire.histogram import bin_ns
-from proveout.proto.wire.results import LoadResult, LoadSecond, Stall, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import LoadSecond, Stall, TransactionCounts, TransactionLoad
 
 
 def fault(begins_s: float = 2.0, **changes: Any) -> FaultMeasured:
@@ -34,13 +35,11 @@ def fault(begins_s: float = 2.0, **changes: Any) -> FaultMeasured:
         ((), ()),
         ((fault(),), ((2.0, 3.5),)),
         ((fault(recovery_s=4.0),), ((2.0, 6.0),)),
-        ((fault(recovery_s=0.5),), ((2.0, 3.5),)),
         ((fault(recovery_at_least_s=8.0, recovery_level=0.95),), ((2.0, 10.0),)),
         ((fault(recovery_at_least_s=3.0, recovery_level=0.95), fault(5.0, recovery_s=2.0)), ((2.0, 7.0),)),
         ((fault(recovery_at_least_s=3.0, outage_from_s=2.1, outage_s=2.9),), ((2.0, 5.0),)),
         ((fault(recovery_s=0.5, loads=(FaultOnLoad(host="c1", recovery_s=5.0),)),), ((2.0, 7.0),)),
         ((fault(healed_s=None, residue=("x",)),), ((2.0, 10.0),)),
-        ((fault(5.0), fault(2.0, recovery_s=3.5)), ((2.0, 6.5),)),
         ((fault(in_place_s=None, healing_s=None, healed_s=None, error="no"),), ((2.0, 2.0),)),
     ],
 )
@@ -53,10 +52,8 @@ def test_a_fault_disturbs_from_its_begin_until_it_is_healed_and_the_load_is_back
 @pytest.mark.parametrize(
     ("found", "left"),
     [
-        ((2.5, 3.0), []),
         ((1.0, 5.0), [(1.0, 2.0), (3.5, 5.0)]),
         ((1.0, 2.0), [(1.0, 2.0)]),
-        ((3.0, 9.0), [(3.5, 7.0), (8.0, 9.0)]),
         ((0.0, 9.0), [(0.0, 2.0), (3.5, 7.0), (8.0, 9.0)]),
     ],
 )
@@ -95,14 +92,12 @@ def observed(
     stalls = (
         (Stall(start_ns=dead[0] * S, end_ns=(dead[-1] + 1) * S, waiting=((NAMES[0], 4),), errors=9),) if dead else ()
     )
-    load = LoadResult(
+    window = Window(start_ns=start, end_ns=start + len(counts) * S)
+    load = load_result(
         transactions=mix(total),
         ended_in_window=total,
-        measure_start_ns=start,
-        measure_end_ns=start + len(counts) * S,
-        client_cpu_fraction=0.3,
-        client_cpu_s=1.0,
-        start_skew_ns=MS,
+        measure_start_ns=window.start_ns,
+        measure_end_ns=window.end_ns,
         seconds_produced=len(counts),
         stalls=stalls,
     )
@@ -122,7 +117,7 @@ def observed(
         loads={"c1": load},
         seconds={"c1": seconds},
         recordings={},
-        window=Window(start_ns=start, end_ns=start + len(counts) * S),
+        window=window,
         clocks={},
         t0_ns=T0,
         lost={},

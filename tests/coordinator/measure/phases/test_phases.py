@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from records import ladder_stage, plan_of
 
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
@@ -18,9 +19,7 @@ from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.results.results import rung_tree
 from proveout.coordinator.verdict.checks import judge
 from proveout.dsl.plan.phases import Level
-from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Phased, Windows
-from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire.tasks import LoadShare
 
@@ -32,7 +31,7 @@ SERVERS, SERVICE_S = 4, 0.01
 """At most 400 transactions a second."""
 
 
-def ladder(*phases: tuple[str, Level], **more: object) -> Ladder:
+def ladder(*phases: tuple[str, Level]) -> Ladder:
     levels = tuple(level for _, level in phases)
     windows = Windows(
         ramp_up_s=UP_S,
@@ -40,36 +39,11 @@ def ladder(*phases: tuple[str, Level], **more: object) -> Ladder:
         ramp_down_s=1.0,
         phases=tuple((name, level.for_s) for name, level in phases),
     )
-    return Ladder(
-        id="run",
-        workload="w",
-        target="db",
-        clients=("c1",),
-        threads=(64,),
-        windows=windows,
-        arrival=Phased(levels=levels),
-        repeat=2,
-        **more,  # type: ignore[arg-type]
-    )
+    return ladder_stage("run", threads=(64,), windows=windows, arrival=Phased(levels=levels), repeat=2)
 
 
 def steady(for_s: float, rate: float) -> Level:
     return Level(for_s=for_s, values=(rate,))
-
-
-def plan_of(stage: Ladder) -> Plan:
-    return Plan(
-        name="p",
-        title="",
-        parameters=(),
-        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
-        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
-        secrets=(),
-        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
-        captures=(),
-        stages=(stage,),
-        verdicts=(),
-    )
 
 
 def measured(stage: Ladder, *, repeat: int = 1, hosts: int = 1, service_s: float = SERVICE_S) -> IterationFinished:
@@ -158,16 +132,10 @@ def test_the_phases_of_several_hosts_are_those_of_one() -> None:
         assert three[name]["response"] == pytest.approx(one[name]["response"])
 
 
-def test_the_phases_add_up_to_the_measure_window() -> None:
-    whole = measured(ladder(*THREE)).metrics
-    for path in (("due", "count"), ("errors", "count"), ("logical", "count"), ("missed", "count")):
-        assert sum(phase[path[0]][path[1]] for phase in whole["phases"].values()) == whole[path[0]][path[1]]
-
-
 @pytest.mark.parametrize(
     ("spike_s", "expected_s"),
     # A backlog of (600 - 400) per second of the spike is worked off at (400 - 100)/s.
-    [(1.5, 1.0), (3.0, 2.0), (4.5, 3.0), (6.0, 4.0)],
+    [(1.5, 1.0), (6.0, 4.0)],
 )
 def test_the_recovery_is_the_time_in_which_the_backlog_is_worked_off(spike_s: float, expected_s: float) -> None:
     stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(spike_s, SPIKE)), ("after", steady(12.0, CALM)))
@@ -178,14 +146,12 @@ def test_the_recovery_is_the_time_in_which_the_backlog_is_worked_off(spike_s: fl
     assert "recovery_s" not in found.metrics["phases"]["after"]
 
 
-def test_a_spike_that_the_system_holds_has_no_time_to_recover() -> None:
-    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(5.0, 300.0)), ("after", steady(10.0, CALM)))
-    assert measured(stage).metrics["phases"]["spike"]["recovery_s"] == 0.0
-
-
-def test_a_phase_between_two_levels_has_no_recovery() -> None:
-    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(5.0, SPIKE)), ("after", steady(10.0, 50.0)))
-    assert "recovery_s" not in measured(stage).metrics["phases"]["spike"]
+@pytest.mark.parametrize(("spike", "after", "recovery_s"), [(300.0, CALM, 0.0), (SPIKE, 50.0, None)])
+def test_a_spike_that_is_held_has_no_time_to_recover_and_one_between_two_levels_no_recovery(
+    spike: float, after: float, recovery_s: float | None
+) -> None:
+    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(5.0, spike)), ("after", steady(10.0, after)))
+    assert measured(stage).metrics["phases"]["spike"].get("recovery_s") == recovery_s
 
 
 def test_what_has_not_recovered_is_a_lower_bound_and_passes_no_verdict() -> None:
@@ -200,14 +166,6 @@ def test_what_has_not_recovered_is_a_lower_bound_and_passes_no_verdict() -> None
     assert "before it was back" in failed.evidence
 
 
-def test_one_repeat_that_has_not_recovered_leaves_the_estimate_out() -> None:
-    fine = ladder(("calm", steady(8.0, CALM)), ("spike", steady(3.0, SPIKE)), ("after", steady(5.0, CALM)))
-    slow = ladder(("calm", steady(8.0, CALM)), ("spike", steady(9.0, SPIKE)), ("after", steady(5.0, CALM)))
-    tree = rung_tree([measured(fine, repeat=1), measured(slow, repeat=2)])
-    assert "recovery_s" not in tree["phases"]["spike"]
-    assert tree["at_least"]["phases"]["spike"]["recovery_s"]["value"] == pytest.approx((2.0 + 5.0) / 2, abs=0.5)
-
-
 def test_estimates_of_a_phase_pass_and_fail_verdicts() -> None:
     repeats = [measured(ladder(*THREE), repeat=number, service_s=SERVICE_S * (1 + number / 1000)) for number in (1, 2)]
     tree = {"run": {"rungs": {"64": rung_tree(repeats)}}}
@@ -220,11 +178,8 @@ def test_a_spike_is_neither_drift_nor_variation() -> None:
     stage = ladder(("calm", steady(8.0, 100.0)), ("spike", steady(8.0, 300.0)), ("after", steady(8.0, 100.0)))
     found = measured(stage)
     checks = {finding.check: finding for finding in found.findings}
-    assert {check for check in checks if is_on_steadiness(check)} == {
-        "steady-state:calm",
-        "steady-state:spike",
-        "steady-state:after",
-    }
+    judged = {f"steady-state:{name}" for name in ("calm", "spike", "after")}
+    assert {check for check in checks if is_on_steadiness(check)} == judged
     assert all(finding.ok for check, finding in checks.items() if is_on_steadiness(check))
     assert all(checks[f"variation:{name}"].ok for name in ("calm", "spike", "after"))
     assert checks["rate-held"].ok
@@ -247,9 +202,6 @@ def test_a_phase_without_load_does_not_count_as_an_outage() -> None:
     assert found.metrics["phases"]["off"]["due"]["count"] == 0
 
 
-# ---- the definition of the recovery ----------------------------------------------------------------------------------
-
-
 def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: float = 0.0) -> list[Second]:
     times = average_us if isinstance(average_us, Sequence) else [average_us] * len(ended)
     pairs = enumerate(zip(ended, times, strict=True))
@@ -260,14 +212,11 @@ def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: f
     ("ended", "average_us", "expected"),
     [
         ([100] * 5, 1000.0, Recovery(seconds=0.0)),
-        ([100] * 5, 100.0, Recovery(seconds=0.0)),
         ([150, 150, 100, 100, 100], 1000.0, Recovery(seconds=1.0)),
         ([50, 100, 100, 100, 100], 1000.0, Recovery(seconds=0.0)),
         ([100, 100, 100, 0, 100, 100, 100], 1000.0, Recovery(seconds=4.0)),
-        ([100] * 4 + [0], 1000.0, Recovery(at_least=5.0)),
         ([100] * 5, [9000.0, 1000.0, 1000.0, 1000.0, 1000.0], Recovery(seconds=1.0)),
         ([100] * 5, 1300.0, Recovery(at_least=5.0)),
-        ([0] * 5, 0.0, Recovery(at_least=5.0)),
         ([100] * 2, 1000.0, None),
     ],
 )
@@ -281,9 +230,3 @@ def test_the_recovery_begins_with_the_first_three_seconds_from_which_it_stays_ba
 def test_without_anything_before_there_is_no_recovery() -> None:
     assert recovery(row([0, 0], 0.0), row([10] * 5, 1.0), 2.0, 0.2) is None
     assert recovery([], row([10] * 5, 1.0), 2.0, 0.2) is None
-
-
-def test_a_tighter_bound_takes_longer() -> None:
-    before, after = row([100] * 4, 1000.0), row([100] * 8, [1190.0 - 20.0 * n for n in range(8)])
-    times = [recovery(before, after, 0.0, within) for within in (0.2, 0.1, 0.05)]
-    assert [one.seconds for one in times if one is not None] == [0.0, 4.0, None]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from records import begun, iteration, plan_of, run_started
 
 from proveout.coordinator.measure.statements.top_statements import with_statements
 from proveout.coordinator.report.document import Details, Notes, Preformatted, Section, Table
@@ -14,7 +15,7 @@ from proveout.coordinator.results.results import load_results
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.plan.values import Expression
-from proveout.proto.events import IterationFinished, IterationId, RunStarted, StageStarted
+from proveout.proto.events import IterationFinished
 from proveout.proto.wire.results import CaptureResult
 
 INDEX = [[0, "Nested Loop", 5.0], [1, "Index Scan using a_pkey on a", 1.0], [1, "Seq Scan on b", 5.0], [0, "X", None]]
@@ -23,22 +24,12 @@ SCAN = [[0, "Seq Scan on a", 100.0]]
 
 def plan() -> Plan:
     check = Expression(text='x.at(4).statements["UPDATE t"].avg_us.mean < 5')
-    return Plan(
-        name="p", title="", parameters=(), hosts=(), systems=(), secrets=(), workloads=(),
-        captures=(Capture(name="top", kind="statements", every_s=1.0, system="db"),), stages=(),
-        verdicts=(Check(id="v", title="", check=check, severity="fail"),),
-    )  # fmt: skip
+    capture = Capture(name="top", kind="statements", every_s=1.0, system="db")
+    return plan_of(captures=(capture,), verdicts=(Check(id="v", title="", check=check, severity="fail"),))
 
 
 def item(id: str, text: str, calls: float, seconds: float, steps: list[Any] = INDEX) -> dict[str, Any]:
     return {"id": id, "text": text, "calls": calls, "seconds": seconds, "rows": 7, "plan": steps, "no_plan": ""}
-
-
-def iteration(repeat: int = 1, rung: int = 4) -> IterationFinished:
-    return IterationFinished(
-        id=IterationId(stage="x", rung=rung, repeat=repeat, attempt=1), rate=None, measure_s=1.0, valid=True,
-        findings=(), metrics={"tps": 10.0}, transactions=(),
-    )  # fmt: skip
 
 
 def found(*items: dict[str, Any], repeat: int = 1, before: IterationFinished | None = None) -> IterationFinished:
@@ -46,7 +37,7 @@ def found(*items: dict[str, Any], repeat: int = 1, before: IterationFinished | N
     total = {"count": len(items), "calls": 10.0, "seconds": seconds, "rows": 7.0}
     output = json.dumps({"total": total, "statements": items})
     reports = {("top", "h"): CaptureResult(capture="top", samples=3, output=output)}
-    return with_statements(iteration(repeat), plan(), reports, before)
+    return with_statements(iteration("x", 4, repeat, {"tps": 10.0}), plan(), reports, before)
 
 
 def test_lines_and_numbers_are_those_of_the_document() -> None:
@@ -89,15 +80,13 @@ def test_other_statements_and_missing_plans_are_not_compared() -> None:
     "output",
     [
         "not json",
-        "{}",
         '{"total": {"count": 1, "calls": -1, "seconds": 0, "rows": 0}, "statements": []}',
-        '{"total": {"count": 1, "calls": 1, "seconds": NaN, "rows": 0}, "statements": []}',
         '{"total": {"count": 1, "calls": 1, "seconds": 1, "rows": 0}, "statements": [3]}',
     ],
 )
 def test_a_damaged_document_is_a_finding(output: str) -> None:
     reports = {("top", "h"): CaptureResult(capture="top", samples=3, output=output)}
-    one = with_statements(iteration(), plan(), reports, None)
+    one = with_statements(iteration("x", 4, 1), plan(), reports, None)
     (finding,) = one.findings
     assert finding.check == "statements:top@h" and "cannot be read" in finding.evidence
     assert one.statements == ()
@@ -106,9 +95,7 @@ def test_a_damaged_document_is_a_finding(output: str) -> None:
 def test_the_report_adds_repeats_up_and_folds_the_plans() -> None:
     first = found(item("1", "UPDATE t SET a = ?", 4.0, 3.0), item("2", "COMMIT", 1.0, 1.0, []))
     second = found(item("1", "UPDATE t SET a = ?", 6.0, 1.0, SCAN), repeat=2, before=first)
-    started = RunStarted(run_id="r", epoch=1, name="p", title="", digest="d", plan={}, version="1", estimate_s=1.0)
-    stage = StageStarted(stage="x", kind="ladder", iterations=2, estimate_s=1.0)
-    (section,) = statement_section(load_results([started, stage, first, second]))
+    (section,) = statement_section(load_results([run_started({}), begun("x"), first, second]))
     (ladder,) = section.blocks
     assert isinstance(ladder, Section)
     table, notes, details = ladder.blocks

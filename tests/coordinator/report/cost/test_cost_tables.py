@@ -4,42 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from records import begun, iteration, run_started
+
 from proveout.coordinator.report import csv_export
-from proveout.coordinator.report.cost.cost_figure import transaction_cost
 from proveout.coordinator.report.cost.cost_tables import cost_section
 from proveout.coordinator.report.document import Notes, Section, Table
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.proto.events import (
-    Event,
-    IterationFinished,
-    IterationId,
-    RunStarted,
-    StageStarted,
-)
 
 PLAN = {"hosts": [{"name": "db", "price_per_hour": 3.2, "currency": "EUR"}], "stages": [{"id": "x", "kind": "ladder"}]}
 
 
 def results(*costs: dict[str, float], rungs: int = 0, sources: dict[str, str] | None = None) -> RunResults:
     """Repeats of 4 threads with these costs; of `rungs` rungs one repeat each."""
-    events: list[Event] = [
-        RunStarted(run_id="r", epoch=1, name="p", title="", digest="sha256:0", plan=PLAN, version="1", estimate_s=1.0),
-        StageStarted(stage="x", kind="ladder", iterations=2, estimate_s=1.0),
+    repeats = [
+        iteration("x", n if rungs else 4, 1 if rungs else n, {"tps": 100.0, "cost": cost}, cost=sources or {})
+        for n, cost in enumerate(costs * max(1, rungs), start=1)
     ]
-    events += [
-        IterationFinished(
-            id=IterationId(stage="x", rung=number if rungs else 4, repeat=1 if rungs else number, attempt=1),
-            rate=None,
-            measure_s=1.0,
-            valid=True,
-            findings=(),
-            metrics={"tps": 100.0, "cost": cost},
-            transactions=(),
-            cost=sources or {},
-        )
-        for number, cost in enumerate(costs * max(1, rungs), start=1)
-    ]
-    return load_results(events)
+    return load_results([run_started(PLAN), begun("x"), *repeats])
 
 
 def blocks(of: RunResults) -> list[Any]:
@@ -68,22 +49,9 @@ def test_a_cell_is_the_mean_with_its_interval_and_what_is_missing_is_said() -> N
     assert notes.items == ("server CPU: the processes of the servers on db", "network: not captured: by lo")
 
 
-def test_many_rungs_are_several_tables() -> None:
-    found = blocks(results({"server_cpu_us": 1.0}, rungs=7))
-    assert [block.heads for block in found] == [("threads", "1", "2", "3", "4", "5"), ("threads", "6", "7")]
-
-
-def test_the_cost_of_the_clients_alone_has_no_section() -> None:
-    assert list(cost_section(results({"client_cpu_us": 9.0}))) == []
-
-
-def test_the_figure_has_a_panel_for_each_number_that_is_not_zero() -> None:
-    (figure,) = transaction_cost(results({"server_cpu_us": 100.0, "client_cpu_us": 9.0, "reads": 0.0}))
-    assert [row[1] for row in figure.rows] == ["server CPU", "client CPU"]
-
-
 def test_csv_has_the_numbers_in_the_row_of_all_transactions() -> None:
     (row,) = csv_export.rows(results({"server_cpu_us": 100.0}))
     assert row["transaction"] == csv_export.ALL
     assert row["cost.server_cpu_us"] == 100.0
+    assert list(cost_section(results({"client_cpu_us": 9.0}))) == [], "that of the clients alone"
     assert "cost.reads" not in csv_export.columns(results({"server_cpu_us": 100.0}))

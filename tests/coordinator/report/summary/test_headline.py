@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import verdict_histories as made
-from synthetic_run import synthetic_results
+from records import begun, ended, run_started
 
 from proveout.coordinator.report.document import Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.report.summary.claims import claims, method
-from proveout.coordinator.report.summary.headline import MOST, headline
+from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.results.results import RunResults, load_results, search_metrics
 from proveout.core.numbers import with_interval
-from proveout.dsl.compile.compiler import compile_plan
-from proveout.proto.events import (
-    CommitsMeasured,
-    Event,
-    IterationFinished,
-    RunStarted,
-    SearchFinished,
-    StageFinished,
-    StageStarted,
-)
+from proveout.proto.events import CommitsMeasured, Event, SearchFinished
 
-PLANS = Path(__file__).parents[4] / "plans"
 LADDERS = {
     "stages": [
         {"id": name, "kind": "ladder", "workload": "hlr", "target": target, "threads": [1, 4], "repeat": 3}
@@ -37,8 +26,7 @@ LADDERS = {
 
 
 def run(*events: Event) -> RunResults:
-    started = RunStarted(run_id="r", epoch=1, name="p", title="", digest="d", plan=LADDERS, version="1", estimate_s=1.0)
-    return load_results([started, *events])
+    return load_results([run_started(LADDERS), *events])
 
 
 def search(rate: float | None, upper: float | None = None, confirmations: int = 9) -> list[Event]:
@@ -46,9 +34,8 @@ def search(rate: float | None, upper: float | None = None, confirmations: int = 
         stage="cap", rate=rate, probes=9, reason="within 10 %", outcome="none" if rate is None else "found",
         upper=upper, confirmations=confirmations,
     )  # fmt: skip
-    begun: list[Event] = [StageStarted(stage="cap", kind="search", iterations=0, estimate_s=1.0), answer]
-    metrics = search_metrics(load_results(begun).stages["cap"])
-    return [*begun, StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics=metrics)]
+    searching: list[Event] = [begun("cap", "search"), answer]
+    return [*searching, ended("cap", search_metrics(load_results(searching).stages["cap"]))]
 
 
 BASE = made.ladder("base", {1: (990, 1000, 1010), 4: (3900, 4000, 4100)})
@@ -87,15 +74,15 @@ def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
 def test_the_numbers_of_the_peak_are_those_of_results_and_of_no_other_source() -> None:
     """Rungs 4 and 8 overlap: either may be the peak, so its intervals are wider than those of its rung."""
     rungs = {1: (990, 1000, 1010), 4: (3800, 4000, 4100), 8: (3900, 4010, 4200)}
-    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=1.0)]
+    history: list[Event] = [begun("base")]
     for rung, values in rungs.items():
         for repeat, tps in enumerate(values, 1):
             response = {"avg_us": 1e6 * rung / tps, "p99_us": 9e6 * rung / tps}
             history.append(made.iteration("base", rung, repeat, tps, response=response))
     found = run(*made.finish("base", history))
-    ended, stage = found.stages["base"].finished, found.stages["base"]
-    assert ended is not None
-    peak, row = ended.metrics["peak"], stage.rungs[-1].tree
+    stage = found.stages["base"]
+    assert stage.finished is not None
+    peak, row = stage.finished.metrics["peak"], stage.rungs[-1].tree
     tiles = {one.kind: one for one in headline(found)}
     assert tiles["peak"].estimate == peak["tps"]
     assert tiles["latency"].estimate == peak["response"]["p99_us"]
@@ -133,66 +120,18 @@ def test_lost_commits(lost: int, apart: int, tone: str, about: str) -> None:
     assert (commits.value, commits.tone, commits.about) == (str(lost), tone, about)
 
 
-@pytest.mark.parametrize(
-    ("checks", "level"),
-    [
-        (
-            ("base.at(4).tps.lower >= 1", "base.at(4).tps >= 1"),
-            "wrong in at most 2.5 % of runs, one or more of 2 in at most 5 %.",
-        ),
-        (("base.at(4).tps >= 1",), "Verdicts: one that reads a bound is wrong in at most 2.5 % of runs."),
-        (
-            ("base.at(4).tps.mean >= 1", "base.at(4).tps >= 1"),
-            "of runs; one that reads a point estimate such as .mean (1 here)",
-        ),
-        (
-            ("base.at(4).tps.mean >= 1",),
-            "Verdicts: one that reads a point estimate such as .mean (1 here) has no level",
-        ),
-        (("base.at(4).errors.fraction.mean == 0",), "Verdicts: one that reads a bound is wrong"),
-    ],
-)
-def test_the_report_states_the_method_and_the_level_of_all_verdicts_in_two_sentences(
-    checks: tuple[str, ...], level: str
-) -> None:
-    found = replace(run(*BASE), verdicts=tuple(made.verdict(check, BASE) for check in checks))
-    intervals, verdicts = method(found)
-    assert "logarithms of a rung's repeats" in intervals
-    assert "the repeats share one start of the servers and one population" in intervals
-    assert level in verdicts
-    (section,) = (one for one in run_document(found).sections if one.title == "Verdicts")
-    assert section.blocks[-2:] == (Paragraph(intervals, "dim"), Paragraph(verdicts, "dim"))
-    assert list(method(run())) == []
-
-
 def test_a_run_that_measured_nothing_has_no_headline() -> None:
     assert headline(run()) == ()
     void = made.iteration("base", 4, 1, 1000.0, made.VOID)
     assert headline(run(BASE[0], void)) == ()
-
-
-def test_an_interrupted_ladder_has_its_peak() -> None:
-    measured = [event for event in BASE if isinstance(event, IterationFinished)]
-    assert [one.kind for one in headline(run(BASE[0], *measured))] == ["peak"]
-
-
-@pytest.mark.parametrize("name", ["failover-embedded", "storage-embedded", "analytics-embedded", "tprocc-lab"])
-def test_headlines_of_shipped_plans_are_few_and_of_several_kinds(name: str) -> None:
-    found = headline(synthetic_results(compile_plan(PLANS / f"{name}.yaml")))
-    assert 2 <= len(found) <= MOST
-    assert all(one.value not in ("", "-") for one in found)
-
-
-# ---- claims ------------------------------------------------------------------------------------------------------
+    assert [one.kind for one in headline(run(*BASE[:-1]))] == ["peak"], "of a ladder that has not ended"
 
 
 @pytest.mark.parametrize(
     ("check", "value", "limit"),
     [
         ("base.at(4).tps.mean >= 2000", "4,000/s", "≥ 2,000/s"),
-        ("base.at(4).tps.lower >= 2000", "4,000/s", "≥ 2,000/s"),
         ("2000 <= base.at(4).tps", "4,000/s", "≥ 2,000/s"),
-        ("!(base.at(4).tps.mean < 2000)", "4,000/s", "≥ 2,000/s"),
         ("base.at(4).response.avg_us.mean <= ms(50)", "1.000 ms", "≤ 50.0 ms"),
         ("ratio(fast.at(4).tps, base.at(4).tps) >= 1.2", "2.00", "≥ 1.2"),
         ("fast.at(4).tps > base.at(4).tps", "2.00", "> 1"),
@@ -212,16 +151,7 @@ def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: 
 def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     both = claims(made.verdict("base.at(1).tps.mean > 1 && base.at(4).tps.mean > 2", BASE), run(*BASE))
     assert [one.limit for one in both] == ["> 1/s", "> 2/s"]
+    (missing,) = claims(made.verdict("base.at(4).response.p99_us <= ms(5)", BASE), run(*BASE))
+    assert (missing.value, missing.limit, missing.mean) == ("no data", "≤ 5.00 ms", None)
     prose = replace(made.verdict("base.at(1).tps.mean > 1", BASE), check="db and cache hold the same rows")
     assert claims(prose, run(*BASE)) == ()
-
-
-def test_a_claim_without_data_has_none() -> None:
-    (claim,) = claims(made.verdict("base.at(4).response.p99_us <= ms(5)", BASE), run(*BASE))
-    assert (claim.value, claim.limit, claim.mean) == ("no data", "≤ 5.00 ms", None)
-
-
-def test_the_answer_of_a_search_is_open_at_an_end_that_it_did_not_show() -> None:
-    events = search(4000.0, None, 1)
-    (claim,) = claims(made.verdict("cap.rate >= 200", events), run(*events))
-    assert (claim.value, claim.lower, claim.upper, claim.interval) == ("4,000/s", None, None, "")

@@ -1,0 +1,107 @@
+"""Plans, events and results of loads with a default for each field that a test does not look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Search, Tool, Windows
+from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.values import Expression
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    IterationId,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+    TransactionSummary,
+)
+from proveout.proto.wire.results import LoadResult
+
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+
+
+def plan_of(*stages: Ladder | Search | Tool, **fields: Any) -> Plan:
+    """A server `s1` with a PostgreSQL `db` that proveout starts, a client `c1`, a workload `w`."""
+    default: dict[str, Any] = {
+        "name": "p",
+        "title": "",
+        "hosts": (Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
+        "systems": (System(name="db", engine="postgres", host="s1", provision="embedded"),),
+        "workloads": (Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
+    }
+    empty = dict.fromkeys(("parameters", "secrets", "captures", "verdicts"), ())
+    return Plan(**(empty | default | {"stages": stages} | fields))
+
+
+def ladder_stage(id: str = "l", **fields: Any) -> Ladder:
+    default = {"workload": "w", "target": "db", "clients": ("c1",), "threads": (4,), "windows": WINDOWS}
+    return Ladder(id=id, **(default | fields))
+
+
+def search_stage(accept: str = "errors.fraction < 0.001", **fields: Any) -> Search:
+    default = {"workload": "w", "target": "db", "clients": ("c1",), "threads": 4, "rate_from": 500.0, "rate_to": 1e6}
+    return Search(
+        **(default | {"id": "cap", "accept": Expression(text=accept), "probe": WINDOWS, "confirm": WINDOWS} | fields)
+    )
+
+
+def iteration(
+    stage: str, rung: int, repeat: int, metrics: Mapping[str, Any] | None = None, *, attempt: int = 1, **fields: Any
+) -> IterationFinished:
+    """A valid iteration with these metrics, or one of which only the identity matters."""
+    default = {"rate": None, "measure_s": 5.0, "valid": True, "findings": (), "transactions": ()}
+    identity = IterationId(stage=stage, rung=rung, repeat=repeat, attempt=attempt)
+    return IterationFinished(**({"id": identity, "metrics": dict(metrics or {})} | default | fields))
+
+
+def summary(name: str, **fields: Any) -> TransactionSummary:
+    default = {"ok": 3, "logical_failures": 0, "errors": {}, "retried": 0, "missed": 0, "tps": 1.0}
+    return TransactionSummary(name=name, **(default | {"response": {}, "service": {}} | fields))
+
+
+def run_started(plan: Plan | Mapping[str, Any], run_id: str = "r", **fields: Any) -> RunStarted:
+    """The begin of a run of a plan, or of one with these parts of a plan's data."""
+    about: dict[str, Any] = {"name": "p", "title": "", "digest": "d", "plan": plan}
+    if isinstance(plan, Plan):
+        about = {"name": plan.name, "title": plan.title, "digest": plan.digest}
+        about["plan"] = json.loads(json.dumps(plan_data(plan)))
+    return RunStarted(**(about | {"run_id": run_id, "epoch": 1, "version": "1", "estimate_s": 1.0} | fields))
+
+
+def run_finished(status: Any = "finished", exit_code: int = 0, reason: str = "", seconds: float = 2.0) -> RunFinished:
+    return RunFinished(status=status, exit_code=exit_code, reason=reason, seconds=seconds)
+
+
+def begun(stage: str, kind: Any = "ladder", iterations: int = 3) -> StageStarted:
+    return StageStarted(stage=stage, kind=kind, iterations=iterations, estimate_s=1.0)
+
+
+def ended(stage: str, metrics: Mapping[str, Any] | None = None) -> StageFinished:
+    return StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=dict(metrics or {}))
+
+
+def whole_ladder(stage: str, iterations: Sequence[IterationFinished], **metrics: Any) -> list[Event]:
+    """The events of a ladder; `metrics` are arguments of `ladder_metrics`."""
+    return [begun(stage, iterations=len(iterations)), *iterations, ended(stage, ladder_metrics(iterations, **metrics))]
+
+
+def load_result(**fields: Any) -> LoadResult:
+    """A load of 10 s that was no burden to its client."""
+    default: dict[str, Any] = {
+        "transactions": (),
+        "ended_in_window": 0,
+        "measure_start_ns": 0,
+        "measure_end_ns": 10_000_000_000,
+        "client_cpu_fraction": 0.1,
+        "client_cpu_s": 1.0,
+        "start_skew_ns": 0,
+        "seconds_produced": 10,
+    }
+    return LoadResult(**(default | fields))
