@@ -15,8 +15,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, eventually, lines, task
-from test_permanent_agents import Permanent
+from eventually import eventually_async
+from fabric_bench import FAKE_AGENT, Bench, Line, Permanent, Proxy, lines, task
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import Lost
@@ -116,7 +116,7 @@ async def retries(count: int, seed: int = 3) -> Figure:
                 for key in sorted(keys):
                     line.session.send(task(key, f"append {file} {key}"))
                 expected = start + len(keys)
-                await eventually(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
+                await eventually_async(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
                 lost += len(keys)
                 await asyncio.sleep(chance.uniform(0.0, 0.01))
                 proxy.cut()
