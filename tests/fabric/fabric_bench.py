@@ -1,36 +1,33 @@
-"""Helpers of the fabric's tests: agents as real child processes with fake handlers, and a TCP proxy that breaks or
-delays connections."""
+"""Helpers of the fabric's tests: agents as real child processes with fake handlers, and a TCP proxy that breaks
+connections."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
+import random
+import signal
+import socket
+import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from eventually import PATIENCE_S, eventually_async
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
+from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.proto.wire.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
-PATIENCE_S = 90.0
-LEASE_S = 15.0
-"""Longer than any test runs: on a busy machine an agent can miss its beats for seconds."""
+LEASE_S = 120.0
+"""Longer than any test waits: an agent that misses beats on a busy machine keeps its session."""
+HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=LEASE_S)
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
-
-
-async def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until `holds()` is true; fail after `PATIENCE_S`, naming `what`."""
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until_s, f"never: {what}"
-        await asyncio.sleep(0.01)
 
 
 def lines(path: Path) -> list[str]:
@@ -68,47 +65,31 @@ class Line:
                     return event
                 assert not isinstance(event, Lost), event
 
-    async def message(self, kind: type, key: str | None = None) -> AgentMessage:
+    async def message(self, kind: type | tuple[type, ...], *keys: str) -> AgentMessage:
         def wanted(event: SessionEvent) -> bool:
-            return (
-                isinstance(event, Received)
-                and isinstance(event.message, kind)
-                and (key is None or getattr(event.message, "key", None) == key)
-            )
+            message = event.message if isinstance(event, Received) else None
+            return isinstance(message, kind) and (not keys or getattr(message, "key", None) in keys)
 
         event = await self.receive(wanted)
         assert isinstance(event, Received)
         return event.message
 
-    async def outcome(self, key: str) -> TaskDone | TaskFailed:
-        def wanted(event: SessionEvent) -> bool:
-            return (
-                isinstance(event, Received)
-                and isinstance(event.message, (TaskDone, TaskFailed))
-                and event.message.key == key
-            )
-
-        event = await self.receive(wanted)
-        assert isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed))
-        return event.message
+    async def outcome(self, *keys: str) -> TaskDone | TaskFailed:
+        message = await self.message((TaskDone, TaskFailed), *keys)
+        assert isinstance(message, (TaskDone, TaskFailed))
+        return message
 
     async def failures(self, *keys: str) -> dict[str, tuple[str, str]]:
         """Code and message of tasks that end in any order."""
         found: dict[str, tuple[str, str]] = {}
         while len(found) < len(keys):
-            event = await self.receive(
-                lambda event: (
-                    isinstance(event, Received) and isinstance(event.message, TaskFailed) and event.message.key in keys
-                )
-            )
-            assert isinstance(event, Received) and isinstance(event.message, TaskFailed)
-            found[event.message.key] = (event.message.error.code, event.message.error.message)
+            outcome = await self.outcome(*keys)
+            assert isinstance(outcome, TaskFailed), outcome
+            found[outcome.key] = (outcome.error.code, outcome.error.message)
         return found
 
     async def failure(self, key: str) -> tuple[str, str]:
-        outcome = await self.outcome(key)
-        assert isinstance(outcome, TaskFailed), outcome
-        return outcome.error.code, outcome.error.message
+        return (await self.failures(key))[key]
 
     async def accepted(self, key: str) -> None:
         await self.message(TaskAccepted, key)
@@ -137,8 +118,7 @@ class Bench:
         return (await self.fabric.start([host], self.log_dir))[host]
 
     async def connect(self, address: str, hello: Hello | None = None, **changes: object) -> Line:
-        hello = hello or Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=LEASE_S)
-        hello = dataclasses.replace(hello, **changes)  # type: ignore[arg-type]
+        hello = dataclasses.replace(hello or HELLO, **changes)  # type: ignore[arg-type]
         events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         session = await connect(hello.host, address, self.fabric.credentials, hello, events)
         self.sessions.append(session)
@@ -160,9 +140,73 @@ class Bench:
         assert all(is_gone(pid) for pid in pids)
 
 
+def free_port() -> int:
+    """A free port below the range from which the kernel assigns ports, so that it stays free while an agent restarts."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Permanent:
+    """The installation of one agent: PKI, state directory and address are the same after a restart."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.authority = Authority.create()
+        self.authority.write_agent(directory / "pki", "db1", ["127.0.0.1", "localhost"])
+        self.authority.write_coordinator(directory / "coordinator")
+        self.credentials = Credentials.read(directory / "coordinator")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sessions: list[Line] = []
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    def command(self) -> list[str]:
+        where = ["--pki", str(self.directory / "pki"), "--state-dir", str(self.directory / "state")]
+        return [*FAKE_AGENT, "--listen", self.address, "--name", "db1", *where]
+
+    def launch(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+
+    async def start(self) -> None:
+        self.launch()
+        await eventually_async(self.listens, self.log.read_text)
+
+    def listens(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.log.read_text()
+        host, port = self.address.split(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), PATIENCE_S):
+            return True
+        return False
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait)
+
+    async def connect(self, *, address: str = "", **changes: object) -> Line:
+        hello = dataclasses.replace(HELLO, **changes)  # type: ignore[arg-type]
+        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        line = Line(await connect("db1", address or self.address, self.credentials, hello, events), events)
+        self.sessions.append(line)
+        return line
+
+    async def leave(self, within_s: float = PATIENCE_S) -> None:
+        """Say Goodbye in all sessions, and wait for their ends."""
+        for line in self.sessions:
+            await line.session.close(timeout_s=within_s)
+        self.sessions.clear()
+
+
 class Proxy:
-    """A TCP proxy between coordinator and agent: `cut` breaks open connections, `hold` forwards nothing, `drops_replies`
-    discards the bytes of the agent."""
+    """A TCP proxy between coordinator and agent: `cut` breaks open connections, `drops_replies` discards the bytes of the
+    agent."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
@@ -170,8 +214,6 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._jobs: set[asyncio.Task[object]] = set()
-        self._flow = asyncio.Event()
-        self._flow.set()
         self.drops_replies = False
         self.connections = 0
         self.address = ""
@@ -180,9 +222,6 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self.address
-
-    def hold(self) -> None:
-        self._flow.clear()
 
     def cut(self) -> None:
         self.drops_replies = False
@@ -222,7 +261,6 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, from_agent: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                await self._flow.wait()
                 if not (from_agent and self.drops_replies):
                     writer.write(data)
                     await writer.drain()

@@ -59,15 +59,6 @@ async def _await(_context: TaskContext, path: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _stubborn(_context: TaskContext, seconds: str) -> None:
-    until_s = time.monotonic() + float(seconds)
-    while time.monotonic() < until_s:
-        try:
-            await asyncio.sleep(until_s - time.monotonic())
-        except asyncio.CancelledError:
-            continue
-
-
 async def _bug(_context: TaskContext) -> None:
     raise ValueError(f"cannot connect with host=x password={PASSWORD} user=y")
 
@@ -104,7 +95,6 @@ COMMANDS = {
     "append": _append,
     "sleep": _sleep,
     "await": _await,
-    "stubborn": _stubborn,
     "bug": _bug,
     "fault": _fault,
     "resource": _resource,

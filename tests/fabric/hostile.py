@@ -8,13 +8,10 @@ flips, cuts and repeats.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,30 +19,20 @@ from typing import Any
 
 import grpc
 import psutil
-from fabric_bench import FAKE_AGENT
+from eventually import eventually
+from fabric_bench import HELLO, Permanent
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.proto.trust.task_signing import Addressee, Signer
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
-from proveout.proto.wire.messages import Hello
 from proveout.proto.wire.tasks import Task
 
 METHOD = "/proveout.agent.v1.Agent/Session"
 INT64 = (1 << 63) - 1
-TEXTS = (
-    "",
-    "k",
-    "run/x/0/0/1.1/load/db1",
-    "\x1b[2J\x1b]0;x\x07",
-    "<script>alert(1)</script>",
-    "\u202eevil",
-    "a\nb\x00c",
-    "é" * 3000,
-)
+TEXTS = ("", "k", "run/x/0/0/1.1/load/db1", "\x1b[2J\x1b]0;x\x07", "<script>", "\u202eevil", "a\nb\x00c", "é" * 3000)
 REALS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e308, 5e-324, 3.15e8)
 WHOLE = (0, 1, -1, INT64, -INT64 - 1, 4_102_444_800_000_000_000, 10**6)
 DEPTH_MAX = 4
@@ -141,28 +128,19 @@ def _varint(number: int) -> bytes:
             return bytes(out)
 
 
-class Target:
+class Target(Permanent):
     """A permanent agent with fake handlers; `send` opens a stream, sends bytes, and returns the status."""
 
+    process: subprocess.Popen[bytes]
+
     def __init__(self, folder: Path) -> None:
-        authority = Authority.create()
-        authority.write_agent(folder / "pki", "db1", ["127.0.0.1", "localhost"])
-        authority.write_coordinator(folder / "coordinator")
-        self.credentials = Credentials.read(folder / "coordinator")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
-        argv = [*FAKE_AGENT, "--listen", f"127.0.0.1:{self.port}", "--name", "db1"]
-        argv += ["--pki", str(folder / "pki"), "--state-dir", str(folder / "state")]
-        with (folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
-        self.log = folder / "log"
-        until_s = time.monotonic() + 90
-        while "listens at" not in self.log.read_text():
-            assert time.monotonic() < until_s and self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
+        super().__init__(folder)
+        self.port = int(self.address.rpartition(":")[2])
+        self.launch()
+        eventually(self.listens, self.log.read_text)
         self.channel = self._channel()
         self.runs = 0
+        self._hello = b""
         self.peak_bytes = 0  # memory that the allocator keeps after the first crowd of a test, for the next one
 
     def _channel(self) -> grpc.Channel:
@@ -177,20 +155,27 @@ class Target:
     def descriptors(self) -> int:
         return int(psutil.Process(self.process.pid).num_fds())
 
-    def hello(self, lease_s: float = 0.2) -> bytes:
-        """A Hello of a new run, with a short lease: the next run waits for the end of the lease of one whose stream broke."""
+    def hello(self) -> bytes:
+        """A Hello of a new run."""
         self.runs += 1
-        hello = Hello(run_id=f"run{self.runs}", epoch=1, host="db1", beat_s=0.1, lease_s=lease_s)
-        hello = replace(hello, signer=self.credentials.signer.decode())
-        return codec.coordinator_envelope(hello).SerializeToString()
+        hello = replace(HELLO, run_id=f"run{self.runs}", signer=self.credentials.signer.decode())
+        self._hello = codec.coordinator_envelope(hello).SerializeToString()
+        return self._hello
 
     def signed(self, task: Task) -> bytes:
         """A task of the run of the last Hello, signed as its coordinator would sign it."""
         to = Addressee(agent="agent/db1", run=f"run{self.runs}", epoch=1)
         return codec.coordinator_envelope(Signer(self.credentials.signer_key).sign(task, to)).SerializeToString()
 
-    def send(self, *payloads: bytes, answers: int | None = None) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
-        """Open a stream, send these bytes and then Goodbye; return the status of the stream and the answers."""
+    def send(self, *payloads: bytes) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
+        """Open a stream, send these bytes and then Goodbye; return the status of the stream and the answers. A session
+        whose stream broke is ended by another stream."""
+        code, received = self._send(*payloads)
+        if code is not grpc.StatusCode.OK and self._hello in payloads:
+            self._send(self._hello)
+        return code, received
+
+    def _send(self, *payloads: bytes) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
         goodbye = pb.CoordinatorEnvelope(goodbye=pb.Goodbye()).SerializeToString()
         over = threading.Event()
 
@@ -209,27 +194,16 @@ class Target:
             over.set()
         return call.code(), received
 
-    def tls(self, alpn: str = "h2") -> ssl.SSLSocket:
-        """A TLS connection of a coordinator, without gRPC."""
+    def tls(self, version: ssl.TLSVersion | None = None) -> ssl.SSLSocket:
+        """A TLS connection of a coordinator, without gRPC; with this version only. ssl.SSLError when it is refused."""
         context = ssl.create_default_context(cadata=self.credentials.ca.decode())
-        folder = self.log.parent / "coordinator"
-        context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
-        context.set_alpn_protocols([alpn])
-        raw = socket.create_connection(("127.0.0.1", self.port), 20)
-        return context.wrap_socket(raw, server_hostname="127.0.0.1")
-
-    def tls_version(self, version: ssl.TLSVersion) -> str:
-        """Connect with this version of TLS only; return the negotiated version, ssl.SSLError when it is refused."""
-        context = ssl.create_default_context(cadata=self.credentials.ca.decode())
-        folder = self.log.parent / "coordinator"
+        folder = self.directory / "coordinator"
         context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
         context.set_alpn_protocols(["h2"])
-        context.minimum_version = context.maximum_version = version
-        with (
-            socket.create_connection(("127.0.0.1", self.port), 20) as raw,
-            context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
-        ):
-            return str(connection.version())
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
+        raw = socket.create_connection(("127.0.0.1", self.port), 60)
+        return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def half_open(self, count: int) -> list[socket.socket]:
         """Connections that have sent the first message of a handshake and send nothing more."""
@@ -243,12 +217,8 @@ class Target:
 
     def close(self) -> None:
         self.channel.close()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        finally:
-            self.process.kill()
-            self.process.wait()
+        self.process.terminate()
+        self.process.wait(60)
 
 
 def _client_hello() -> bytes:

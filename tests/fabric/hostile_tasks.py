@@ -29,12 +29,11 @@ from proveout.proto.wire.tasks import Endpoint, TaskSpec
 NAN = float("nan")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
-    """`tries`: the intended effect. `says`: part of the message with which an agent refuses it as `invalid`."""
+    """`says`: part of the message with which an agent refuses it as `invalid`."""
 
     name: str
-    tries: str
     spec: TaskSpec
     says: str
 
@@ -111,180 +110,121 @@ def _with(kind: type, **changes: Any) -> Any:
     return replace(HONEST[kind], **changes)
 
 
+Row = tuple[str, str, dict[str, Any]]
+"""(name, part of the refusal, changes of the honest task)."""
+
+
+def _of(kind: type, *rows: Row) -> Iterator[Attempt]:
+    for name, says, changes in rows:
+        yield Attempt(f"{kind.__name__}: {name}", _with(kind, **changes), says)
+
+
 # ---- systems ---------------------------------------------------------------------------------------------------------
 
-LINE_BREAK = "1\nlocal_infile = on"
+FRONT = replace(EMBEDDED, name="front", provision="pgbouncer", in_front_of="db")
+STANDBY = replace(EMBEDDED, name="standby", standby_of="db")
+PRIMARY = replace(DB, provisioned=True)
 
 
-def _poolers() -> Iterator[Attempt]:
-    front = replace(EMBEDDED, name="front", provision="pgbouncer", in_front_of="db")
-    behind = replace(DB, engine="postgres", provisioned=True)
-
-    def of(says: str, title: str, tries: str, /, **changes: Any) -> Attempt:
-        spec = _with(tasks.StartSystem, **({"system": front, "primary": (behind,)} | changes))
-        return Attempt(name=f"start: {title}", tries=tries, spec=spec, says=says)
-
-    def given(says: str, tries: str, name: str, value: str) -> Attempt:
-        return of(says, f"a PgBouncer with {name}", tries, system=replace(front, settings=((name, value),)))
-
-    yield of("one primary if it is", "a PgBouncer in front of nothing", "start it without a database", primary=())
-    yield of(
-        "is not the primary", "a PgBouncer by another name", "log in elsewhere", primary=(replace(behind, system="x"),)
-    )
-    yield of(
-        "not of sqlite",
-        "a PgBouncer of another engine",
-        "run what is not there",
-        system=replace(front, engine="sqlite"),
-    )
-    quoted = replace(front, in_front_of='db" host=else')
-    yield of("not the name of a system", "a PgBouncer by a quoted name", "write into the configuration", system=quoted)
-    both = replace(front, standby_of="db")
-    yield of("has no data to replicate", "a PgBouncer that is a standby", "replace its data", system=both)
-    plain = replace(EMBEDDED, in_front_of="db")
-    yield of("is for a PgBouncer", "a database in front of another", "read its password", system=plain)
-    yield given("is not a setting", "write a file of the host", "logfile", "/etc/passwd")
-    yield given("is not a setting", "take the console", "admin_users", "proveout")
-    yield given("is not a setting", "run SQL as another", "auth_query", "SELECT 1")
-    yield given("whole number", "write a second line", "default_pool_size", "1\nadmin_users = proveout")
-    yield given("`pool_mode` is session", "write a second line", "pool_mode", "session\nauth_type = any")
+def _started(system: System, primary: Endpoint | None = PRIMARY, **changes: Any) -> dict[str, Any]:
+    return {"system": system, "primary": () if primary is None else (primary,), **changes}
 
 
-def _standbys() -> Iterator[Attempt]:
-    standby = replace(EMBEDDED, name="standby", standby_of="db")
-    primary = replace(DB, engine="postgres", provisioned=True)
+def _set(name: str, value: str) -> dict[str, Any]:
+    return _started(replace(FRONT, settings=((name, value),)))
 
-    def of(says: str, title: str, tries: str, /, **changes: Any) -> Attempt:
-        spec = _with(tasks.StartSystem, **({"system": standby, "primary": (primary,)} | changes))
-        return Attempt(name=f"start: {title}", tries=tries, spec=spec, says=says)
 
-    yield of("one primary if it is a standby", "a standby without a primary", "start it with no data", primary=())
-    yield of("one primary if it is a standby", "a primary of a primary", "replace its data", system=EMBEDDED)
-    other = "read the passwords of another server"
-    yield of("is not the primary", "a primary by another name", other, primary=(replace(primary, system="else"),))
-    yield of("is not the primary", "a primary with a dsn", other, primary=(replace(primary, provisioned=False),))
-    away = replace(standby, engine="sqlite")
-    yield of("starts standbys of", "a standby of another engine", "run what is not there", system=away)
-    crowd = tuple(f"s{number}" for number in range(99))
-    yield of("standbys, or a synchronous one", "too many", "fill memory", system=EMBEDDED, primary=(), standbys=crowd)
-    names = {"system": EMBEDDED, "primary": (), "standbys": ('s", *',), "synchronous": ('s", *',)}
-    yield of("not the name of a system", "a standby by a quoted name", "write into the configuration", **names)
+STARTS: tuple[Row, ...] = (
+    ("a PgBouncer in front of nothing", "one primary if it is", _started(FRONT, None)),
+    ("a PgBouncer by another name", "is not the primary", _started(FRONT, replace(PRIMARY, system="x"))),
+    ("a PgBouncer of another engine", "not of sqlite", _started(replace(FRONT, engine="sqlite"))),
+    ("a PgBouncer by a quoted name", "not the name of a system", _started(replace(FRONT, in_front_of='db" host=else'))),
+    ("a PgBouncer that is a standby", "has no data to replicate", _started(replace(FRONT, standby_of="db"))),
+    ("a database in front of another", "is for a PgBouncer", _started(replace(EMBEDDED, in_front_of="db"))),
+    ("a file of the host by a PgBouncer", "is not a setting", _set("logfile", "/etc/passwd")),
+    ("the console of a PgBouncer", "is not a setting", _set("admin_users", "proveout")),
+    ("SQL of a PgBouncer", "is not a setting", _set("auth_query", "SELECT 1")),
+    ("a second line by a number", "whole number", _set("default_pool_size", "1\nadmin_users = proveout")),
+    ("a second line by a word", "`pool_mode` is session", _set("pool_mode", "session\nauth_type = any")),
+    ("a standby without a primary", "one primary if it is a standby", _started(STANDBY, None)),
+    ("a primary of a primary", "one primary if it is a standby", _started(EMBEDDED)),
+    ("a primary by another name", "is not the primary", _started(STANDBY, replace(PRIMARY, system="else"))),
+    ("a primary with a dsn", "is not the primary", _started(STANDBY, replace(PRIMARY, provisioned=False))),
+    ("a standby of another engine", "starts standbys of", _started(replace(STANDBY, engine="sqlite"))),
+    ("too many standbys", "standbys, or a synchronous one", _started(EMBEDDED, None, standbys=tuple(f"s{n}" for n in range(99)))),
+    ("a standby by a quoted name", "not the name of a system",
+     _started(EMBEDDED, None, standbys=('s", *',), synchronous=('s", *',))),
+)  # fmt: skip
+
+SYSTEMS: tuple[Row, ...] = (
+    *((f"name {bad!r}", "not the name of a system", {"name": bad}) for bad in ("../../etc", "a/b", "", "-rf", "a\nb", "a" * 200)),
+    ("an engine that is not embedded", "cannot start oracle", {"engine": "oracle"}),
+    ("with a dsn", "is not one to be started", {"dsn": "host=db"}),
+    ("archive_command", "makes the server run or load", {"settings": (("archive_command", "touch /tmp/x"),)}),
+    ("upper case", "makes the server run or load", {"settings": (("SHARED_PRELOAD_LIBRARIES", "/tmp/x.so"),)}),
+    ("data_directory", "names a file or where the server writes", {"settings": (("data_directory", "/"),)}),
+    ("two lines", "more than one line", {"settings": (("work_mem", "1\nlocal_infile = on"),)}),
+    ("a line as a name", "not the name of a setting", {"settings": (("a = 1\nb", "1"),)}),
+    ("settings without end", "more than 200 settings", {"settings": tuple((f"a{n}", "1") for n in range(201))}),
+    ("plugin_load", "would run a command", {"engine": "mysql", "settings": (("plugin_load", "x=/tmp/x.so"),)}),
+    ("loose_", "would run a command", {"engine": "mysql", "settings": (("loose_init_file", "/tmp/x"),)}),
+    ("temp_store_directory", "not kept in an SQLite file",
+     {"engine": "sqlite", "settings": (("temp_store_directory", "/etc"),)}),
+)  # fmt: skip
 
 
 def _systems() -> Iterator[Attempt]:
-    yield from _poolers()
-    yield from _standbys()
+    yield from _of(tasks.StartSystem, *STARTS)
     for kind in (tasks.StartSystem, tasks.SnapshotSystem):
-        verb = "start" if kind is tasks.StartSystem else "snapshot"
-
-        def of(says: str, title: str, tries: str, /, *, kind: type = kind, verb: str = verb, **changes: Any) -> Attempt:
-            system = replace(EMBEDDED, **changes)
-            return Attempt(name=f"{verb}: {title}", tries=tries, spec=_with(kind, system=system), says=says)
-
-        climb = "put the system's folder elsewhere"
-        for number, bad in enumerate(("../../etc", "a/b", "", ".", "-rf", "a\nb", "a" * 200)):
-            yield of("not the name of a system", f"name {number}", climb, name=bad)
-        yield of(
-            "cannot start oracle",
-            "an engine that is not embedded",
-            "have the agent run another server",
-            engine="oracle",
-        )
-        yield of("is not one to be started", "with a dsn", "mix a server that runs already in", dsn="host=db")
-        command = "run a program as the server's user"
-        yield of(
-            "makes the server run or load", "archive_command", command, settings=(("archive_command", "touch /tmp/x"),)
-        )
-        yield of(
-            "makes the server run or load", "upper case", command, settings=(("SHARED_PRELOAD_LIBRARIES", "/tmp/x.so"),)
-        )
-        yield of(
-            "names a file or where the server writes",
-            "data_directory",
-            "use files of others",
-            settings=(("data_directory", "/"),),
-        )
-        yield of("more than one line", "two lines", "smuggle a setting", settings=(("work_mem", LINE_BREAK),))
-        yield of("not the name of a setting", "a line as a name", "smuggle a setting", settings=(("a = 1\nb", "1"),))
-        many = tuple((f"a{number}", "1") for number in range(201))
-        yield of("more than 200 settings", "settings without end", "fill the configuration", settings=many)
-        maria = {"engine": "mysql"}
-        yield of("would run a command", "plugin_load", command, settings=(("plugin_load", "x=/tmp/x.so"),), **maria)
-        yield of("would run a command", "loose_", command, settings=(("loose_init_file", "/tmp/x"),), **maria)
-        yield of("not kept in an SQLite file", "temp_store_directory", "write files elsewhere", engine="sqlite",
-                 settings=(("temp_store_directory", "/etc"),))  # fmt: skip
-        yield Attempt(
-            name=f"{verb}: control characters in the folder",
-            tries="act on the terminal by a message",
-            spec=_with(kind, data_root="/tmp/\x1b[2J"),
-            says="control characters",
-        )
-    for number, bad in enumerate(("../../var/lib", "a/../../b", "/etc")):
-        yield Attempt(
-            name=f"stop: name {number}",
-            tries="have a folder of others removed",
-            spec=_with(tasks.StopSystem, system=bad),
-            says="not the name of a system",
-        )
+        yield from _of(kind, *((name, says, {"system": replace(EMBEDDED, **of)}) for name, says, of in SYSTEMS))
+        yield from _of(kind, ("control characters in the folder", "control characters", {"data_root": "/tmp/\x1b[2J"}))
+    for bad in ("../../var/lib", "a/../../b", "/etc"):
+        yield from _of(tasks.StopSystem, (f"name {bad}", "not the name of a system", {"system": bad}))
 
 
 # ---- endpoints: each kind of task that has one -----------------------------------------------------------------------
 
-ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
-    ("a file by a dsn", "have root use a file of root's", replace(FILE, engine="duckdb", provisioned=False), "it has no dsn"),
-    ("options of a file", "open with options of SQLite", replace(FILE, provisioned=False, dsn="/x/a.db?mode=rwc"), "not the absolute path"),
-    ("a file said to be ours, by `..`", "use a file of others", replace(FILE, dsn="/var/tmp/../../etc/x"), "absolute path"),
-    ("a file by a URI", "open with options of SQLite", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),
-    ("a relative file", "use a file of the agent's folder", replace(FILE, dsn="x.sqlite"), "absolute path"),
-    ("an engine provisioned that is not", "use a file as a system of ours",
-     replace(FILE, engine="oracle"), "cannot start oracle"),
-    ("a setting of DuckDB that is a path", "have rows spilled into a folder of others",
-     replace(FILE, engine="duckdb", dsn="/x/a.duckdb?temp_directory=x"), "not a setting of DuckDB"),
-    ("external access of DuckDB", "read files of the host",
-     replace(FILE, engine="duckdb", dsn="/x/a.duckdb?enable_external_access=true"), "not a setting of DuckDB"),
-    ("a DuckDB of somebody's account", "send data to a server",
-     replace(FILE, engine="duckdb", dsn="md:others"), "absolute path"),
-    ("a name that climbs", "name a resource or a folder elsewhere", replace(DB, system="../x"), "not the name of a system"),
-    ("an engine that climbs", "import a module by its name", replace(DB, engine="../../x"), "not the name of an engine"),
-    ("a word for a PostgreSQL", "have libpq read its defaults", replace(DB, dsn="x"), "not a PostgreSQL connection string"),
-    ("an option for a MySQL", "inject an option", replace(DB, engine="mysql", dsn="--defaults-file=/x"), "not a MySQL dsn"),
-    ("no form of Oracle", "inject an option", replace(ORACLE, dsn="--x"), "not of the form user/password"),
-    ("TimesTen by another way", "load another library", replace(ORACLE, engine="timesten"), "does not name the way"),
-    ("a NUL", "cut the dsn off", replace(DB, dsn="host=a\0b"), "holds a NUL"),
-    ("an empty dsn", "have the defaults used", replace(DB, dsn=""), "is empty"),
-    ("a dsn without end", "fill the memory", replace(DB, dsn="host=" + "x" * 70_000), "longer than 65536"),
-    ("instances of an SQLite", "use files of others", replace(FILE, instances=(FILE.dsn, "/etc/x")), "system of several instances"),
-    ("instances of a server of ours", "reach other servers",
-     replace(DB, provisioned=True, instances=(DB.dsn, "host=b")), "has one address"),
-    ("instances without end", "open connections without end",
-     replace(ORACLE, instances=tuple(f"hlr/x@//db{n}/H" for n in range(80))), "a dsn of system"),
+ENDPOINTS: tuple[tuple[str, Endpoint, str], ...] = (
+    ("a file by a dsn", replace(FILE, engine="duckdb", provisioned=False), "it has no dsn"),
+    ("options of a file", replace(FILE, provisioned=False, dsn="/x/a.db?mode=rwc"), "not the absolute path"),
+    ("a file said to be ours, by `..`", replace(FILE, dsn="/var/tmp/../../etc/x"), "absolute path"),
+    ("a file by a URI", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),
+    ("a relative file", replace(FILE, dsn="x.sqlite"), "absolute path"),
+    ("an engine provisioned that is not", replace(FILE, engine="oracle"), "cannot start oracle"),
+    ("a setting of DuckDB that is a path", replace(FILE, engine="duckdb", dsn="/x/a.duckdb?temp_directory=x"), "not a setting of DuckDB"),
+    ("external access of DuckDB", replace(FILE, engine="duckdb", dsn="/x/a.duckdb?enable_external_access=true"), "not a setting of DuckDB"),
+    ("a DuckDB of somebody's account", replace(FILE, engine="duckdb", dsn="md:others"), "absolute path"),
+    ("a name that climbs", replace(DB, system="../x"), "not the name of a system"),
+    ("an engine that climbs", replace(DB, engine="../../x"), "not the name of an engine"),
+    ("a word for a PostgreSQL", replace(DB, dsn="x"), "not a PostgreSQL connection string"),
+    ("an option for a MySQL", replace(DB, engine="mysql", dsn="--defaults-file=/x"), "not a MySQL dsn"),
+    ("no form of Oracle", replace(ORACLE, dsn="--x"), "not of the form user/password"),
+    ("TimesTen by another way", replace(ORACLE, engine="timesten"), "does not name the way"),
+    ("a NUL", replace(DB, dsn="host=a\0b"), "holds a NUL"),
+    ("an empty dsn", replace(DB, dsn=""), "is empty"),
+    ("a dsn without end", replace(DB, dsn="host=" + "x" * 70_000), "longer than 65536"),
+    ("instances of an SQLite", replace(FILE, instances=(FILE.dsn, "/etc/x")), "system of several instances"),
+    ("instances of a server of ours", replace(DB, provisioned=True, instances=(DB.dsn, "host=b")), "has one address"),
+    ("instances without end", replace(ORACLE, instances=tuple(f"hlr/x@//db{n}/H" for n in range(80))), "a dsn of system"),
 )  # fmt: skip
-"""(name, intended effect, endpoint, part of the refusal)."""
-
 WITH_ENDPOINT = (
     tasks.InspectSystem, tasks.PopulateSystem, tasks.CheckInvariants, tasks.RunSql, tasks.Checkpoint, tasks.RunLoad,
     tasks.CheckSystem, tasks.RestoreCopy,
 )  # fmt: skip
+PAIRS = (tasks.LinkSystems, tasks.CompareSystems)
 
 
 def _endpoints() -> Iterator[Attempt]:
-    for name, tries, end, says in ENDPOINTS:
+    for name, end, says in ENDPOINTS:
         for kind in WITH_ENDPOINT:
-            yield Attempt(name=f"{kind.__name__}: {name}", tries=tries, spec=_with(kind, endpoint=end), says=says)
-        for kind in (tasks.LinkSystems, tasks.CompareSystems):
-            for side in ("source", "sink"):
-                spec = _with(kind, **{side: end})
-                yield Attempt(name=f"{kind.__name__}: {side}: {name}", tries=tries, spec=spec, says=says)
-        tuned = _with(tasks.ApplyTuning, endpoints=(end,))
-        yield Attempt(name=f"ApplyTuning: {name}", tries=tries, spec=tuned, says=says)
-        waits = tasks.RunCapture(capture=replace(CAPTURE, kind="waits", system="db"), endpoints=(end,))
-        yield Attempt(name=f"RunCapture: {name}", tries=tries, spec=waits, says=says)
-    for kind in (tasks.LinkSystems, tasks.CompareSystems):
-        spec = _with(kind, sink=ORACLE)
-        tries = "set propagation up between engines that have none"
-        yield Attempt(
-            name=f"{kind.__name__}: to an Oracle", tries=tries, spec=spec, says="between two postgres systems"
-        )
+            yield from _of(kind, (name, says, {"endpoint": end}))
+        for kind in PAIRS:
+            yield from _of(kind, *((f"{side}: {name}", says, {side: end}) for side in ("source", "sink")))
+        yield from _of(tasks.ApplyTuning, (name, says, {"endpoints": (end,)}))
+        waits = replace(CAPTURE, kind="waits", system="db")
+        yield from _of(tasks.RunCapture, (name, says, {"capture": waits, "endpoints": (end,)}))
+    for kind in PAIRS:
+        yield from _of(kind, ("to an Oracle", "between two postgres systems", {"sink": ORACLE}))
 
 
 # ---- workloads: each kind of task that has one -----------------------------------------------------------------------
@@ -299,9 +239,8 @@ SQL = {
 
 def _sql(text: str) -> Workload:
     """A custom workload whose statement is `text`, made without the checks of the compiler."""
-    return Workload(
-        name="sql", kind="sql", parameters=_put(to_values(Custom.model_validate(SQL)), "SELECT n FROM t", text)
-    )
+    values = _put(to_values(Custom.model_validate(SQL)), "SELECT n FROM t", text)
+    return Workload(name="sql", kind="sql", parameters=values)
 
 
 def _put(value: Any, old: str, new: str) -> Any:
@@ -310,209 +249,172 @@ def _put(value: Any, old: str, new: str) -> Any:
     return new if value == old else value
 
 
-WORKLOADS: tuple[tuple[str, str, Workload, str], ...] = (
-    ("a kind that is not there", "load another package", replace(HLR, kind="../x"), "no workload kind"),
-    ("a workload's name that climbs", "name a folder elsewhere", replace(HLR, name="../x"), "not the name of a workload"),
-    ("rows without end", "fill the disk", replace(HLR, parameters=(("population", 10**15),)), "population"),
-    ("less than no rows", "have it count for ever", replace(HLR, parameters=(("population", -1),)), "population"),
-    ("a parameter that is not one", "reach an argument", replace(HLR, parameters=(("x", 1),)), "not valid"),
-    ("parameters of no form", "break the reading", replace(HLR, parameters=(("weights", ((),)),)), "not valid"),
-    ("warehouses without end", "fill the disk",
-     Workload(name="c", kind="tprocc", parameters=(("warehouses", 10**12),)), "warehouses"),
-    ("two statements", "run a statement behind another", _sql("SELECT n FROM t; DROP TABLE t"), "a second statement"),
-    ("a bind without a value", "have the text changed", _sql("SELECT n FROM t WHERE n = :x"), "has no generator"),
-)  # fmt: skip
-WITH_WORKLOAD = (
-    tasks.PopulateSystem, tasks.LinkSystems, tasks.CompareSystems, tasks.CheckInvariants, tasks.RunLoad,
-)  # fmt: skip
+WORKLOADS: tuple[tuple[str, Workload, str], ...] = (
+    ("a kind that is not there", replace(HLR, kind="../x"), "no workload kind"),
+    ("a workload's name that climbs", replace(HLR, name="../x"), "not the name of a workload"),
+    ("rows without end", replace(HLR, parameters=(("population", 10**15),)), "population"),
+    ("less than no rows", replace(HLR, parameters=(("population", -1),)), "population"),
+    ("a parameter that is not one", replace(HLR, parameters=(("x", 1),)), "not valid"),
+    ("parameters of no form", replace(HLR, parameters=(("weights", ((),)),)), "not valid"),
+    ("warehouses without end", Workload(name="c", kind="tprocc", parameters=(("warehouses", 10**12),)), "warehouses"),
+    ("two statements", _sql("SELECT n FROM t; DROP TABLE t"), "a second statement"),
+    ("a bind without a value", _sql("SELECT n FROM t WHERE n = :x"), "has no generator"),
+)
+WITH_WORKLOAD = (tasks.PopulateSystem, *PAIRS, tasks.CheckInvariants, tasks.RunLoad)
 
 
 def _workloads() -> Iterator[Attempt]:
-    for name, tries, workload, says in WORKLOADS:
+    for name, workload, says in WORKLOADS:
         for kind in WITH_WORKLOAD:
-            spec = _with(kind, workload=workload)
-            yield Attempt(name=f"{kind.__name__}: {name}", tries=tries, spec=spec, says=says)
+            yield from _of(kind, (name, says, {"workload": workload}))
 
 
 # ---- statements, facts, numbers --------------------------------------------------------------------------------------
 
 
 def _numbers() -> Iterator[Attempt]:
-    end = "keep the host busy for ever"
-    for number, statements in enumerate((("SELECT 1",) * 1001, ("",), ("x" * 5000,), ("SELECT 1\0",))):
-        spec = _with(tasks.RunSql, statements=statements)
-        yield Attempt(name=f"RunSql: statements {number}", tries=end, spec=spec, says="statements, or one")
-    for bad in (-1.0, NAN, 1e9):
-        spec = _with(tasks.CompareSystems, drain_timeout_s=bad)
-        yield Attempt(name=f"CompareSystems: {bad} s", tries=end, spec=spec, says="is not valid")
-    for bad in (-1, 10**6):
-        spec = _with(tasks.PopulateSystem, workers=bad)
-        yield Attempt(
-            name=f"PopulateSystem: {bad} workers",
-            tries="start processes without end",
-            spec=spec,
-            says="worker processes",
-        )
-    for field, bad in (("tools", ("/bin/sh",)), ("directories", (("db", "/x"),) * 1001)):
-        spec = _with(tasks.ReadFacts, **{field: bad})
-        yield Attempt(name=f"ReadFacts: {field}", tries="start another program", spec=spec, says="facts of")
-    facts = _with(tasks.ReadFacts, directories=(("../x", "/etc"),))
-    yield Attempt(name="ReadFacts: a name", tries="look elsewhere", spec=facts, says="not the name of a system")
-    host = _with(tasks.CheckHost, tools=("/bin/sh",))
-    yield Attempt(name="CheckHost: tools", tries="look for any file", spec=host, says="a check of 1 systems")
-    fast = (tasks.OfferedRate(subject="stages.climb", engine="postgres", per_s=float("nan")),)
-    host = _with(tasks.CheckHost, rates=fast)
-    yield Attempt(name="CheckHost: rates", tries="a rate that is not a number", spec=host, says="a check of 1 rates")
-    two = tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1\0")
-    spec = _with(tasks.CheckSystem, texts=(two,))
-    yield Attempt(name="CheckSystem: texts", tries="end a text early", spec=spec, says="holds a NUL")
+    for number, bad in enumerate((("SELECT 1",) * 1001, ("",), ("x" * 5000,), ("SELECT 1\0",))):
+        yield from _of(tasks.RunSql, (f"statements {number}", "statements, or one", {"statements": bad}))
+    for bad_s in (-1.0, NAN, 1e9):
+        yield from _of(tasks.CompareSystems, (f"{bad_s} s", "is not valid", {"drain_timeout_s": bad_s}))
+    for count in (-1, 10**6):
+        yield from _of(tasks.PopulateSystem, (f"{count} workers", "worker processes", {"workers": count}))
+    yield from _of(
+        tasks.ReadFacts,
+        ("tools", "facts of", {"tools": ("/bin/sh",)}),
+        ("directories", "facts of", {"directories": (("db", "/x"),) * 1001}),
+        ("a name", "not the name of a system", {"directories": (("../x", "/etc"),)}),
+    )
+    fast = tasks.OfferedRate(subject="stages.climb", engine="postgres", per_s=NAN)
+    yield from _of(
+        tasks.CheckHost,
+        ("tools", "a check of 1 systems", {"tools": ("/bin/sh",)}),
+        ("rates", "a check of 1 rates", {"rates": (fast,)}),
+    )
+    text = tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1\0")
+    yield from _of(tasks.CheckSystem, ("texts", "holds a NUL", {"texts": (text,)}))
 
 
 # ---- tuning ----------------------------------------------------------------------------------------------------------
 
-TUNINGS: tuple[tuple[str, str, Tuning, str], ...] = (
-    ("an operation that is not there", "run code by its name", replace(SYSCTL, operation="shell"), "no tuning operation"),
-    ("another parameter", "reach an argument", replace(SYSCTL, parameters=(("command", "sh"),)), "not valid"),
-    ("a name with an escape", "act on the terminal", replace(SYSCTL, name="\x1b[2J"), "not valid"),
-    ("a name without end", "fill the journal", replace(SYSCTL, name="x" * 900), "the compiler does not make"),
-    ("sshd restarted", "cut the owner off", replace(SYSCTL, restart="sshd.service"), "not valid"),
-    ("a unit that is an option", "inject an option", replace(SYSCTL, restart="--force"), "not valid"),
-    ("a system that it is not of", "have it undone elsewhere", replace(SYSCTL, system="db"), "not of the system"),
-    ("a file of cron", "run a command as root", Tuning(
-        name="f", operation="file", hosts=("db1",), parameters=(("path", "/etc/../etc/cron.d/x"), ("content", "x"))), "not valid"),
-    ("a filesystem without the plan's word", "destroy data", Tuning(
-        name="x", operation="filesystem", hosts=("h",), keep=True, parameters=(
-            ("device", "/dev/disk/by-id/x"), ("label", "x"), ("replaces", None), ("type", "xfs"))), "can destroy data"),
-    ("zeros without the plan's word", "destroy data", Tuning(
-        name="x", operation="zero_blocks", hosts=("h",), keep=True, parameters=(
-            ("device", "/dev/disk/by-id/x"), ("replaces", None), ("size", "1MiB"))), "can destroy data"),
-    ("zeros over all of a disk", "destroy data", Tuning(
-        name="x", operation="zero_blocks", hosts=("h",), keep=True, destructive=True, parameters=(
-            ("device", "/dev/sda"), ("replaces", None), ("size", "99999GiB"))), "is not valid"),
-    ("an MTU outside the folder of interfaces", "write to any file", Tuning(
-        name="x", operation="mtu", hosts=("h",), parameters=(("interfaces", ("../../../etc/x",)), ("mtu", 9000))), "is not valid"),
-    ("a program with a relative path", "run any program", Tuning(
-        name="x", operation="command", hosts=("h",), keep=True, parameters=(
-            ("apply", (("sh", "-c", "id"),)), ("revert", ()), ("verify", (("exists", ("/dev/x",)),)), ("within", "60s"))), "is not valid"),
-    ("a hidden parameter without the plan's word", "change what nobody documents", Tuning(
-        name="x", operation="oracle_parameters", hosts=("h",), system="db", parameters=(
-            ("hidden", False), ("instance", None), ("restart_by", None), ("settings", (("_x", "1"),)), ("system", "db"))), "is not valid"),
-    ("a folder of a server with programs of root", "gain privileges", Tuning(
-        name="x", operation="mount", hosts=("h",), parameters=(
-            ("at", "/shared"), ("device", "a:/b"), ("options", ("rw",)), ("type", "nfs"))), "is not valid"),
-    ("a partition without the plan's word", "destroy data", Tuning(
-        name="p", operation="partition", hosts=("db1",), parameters=to_values(PARTITION)), "can destroy data"),
-)  # fmt: skip
 
-FAULTS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
-    ("that is kept", "leave a change on the host", {"tunings": (replace(SYSCTL, keep=True),)}, "is always undone"),
-    ("without an end", "leave a change on the host", {"for_s": NAN}, "lasts nan s"),
-    ("at no instant", "begin a fault at once", {"begins_s": (NAN,)}, "instants that are not possible"),
-    ("too often", "begin faults without end", {"begins_s": (1.0,) * 101}, "instants that are not possible"),
-    ("of many tunings", "fill the journal", {"tunings": (SYSCTL,) * 21}, "1 to 20 tunings"),
-    ("of none", "measure a fault that is none", {"tunings": ()}, "1 to 20 tunings"),
-)
+def _tuning(
+    operation: str, *, keep: bool = False, destructive: bool = False, system: str = "", **fields: Any
+) -> Tuning:
+    values = tuple(sorted({**fields, **({"system": system} if system else {})}.items()))
+    return Tuning(
+        name="x", operation=operation, hosts=("h",), keep=keep, destructive=destructive, system=system, parameters=values
+    )  # fmt: skip
+
+
+TUNINGS: tuple[tuple[str, Tuning, str], ...] = (
+    ("an operation that is not there", replace(SYSCTL, operation="shell"), "no tuning operation"),
+    ("another parameter", replace(SYSCTL, parameters=(("command", "sh"),)), "not valid"),
+    ("a name with an escape", replace(SYSCTL, name="\x1b[2J"), "not valid"),
+    ("a name without end", replace(SYSCTL, name="x" * 900), "the compiler does not make"),
+    ("sshd restarted", replace(SYSCTL, restart="sshd.service"), "not valid"),
+    ("a unit that is an option", replace(SYSCTL, restart="--force"), "not valid"),
+    ("a system that it is not of", replace(SYSCTL, system="db"), "not of the system"),
+    ("a file of cron", _tuning("file", path="/etc/../etc/cron.d/x", content="x"), "not valid"),
+    ("a filesystem without the plan's word",
+     _tuning("filesystem", keep=True, device="/dev/disk/by-id/x", label="x", replaces=None, type="xfs"), "can destroy data"),
+    ("zeros without the plan's word", _tuning("zero_blocks", keep=True, device="/dev/disk/by-id/x", replaces=None, size="1MiB"), "can destroy data"),
+    ("zeros over all of a disk",
+     _tuning("zero_blocks", keep=True, destructive=True, device="/dev/sda", replaces=None, size="99999GiB"), "is not valid"),
+    ("an MTU outside the folder of interfaces", _tuning("mtu", interfaces=("../../../etc/x",), mtu=9000), "is not valid"),
+    ("a program with a relative path",
+     _tuning("command", keep=True, apply=(("sh", "-c", "id"),), revert=(), verify=(("exists", ("/dev/x",)),), within="60s"), "is not valid"),
+    ("a hidden parameter without the plan's word",
+     _tuning("oracle_parameters", system="db", hidden=False, instance=None, restart_by=None, settings=(("_x", "1"),)), "is not valid"),
+    ("a folder of a server with programs of root", _tuning("mount", at="/shared", device="a:/b", options=("rw",), type="nfs"), "is not valid"),
+    ("a partition without the plan's word",
+     Tuning(name="p", operation="partition", hosts=("db1",), parameters=to_values(PARTITION)), "can destroy data"),
+)  # fmt: skip
 
 
 def _tunings() -> Iterator[Attempt]:
-    for name, tries, tuning, says in TUNINGS:
+    for name, tuning, says in TUNINGS:
         for check in (False, True):
-            spec = _with(tasks.ApplyTuning, tunings=(tuning,), check=check)
-            yield Attempt(name=f"ApplyTuning: {name}, check={check}", tries=tries, spec=spec, says=says)
-        spec = _with(tasks.InjectFault, tunings=(tuning,))
+            yield from _of(tasks.ApplyTuning, (f"{name}, check={check}", says, {"tunings": (tuning,), "check": check}))
         loses = says.replace("destroy data", "lose data")
-        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=spec, says=loses)
-    for name, tries, changes, says in FAULTS:
-        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=_with(tasks.InjectFault, **changes), says=says)
-    many = _with(tasks.ApplyTuning, tunings=(SYSCTL,) * 501)
-    yield Attempt(name="ApplyTuning: without end", tries="fill the journal", spec=many, says="more than 500")
+        yield from _of(tasks.InjectFault, (name, loses, {"tunings": (tuning,)}))
+    yield from _of(
+        tasks.InjectFault,
+        ("that is kept", "is always undone", {"tunings": (replace(SYSCTL, keep=True),)}),
+        ("without an end", "lasts nan s", {"for_s": NAN}),
+        ("at no instant", "instants that are not possible", {"begins_s": (NAN,)}),
+        ("too often", "instants that are not possible", {"begins_s": (1.0,) * 101}),
+        ("of many tunings", "1 to 20 tunings", {"tunings": (SYSCTL,) * 21}),
+        ("of none", "1 to 20 tunings", {"tunings": ()}),
+    )
+    yield from _of(tasks.ApplyTuning, ("without end", "more than 500", {"tunings": (SYSCTL,) * 501}))
 
 
 # ---- load, pools, tools, captures ------------------------------------------------------------------------------------
 
 
 def _loads() -> Iterator[Attempt]:
-    def of(name: str, tries: str, says: str, **changes: Any) -> Attempt:
-        return Attempt(name=f"RunLoad: {name}", tries=tries, spec=_with(tasks.RunLoad, **changes), says=says)
-
     share = HONEST[tasks.RunLoad].share
-    for bad in (0.0, -1.0, NAN, 3.2e8):
-        yield of(f"a window of {bad} s", "run for ever", "windows of", windows=replace(WINDOWS, measure_s=bad))
-    for bad in (0, -1, 10**7):
-        yield of(
-            f"{bad} threads",
-            "open connections without end",
-            "terminals 0 to",
-            share=replace(share, count=bad, total=bad),
-        )
-    for bad in (-1.0, NAN, 1e300):
-        yield of(f"a rate of {bad}", "spin", "a rate of", share=replace(share, rate=bad))
-    yield of("thinking for ever", "hold connections", "a think time", share=replace(share, think_s=1e12))
-    for bad in (-1, 10**6):
-        yield of(f"{bad} processes", "start processes without end", "worker processes", workers=bad)
-    yield of("a seed below zero", "break the generator", "is not a valid seed", seed=-1)
-    yield of("a label with an escape", "act on the terminal", "control characters", label="\x1b]0;x\x07")
-    session = "run code on the server, or open a file"
-    for engine, name, value in (
-        ("postgres", "session_preload_libraries", "/tmp/x.so"), ("postgres", "a;b", "1"), ("postgres", "role", "postgres"),
-        ("mysql", "sql_mode", "'; DROP DATABASE x; -- "), ("sqlite", "writable_schema", "1"), ("sqlite", "temp_store", "1; ATTACH"),
-        ("oracle", "events", "10046"),
+    rows: list[Row] = [
+        *((f"a window of {bad} s", "windows of", {"windows": replace(WINDOWS, measure_s=bad)}) for bad in (0.0, -1.0, NAN, 3.2e8)),
+        *((f"{bad} threads", "terminals 0 to", {"share": replace(share, count=bad, total=bad)}) for bad in (0, -1, 10**7)),
+        *((f"a rate of {bad}", "a rate of", {"share": replace(share, rate=bad)}) for bad in (-1.0, NAN, 1e300)),
+        ("thinking for ever", "a think time", {"share": replace(share, think_s=1e12)}),
+        *((f"{bad} processes", "worker processes", {"workers": bad}) for bad in (-1, 10**6)),
+        ("a seed below zero", "is not a valid seed", {"seed": -1}),
+        ("a label with an escape", "control characters", {"label": "\x1b]0;x\x07"}),
+    ]  # fmt: skip
+    mysql = replace(DB, engine="mysql", dsn="mysql://u@h/d")
+    for end, name, value in (
+        (DB, "session_preload_libraries", "/tmp/x.so"), (DB, "a;b", "1"), (DB, "role", "postgres"),
+        (mysql, "sql_mode", "'; DROP DATABASE x; -- "), (FILE, "writable_schema", "1"), (FILE, "temp_store", "1; ATTACH"),
+        (ORACLE, "events", "10046"),
     ):  # fmt: skip
-        ends = {
-            "postgres": DB,
-            "mysql": replace(DB, engine="mysql", dsn="mysql://u@h/d"),
-            "sqlite": FILE,
-            "oracle": ORACLE,
-        }
-        yield of(f"session {engine} {name}", session, "`", endpoint=ends[engine], session=((name, value),))
-    for number, bad in enumerate(("--block", "x:0", "a b:1", "http://x:1/", "name:99999")):
+        rows.append((f"session {end.engine} {name}", "`", {"endpoint": end, "session": ((name, value),)}))
+    for bad in ("--block", "x:0", "a b:1", "http://x:1/", "name:99999"):
         pool = tasks.LoadPool(kind="ray", address=bad)
-        yield of(f"a cluster {number}", "inject an option", "not the address of a Ray cluster", pool=pool)
+        rows.append((f"a cluster {bad}", "not the address of a Ray cluster", {"pool": pool}))
+    yield from _of(tasks.RunLoad, *rows)
 
 
-def _pools() -> Iterator[Attempt]:
-    for field, bad, says in (
-        ("head", "--temp-dir=/etc:1", "address of a Ray node"), ("head", "x", "address of a Ray node"),
-        ("towards", "a b:1", "address of a Ray node"), ("address", "--x", "name or the address of a host"),
-        ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a Ray node for"),
-        ("cpus", 10**9, "a Ray node for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
-        ("secrets", replace(SECRETS, authority="x" * 10**5), "secret of the Ray cluster"),
-    ):  # fmt: skip
-        spec = _with(tasks.FormPool, **{field: bad})
-        yield Attempt(
-            name=f"FormPool: {field}: {says} {str(bad)[:20]!r}", tries="inject an option", spec=spec, says=says
-        )
-
-
-JOBS: tuple[tuple[str, str, FioJob, str], ...] = (
-    ("a folder that climbs", "write elsewhere", replace(JOB, directory="/data/../etc"), "absolute path"),
-    ("a relative folder", "write in the agent's folder", replace(JOB, directory="x"), "absolute path"),
-    ("a device by a name that moves", "write on another disk", replace(JOB, devices=("/dev/sda",)), "name a device for good"),
-    ("a device with a second one", "write on another disk", replace(JOB, devices=(f"{DEVICE}:/dev/sda\n",)), "for good"),
-    ("writing without the plan's word", "destroy data", replace(JOB, devices=(DEVICE,), read_fraction=0.0), "destroys"),
-    ("a folder and devices", "miss one of the looks", replace(JOB, directory="/x", devices=(DEVICE,)), "or on devices"),
-    ("devices without end", "fill the memory", replace(JOB, devices=tuple(f"{DEVICE}{n}" for n in range(300))), "devices"),
-    ("jobs without end", "start threads without end", replace(JOB, jobs=10**6), "jobs at once"),
-    ("less than no jobs", "have it count for ever", replace(JOB, jobs=-1), "jobs at once"),
-    ("blocks of nothing", "divide by nothing", replace(JOB, block_bytes=0), "not possible"),
-    ("files without end", "fill the disk", replace(JOB, size_bytes=2**60), "not possible"),
-    ("more reads than all", "write where it says it reads", replace(JOB, read_fraction=NAN), "not possible"),
+POOLS: tuple[tuple[str, Any, str], ...] = (
+    ("head", "--temp-dir=/etc:1", "address of a Ray node"), ("head", "x", "address of a Ray node"),
+    ("towards", "a b:1", "address of a Ray node"), ("address", "--x", "name or the address of a host"),
+    ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a Ray node for"),
+    ("cpus", 10**9, "a Ray node for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
+    ("secrets", replace(SECRETS, authority="x" * 10**5), "secret of the Ray cluster"),
 )  # fmt: skip
+
+JOBS: tuple[tuple[str, FioJob, str], ...] = (
+    ("a folder that climbs", replace(JOB, directory="/data/../etc"), "absolute path"),
+    ("a relative folder", replace(JOB, directory="x"), "absolute path"),
+    ("a device by a name that moves", replace(JOB, devices=("/dev/sda",)), "name a device for good"),
+    ("a device with a second one", replace(JOB, devices=(f"{DEVICE}:/dev/sda\n",)), "for good"),
+    ("writing without the plan's word", replace(JOB, devices=(DEVICE,), read_fraction=0.0), "destroys"),
+    ("a folder and devices", replace(JOB, directory="/x", devices=(DEVICE,)), "or on devices"),
+    ("devices without end", replace(JOB, devices=tuple(f"{DEVICE}{n}" for n in range(300))), "devices"),
+    ("jobs without end", replace(JOB, jobs=10**6), "jobs at once"),
+    ("less than no jobs", replace(JOB, jobs=-1), "jobs at once"),
+    ("blocks of nothing", replace(JOB, block_bytes=0), "not possible"),
+    ("files without end", replace(JOB, size_bytes=2**60), "not possible"),
+    ("more reads than all", replace(JOB, read_fraction=NAN), "not possible"),
+)
 
 
 def _tools() -> Iterator[Attempt]:
-    for name, tries, job, says in JOBS:
-        for kind in (tasks.PrepareFio, tasks.RunFio):
-            yield Attempt(name=f"{kind.__name__}: {name}", tries=tries, spec=_with(kind, job=job), says=says)
-    for field, bad, says in (
-        ("iodepth", 0, "an I/O depth"), ("iodepth", 10**9, "an I/O depth"), ("first_slice", -1, "an I/O depth"),
-        ("windows", replace(WINDOWS, measure_s=NAN), "windows of"), ("label", "\x1b", "control characters"),
-    ):  # fmt: skip
-        spec = _with(tasks.RunFio, **{field: bad})
-        yield Attempt(name=f"RunFio: {field} {bad!r}", tries="run for ever", spec=spec, says=says)
-
-
-def _commands() -> Iterator[Attempt]:
+    yield from _of(
+        tasks.FormPool, *((f"{name}: {str(bad)[:20]!r}: {says}", says, {name: bad}) for name, bad, says in POOLS)
+    )
+    for kind in (tasks.PrepareFio, tasks.RunFio):
+        yield from _of(kind, *((name, says, {"job": job}) for name, job, says in JOBS))
+    yield from _of(
+        tasks.RunFio,
+        ("no depth", "an I/O depth", {"iodepth": 0}),
+        ("a depth without end", "an I/O depth", {"iodepth": 10**9}),
+        ("a slice below zero", "an I/O depth", {"first_slice": -1}),
+        ("a window that is none", "windows of", {"windows": replace(WINDOWS, measure_s=NAN)}),
+        ("a label with an escape", "control characters", {"label": "\x1b"}),
+    )
     for name, changes, says in (
         ("a relative program", {"argv": ("../sh",)}, "neither the absolute path"),
         ("a path that climbs", {"argv": ("/usr/bin/../../tmp/x",)}, "neither the absolute path"),
@@ -521,40 +423,30 @@ def _commands() -> Iterator[Attempt]:
         ("an expression that backtracks", {"output": OutputRows(format="pattern", pattern=r"(?P<a>x)\1")}, "RE2"),
     ):
         command = replace(HONEST[tasks.RunCommand].command, **changes)
-        spec = _with(tasks.RunCommand, command=command)
-        yield Attempt(name=f"RunCommand: {name}", tries="run another program, or for ever", spec=spec, says=says)
+        yield from _of(tasks.RunCommand, (name, says, {"command": command}))
 
 
 def _captures() -> Iterator[Attempt]:
-    for bad in (0.0, -1.0, NAN, 1e9, 0.001):
-        spec = tasks.RunCapture(capture=replace(CAPTURE, every_s=bad))
-        yield Attempt(name=f"RunCapture: every {bad} s", tries="spin", spec=spec, says="a sample every")
-    for edges_s in ((NAN, 1.0), (-1.0, 1.0), (0.0, 1e9), (0.0, 1.0, 2.0)):
-        spec = tasks.RunCapture(capture=CAPTURE, edges_s=edges_s)
-        yield Attempt(name=f"RunCapture: edges {edges_s}", tries="spin", spec=spec, says="edges of a window")
-    for number, bad in enumerate(
-        ("file:///etc/shadow", "gopher://x/", "http:///x", "http://a b/", "http://a\r\nX: y/", "http://a:x/")
-    ):
-        spec = tasks.RunCapture(capture=NODE, endpoints=(replace(EXPORTER, dsn=bad),))
-        tries = "read a file, or speak another protocol"
-        yield Attempt(name=f"RunCapture: url {number}", tries=tries, spec=spec, says="not the address of an exporter")
-    other = tasks.RunCapture(capture=NODE, endpoints=(DB,))
-    yield Attempt(
-        name="RunCapture: a database as an exporter", tries="mix the two", spec=other, says="is not an exporter"
-    )
-    for number, scrape in enumerate((replace(SCRAPE, metric="a\nb"), replace(SCRAPE, labels=(("a b", "c"),)))):
-        spec = tasks.RunCapture(capture=replace(NODE, scrapes=(scrape,)), endpoints=(EXPORTER,))
-        yield Attempt(name=f"RunCapture: metric {number}", tries="act on the reader", spec=spec, says="name of a")
-    for kind, ends in (("os", (DB,)), ("waits", ()), ("lag", (DB,)), ("prometheus", ()), ("sizes", (DB, DB))):
-        spec = tasks.RunCapture(capture=replace(CAPTURE, kind=kind), endpoints=ends)
-        yield Attempt(
-            name=f"RunCapture: {kind} of {len(ends)}", tries="choose who asks", spec=spec, says="systems, not"
-        )
-    name = tasks.RunCapture(capture=replace(CAPTURE, name="../x"))
-    yield Attempt(name="RunCapture: a name", tries="name a file elsewhere", spec=name, says="not the name of a capture")
+    def node(dsn: str, *scrapes: Scrape) -> dict[str, Any]:
+        return {"capture": replace(NODE, scrapes=scrapes or NODE.scrapes), "endpoints": (replace(EXPORTER, dsn=dsn),)}
+
+    urls = ("file:///etc/shadow", "gopher://x/", "http:///x", "http://a b/", "http://a\r\nX: y/", "http://a:x/")
+    scrapes = (replace(SCRAPE, metric="a\nb"), replace(SCRAPE, labels=(("a b", "c"),)))
+    kinds = (("os", (DB,)), ("waits", ()), ("lag", (DB,)), ("prometheus", ()), ("sizes", (DB, DB)))
+    yield from _of(
+        tasks.RunCapture,
+        *((f"every {bad} s", "a sample every", {"capture": replace(CAPTURE, every_s=bad)}) for bad in (0.0, -1.0, NAN, 1e9, 0.001)),
+        *((f"edges {bad}", "edges of a window", {"edges_s": bad}) for bad in ((NAN, 1.0), (-1.0, 1.0), (0.0, 1e9), (0.0, 1.0, 2.0))),
+        *((f"url {bad!r}", "not the address of an exporter", node(bad)) for bad in urls),
+        *((f"metric {number}", "name of a", node(EXPORTER.dsn, bad)) for number, bad in enumerate(scrapes)),
+        ("a database as an exporter", "is not an exporter", {"capture": NODE, "endpoints": (DB,)}),
+        *((f"{kind} of {len(ends)}", "systems, not", {"capture": replace(CAPTURE, kind=kind), "endpoints": ends}) for kind, ends in kinds),
+        ("waits of an SQLite", "wait events of sqlite are not captured",
+         {"capture": replace(CAPTURE, kind="waits", system="db"), "endpoints": (FILE,)}),
+        ("a name", "not the name of a capture", {"capture": replace(CAPTURE, name="../x")}),
+    )  # fmt: skip
 
 
 ATTEMPTS: tuple[Attempt, ...] = (
-    *_systems(), *_endpoints(), *_workloads(), *_numbers(), *_tunings(), *_loads(), *_pools(), *_tools(),
-    *_commands(), *_captures(),
+    *_systems(), *_endpoints(), *_workloads(), *_numbers(), *_tunings(), *_loads(), *_tools(), *_captures(),
 )  # fmt: skip

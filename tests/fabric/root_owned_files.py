@@ -20,7 +20,6 @@ class RootFile:
     before."""
 
     name: str
-    tries: str
     make: Callable[[Path, int], str]
     says: str
     fault: str = ""
@@ -81,54 +80,12 @@ def _nul(folder: Path, user: int) -> str:
 
 
 FILES: tuple[RootFile, ...] = (
-    RootFile(name="file", tries="change a file of root's", make=_roots, says="belongs to root"),
-    RootFile(
-        name="new file",
-        tries="make a file where only root can",
-        make=_new,
-        says="would be made in",
-        fault="does not exist",
-    ),
-    RootFile(
-        name="link to a file",
-        tries="hide whose the file is",
-        make=_link_to_file,
-        says="belongs to root",
-        fault="behind the symbolic link",
-    ),
-    RootFile(
-        name="link to no file",
-        tries="hide where it is made",
-        make=_link_to_new,
-        says="would be made in",
-        fault="behind the symbolic link",
-    ),
-    RootFile(
-        name="link on the way",
-        tries="hide where it is made",
-        make=_link_on_the_way,
-        says="would be made in",
-        fault="behind the symbolic link",
-    ),
-    RootFile(
-        name="dots",
-        tries="hide where it is",
-        make=_climbing,
-        says="belongs to root",
-        fault="belongs to root|without `.`",
-    ),
-    RootFile(
-        name="links in a circle",
-        tries="break the look",
-        make=_circle,
-        says="cannot be resolved",
-        fault="behind the symbolic link",
-    ),
-    RootFile(
-        name="a NUL",
-        tries="cut the name off",
-        make=_nul,
-        says="cannot be resolved",
-        fault="cannot be resolved|without `.`",
-    ),
+    RootFile(name="file", make=_roots, says="belongs to root"),
+    RootFile(name="new file", make=_new, says="would be made in", fault="does not exist"),
+    RootFile(name="link to a file", make=_link_to_file, says="belongs to root", fault="behind the symbolic link"),
+    RootFile(name="link to no file", make=_link_to_new, says="would be made in", fault="behind the symbolic link"),
+    RootFile(name="link on the way", make=_link_on_the_way, says="would be made in", fault="behind the symbolic link"),
+    RootFile(name="dots", make=_climbing, says="belongs to root", fault="belongs to root|without `.`"),
+    RootFile(name="links in a circle", make=_circle, says="cannot be resolved", fault="behind the symbolic link"),
+    RootFile(name="a NUL", make=_nul, says="cannot be resolved", fault="cannot be resolved|without `.`"),
 )

@@ -4,157 +4,94 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_bench import Line, Proxy, eventually, task
-from test_permanent_agents import Permanent
+from eventually import eventually_async
+from fabric_bench import Line, Permanent, Proxy, task
 
-from proveout.coordinator.agents.connect import AgentUnreachable
-from proveout.coordinator.agents.session import Lost
 from proveout.coordinator.pki import certificates, renewal
-from proveout.coordinator.pki.ca import Ledger, Member, write_member
+from proveout.coordinator.pki.ca import Ledger, Member
 from proveout.coordinator.pki.ca_server import AuthorityServer
 from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.proto.trust import enrolment
 from proveout.proto.trust.identities import Shown
 from proveout.proto.wire.messages import TaskDone
 
-pytestmark = pytest.mark.server
-
 LEAD = Member(role="coordinator", name="lead")
-DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
+DAY = datetime.timedelta(days=1)
 
 
-class Notices:
-    """Collects the notices to the user: (level, text)."""
+class Kept:
+    """`renewal.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path, run_s: float, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         self.lines: list[tuple[str, str]] = []
+        self.calls = 0
+        function = getattr(module, name)
 
-    def __call__(self, level: str, text: str) -> None:
-        self.lines.append((level, text))
+        def counted(*arguments: Any) -> Any:
+            self.calls += 1
+            return function(*arguments)
 
+        patch.setattr(module, name, counted)
+        patch.setattr(renewal, "ASK_EVERY_S", 0.001)
+        self.work = asyncio.ensure_future(renewal.keep(home, run_s, lambda *line: self.lines.append(line)))
 
-def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """Record the arguments of every call of a module's function; the calls are still made."""
-    calls: list[object] = []
-    function = getattr(module, name)
-
-    def noting(*arguments: Any) -> Any:
-        calls.append(arguments)
-        return function(*arguments)
-
-    monkeypatch.setattr(module, name, noting)
-    return calls
+    async def goes_on(self) -> None:
+        before = self.calls
+        await eventually_async(lambda: self.work.done() or self.calls >= before + 3, "further looks")
 
 
 @pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, str]]:
-    """An authority and the address that it serves at. Its clock is this host's, so the slack for clocks is 1 s."""
-    monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
-    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.2)
+async def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """Certificates of an authority that are due and in force for a day; renewed ones are not due."""
     ledger = Ledger.create(tmp_path / "authority")
     server = AuthorityServer(ledger, ["127.0.0.1"])
     address = await server.start("127.0.0.1:0")
+    life, ledger.authority.validity = ledger.authority.validity, DAY
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "CLOCK_SLACK", 10 * DAY)
+        await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "lead")
+    ledger.authority.validity = life
     try:
-        yield ledger, address
+        yield tmp_path / "lead"
     finally:
         await server.close()
         ledger.close()
 
 
-@pytest.fixture
-async def agent(tmp_path: Path, lab: tuple[Ledger, str]) -> AsyncIterator[Permanent]:
-    """A permanent agent of that authority."""
-    found = Permanent(tmp_path / "host")
-    for path in (found.directory / "pki").iterdir():
-        path.unlink()
-    write_member(lab[0], DB1, found.directory / "pki")
-    await found.start()
-    try:
-        yield found
-    finally:
-        for line in found.sessions:
-            await line.session.close(timeout_s=5.0)
-        await found.stop()
+async def test_certificates_that_are_due_are_renewed_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> datetime.datetime:
+        return Shown.read((home / "coordinator.pem").read_bytes()).ends
 
-
-def ends(home: Path) -> datetime.datetime:
-    return Shown.read((home / "coordinator.pem").read_bytes()).ends
-
-
-async def joined(agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path) -> tuple[Path, Line, datetime.timedelta]:
-    """A coordinator with a session and certificates that expire soon: after 12 s, after 40 s on a slow machine."""
-    ledger, address = lab
-    life = ledger.authority.validity
-    for seconds in (12, 40):
-        home, ledger.authority.validity = tmp_path / f"lead{seconds}", datetime.timedelta(seconds=seconds)
-        try:
-            await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), home)
-            agent.credentials = Credentials.read(home)
-            line = await agent.connect()
-        except (AgentUnreachable, enrolment.EnrolmentError):
-            continue
-        return home, line, life
-    raise AssertionError("no session within half a minute")
-
-
-async def test_a_run_continues_with_renewed_certificates_after_the_first_expire(
-    agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path, proxies: Callable[[str], Proxy]
-) -> None:
-    proxy = proxies(agent.address)
-    agent.address = await proxy.start()
-    home, line, life = await joined(agent, lab, tmp_path)
-    began, key = Credentials.read(home), (home / "coordinator.key").read_bytes()
-    end = ends(home)
-    line.session.send(task("before"))
-    assert isinstance(await line.outcome("before"), TaskDone)
-    lab[0].authority.validity = life
-    notices = Notices()
-    member = asyncio.create_task(renewal.keep(home, 3600.0, notices))
-    try:
-        await eventually(lambda: ends(home) > end, "they are renewed")
-        await eventually(lambda: datetime.datetime.now(datetime.UTC) > end, "the first ones end")
-        with pytest.raises(AgentUnreachable):  # the expired certificates are refused
-            await Permanent.connect(_with(agent, replace(began, directory=None)), run_id="other")
-        proxy.cut()
-        line.session.send(task("after"))
-        assert isinstance(await line.outcome("after"), TaskDone)
-    finally:
-        member.cancel()
-    assert not [event for event in line.rest() if isinstance(event, Lost)]
+    before, key = end(), (home / "coordinator.key").read_bytes()
+    kept = Kept(home, 3600.0, monkeypatch, enrolment, "fetch_denied")
+    await eventually_async(lambda: kept.lines, "a notice")
+    await kept.goes_on()
+    kept.work.cancel()
+    assert end() > before
     assert (home / "coordinator.key").read_bytes() == key
-    assert [level for level, _ in notices.lines] == ["info"]
-    assert "were renewed" in notices.lines[0][1]
-
-
-def _with(agent: Permanent, credentials: Credentials) -> Permanent:
-    other = Permanent.__new__(Permanent)
-    other.__dict__ |= agent.__dict__ | {"credentials": credentials}
-    return other
+    ((level, text),) = kept.lines
+    assert level == "info" and "were renewed" in text
 
 
 async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(
-    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, address = lab
-    await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "lead")
-    (tmp_path / "lead" / "authority").write_text("127.0.0.1:1\n")
-    notices, requests = Notices(), counted(monkeypatch, enrolment, "fetch_denied")
-    member = asyncio.create_task(renewal.keep(tmp_path / "lead", 1e9, notices))
-    await eventually(lambda: len(requests) >= 3, "requests, whose failure does not matter yet")
-    assert not notices.lines
-    ledger.authority.validity = datetime.timedelta(seconds=0)
-    write_member(ledger, LEAD, tmp_path / "lead")
-    await eventually(lambda: bool(notices.lines), "a notice")
-    requests.clear()
-    await eventually(lambda: len(requests) >= 3, "further requests without a further notice")
-    member.cancel()
-    ((level, text),) = notices.lines
+    (home / "authority").write_text("127.0.0.1:1\n")
+    due = False
+    monkeypatch.setattr(Shown, "due", lambda _self, _now: due)
+    kept = Kept(home, 1e9, monkeypatch, enrolment, "fetch_denied")
+    await kept.goes_on()
+    assert not kept.lines, "a failure that does not matter yet"
+    due = True
+    await eventually_async(lambda: kept.lines, "a notice")
+    await kept.goes_on()
+    kept.work.cancel()
+    ((level, text),) = kept.lines
     assert level == "warning"
     assert "cannot be renewed" in text
     assert "cannot be reached" in text
@@ -162,18 +99,32 @@ async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreac
 
 @pytest.mark.parametrize(
     ("life_s", "run_s", "warning"),
-    [(1000.0, 900.0, ""), (1000.0, 1100.0, "before this run may be over"), (0.0, 1.0, "count until")],
+    [(1e6, 9e5, ""), (1e6, 1.1e6, "before this run may be over"), (0.0, 1.0, "count until")],
     ids=["long enough", "too short", "due"],
 )
 async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_warning(
     life_s: float, run_s: float, warning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
     Authority.create(datetime.timedelta(seconds=life_s)).write_coordinator(tmp_path)
-    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.01)
-    notices, checks = Notices(), counted(monkeypatch, renewal, "_is_due")
-    member = asyncio.create_task(renewal.keep(tmp_path, run_s, notices))
-    await eventually(lambda: member.done() or len(checks) >= 5, "a notice, or repeated checks")
-    member.cancel()
-    assert [level for level, _ in notices.lines] == (["warning"] if warning else [])
-    assert all(warning in text and "pki issue" in text for _, text in notices.lines)
+    kept = Kept(tmp_path, run_s, monkeypatch, renewal, "_is_due")
+    await kept.goes_on()
+    kept.work.cancel()
+    assert [level for level, _ in kept.lines] == (["warning"] if warning else [])
+    assert all(warning in text and "pki issue" in text for _, text in kept.lines)
+
+
+@pytest.mark.server
+async def test_a_broken_stream_is_dialled_with_the_certificates_of_then(
+    shared_agent: Permanent,
+    connect: Callable[..., Awaitable[Line]],
+    proxies: Callable[[str], Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy, read = proxies(shared_agent.address), list[Credentials]()
+    line = await connect(address=await proxy.start())
+    current = Credentials.current
+    monkeypatch.setattr(Credentials, "current", lambda self: read.append(current(self)) or read[-1])
+    proxy.cut()
+    line.session.send(task("k", "sleep 0"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+    assert read

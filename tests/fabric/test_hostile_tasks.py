@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import asyncio
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from fabric_bench import Bench
-from hostile_tasks import ATTEMPTS, HONEST, Attempt
+from fabric_bench import HELLO, Bench
+from hostile_tasks import ATTEMPTS, HONEST
 
 from proveout.agent.daemon.handlers import HANDLERS
 from proveout.agent.daemon.session import Session
@@ -29,19 +28,17 @@ from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
 from proveout.proto.events import IterationId
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire import tasks
-from proveout.proto.wire.messages import AgentMessage, Hello, TaskDone, TaskFailed
+from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
 
 pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[2]
-PLANS = sorted(
-    [*ROOT.glob("plans/*.yaml"), *ROOT.glob("plans/starters/*.yaml"), *ROOT.glob("tests/golden/good/*.yaml")]
-)
+PLANS = sorted(ROOT.glob("tests/golden/good/*.yaml"))
+SHIPPED = sorted([*ROOT.glob("plans/*.yaml"), *ROOT.glob("plans/starters/*.yaml")])
 KINDS = typing.get_args(TaskSpec)
-AT_ONCE = 40
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
+A_FEW = 12
 
 
 # ---- the table and the corpus ----------------------------------------------------------------------------------------
@@ -60,11 +57,6 @@ def test_a_kind_without_rules_is_refused() -> None:
         pass
 
     assert "has no rules for Unknown" in str(task_rules.objection(cast(Any, Unknown())))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_honest_task_breaks_no_rule(kind: type) -> None:
-    assert task_rules.objection(HONEST[kind]) is None
 
 
 # ---- in an agent -----------------------------------------------------------------------------------------------------
@@ -137,52 +129,37 @@ async def test_the_handler_of_an_honest_task_is_called(watched: Watched) -> None
         assert watched.called[-1] is spec
 
 
-async def test_a_real_agent_answers_every_hostile_task_and_starts_nothing(tmp_path: Path) -> None:
-    """The tasks go over TLS, signed, through the codec; no part of the compiler takes part."""
+async def test_a_real_agent_refuses_hostile_tasks_and_starts_nothing(tmp_path: Path) -> None:
+    """Some of them, over TLS, signed, through the codec; no part of the compiler takes part."""
     bench = Bench(LocalFabric(), tmp_path / "logs")
+    some = {str(number): attempt for number, attempt in enumerate(ATTEMPTS[:: len(ATTEMPTS) // A_FEW])}
     try:
-        line = await bench.line(beat_s=2.0, lease_s=60.0)
+        line = await bench.line()
         (pid,) = bench.fabric.pids
-        for start in range(0, len(ATTEMPTS), AT_ONCE):
-            wave = dict(zip(map(str, range(start, start + AT_ONCE)), ATTEMPTS[start : start + AT_ONCE], strict=False))
-            for key, attempt in wave.items():
-                line.session.send(Task(key=key, spec=attempt.spec, deadline_s=60.0))
-            for message in await _outcomes(line, set(wave)):
-                _assert_refused(wave[message.key], message)
+        for key, attempt in some.items():
+            line.session.send(Task(key=key, spec=attempt.spec, deadline_s=60.0))
+        for key, (code, message) in (await line.failures(*some)).items():
+            assert (code, some[key].says in message) == ("invalid", True), (some[key], message)
         assert psutil.Process(pid).children(recursive=True) == []
     finally:
         await bench.close()
 
 
-async def _outcomes(line: Any, keys: set[str]) -> list[TaskDone | TaskFailed]:
-    found: list[TaskDone | TaskFailed] = []
-    async with asyncio.timeout(120):
-        while len(found) < len(keys):
-            message: AgentMessage = (await line.receive(lambda event: hasattr(event, "message"))).message
-            if isinstance(message, TaskDone | TaskFailed):
-                found.append(message)
-    return found
-
-
-def _assert_refused(attempt: Attempt, outcome: TaskDone | TaskFailed) -> None:
-    assert isinstance(outcome, TaskFailed), attempt
-    assert outcome.error.code == "invalid", (attempt, outcome)
-    assert attempt.says in outcome.error.message, (attempt, outcome)
-
-
 # ---- tasks of compiled plans are accepted ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*PLANS, *(pytest.param(path, marks=pytest.mark.soak) for path in SHIPPED)], ids=lambda path: path.stem
+)
 def test_no_task_of_a_plan_that_compiles_breaks_a_rule(path: Path) -> None:
     plan = compile_plan(path)
-    specs = list(_tasks(plan))
+    specs = list(tasks_of(plan))
     assert specs
     for spec in specs:
         assert task_rules.objection(spec) is None, spec
 
 
-def _tasks(plan: Plan) -> Iterator[TaskSpec]:
+def tasks_of(plan: Plan) -> Iterator[TaskSpec]:
     """The tasks that the coordinator would send, each kind once for each part of the plan."""
     ends = _endpoints(plan)
     yield tasks.ReadFacts(

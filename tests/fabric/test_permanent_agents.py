@@ -4,125 +4,80 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
-import random
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from fabric_bench import FAKE_AGENT, Bench, Line, eventually, is_gone, lines, task
+from eventually import PATIENCE_S, eventually_async
+from fabric_bench import HELLO, Line, Permanent, free_port, is_gone, lines, task
 
+from proveout.agent.daemon.admission import Admission, AgentConfig
+from proveout.agent.daemon.session import Session
+from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.security.signatures import TrustStore
+from proveout.coordinator.agents import session
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, StreamEnded, open_stream
-from proveout.coordinator.agents.local_agents import LocalFabric
-from proveout.coordinator.agents.session import SessionEvent, connect
 from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.proto.trust import enrolment
+from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.trust.task_signing import Addressee, Signer
 from proveout.proto.wire import codec
-from proveout.proto.wire.messages import PROTOCOL_VERSION, Goodbye, Hello, TaskDone, TaskFailed
+from proveout.proto.wire.messages import PROTOCOL_VERSION, Goodbye, TaskDone, TaskFailed
 
 pytestmark = pytest.mark.server
-
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
-
-
-def free_port() -> int:
-    """A free port below the range from which the kernel assigns ports, so that it stays free while an agent restarts."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 30_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-class Permanent:
-    """The installation of one agent: PKI, state directory and address are the same after a restart."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        authority = Authority.create()
-        authority.write_agent(directory / "pki", "db1", ["127.0.0.1", "localhost"])
-        authority.write_coordinator(directory / "coordinator")
-        self.credentials = Credentials.read(directory / "coordinator")
-        self.address = f"127.0.0.1:{free_port()}"
-        self.process: asyncio.subprocess.Process | None = None
-        self.sessions: list[Line] = []
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "log"
-
-    def command(self) -> list[str]:
-        where = ["--pki", str(self.directory / "pki"), "--state-dir", str(self.directory / "state")]
-        return [*FAKE_AGENT, "--listen", self.address, "--name", "db1", *where]
-
-    async def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(*self.command(), stdout=log, stderr=log)
-        before = self.log.read_text().count("listens at")
-        await eventually(lambda: self.log.read_text().count("listens at") > before or self.listens(), "it listens")
-
-    def listens(self) -> bool:
-        host, port = self.address.split(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
-            return True
-        return False
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self.process is not None
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
-        return await self.process.wait()
-
-    async def connect(self, **changes: object) -> Line:
-        hello = dataclasses.replace(HELLO, **changes)  # type: ignore[arg-type]
-        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
-        line = Line(await connect("db1", self.address, self.credentials, hello, events), events)
-        self.sessions.append(line)
-        return line
-
-
-@pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[Permanent]:
-    agent = Permanent(tmp_path)
-    await agent.start()
-    try:
-        yield agent
-    finally:
-        for line in agent.sessions:
-            await line.session.close(timeout_s=5.0)
-        await agent.stop(signal.SIGKILL)
+Connect = Callable[..., Awaitable[Line]]
 
 
 def work_dirs(agent: Permanent) -> list[Path]:
     return list((agent.directory / "state").glob("work-*"))
 
 
-async def test_it_continues_to_listen_after_a_run(agent: Permanent) -> None:
-    for run in ("one", "two"):
-        line = await agent.connect(run_id=run)
-        line.session.send(task("k", "sleep 0"))
-        assert isinstance(await line.outcome("k"), TaskDone)
-        await line.session.close()
-        assert work_dirs(agent) == []
+async def test_it_serves_one_run_after_the_other(agent: Permanent, tmp_path: Path) -> None:
+    line = await agent.connect(run_id="one")
+    with pytest.raises(AgentRefused, match="busy with run one") as caught:
+        await agent.connect(run_id="two")
+    assert "Wait for the end of that run" in caught.value.way_out
+    line.session.send(task("k", f"spawn {tmp_path}/pid"))
+    assert isinstance(await line.outcome("k"), TaskDone)
+    child = int(lines(tmp_path / "pid")[0])
+    assert not is_gone(child)
+    await line.session.close()
+    assert is_gone(child), "processes that a session leaves behind end with it"
+    await (await agent.connect(run_id="two")).session.close()
+    assert work_dirs(agent) == []
     assert (agent.directory / "pki" / "agent.key").exists()
     assert await agent.stop() == 0
 
 
-async def test_processes_that_a_session_leaves_behind_end_with_it(agent: Permanent, tmp_path: Path) -> None:
-    line = await agent.connect()
-    line.session.send(task("k", f"spawn {tmp_path}/pid"))
-    await line.outcome("k")
-    child = int(lines(tmp_path / "pid")[0])
-    assert not is_gone(child)
-    await line.session.close()
-    assert is_gone(child)
-    await (await agent.connect(run_id="the agent is still there")).session.close()
+async def test_another_run_waits_for_the_end_of_a_session_without_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proveout.agent.daemon.session.end_children", lambda: None)  # servers of other tests are, too
+    config = AgentConfig(
+        name="db1",
+        state_dir=tmp_path,
+        table={},
+        trust=cast(TrustStore, SimpleNamespace(objection=lambda _: "", verifier=lambda _: None)),
+        audit=AuditLog(tmp_path / "audit.log"),
+    )
+    admission = Admission(config, AgentJournal(tmp_path / "journal.sqlite"))
+    first = await admission.admit(replace(HELLO, run_id="one"))
+    assert isinstance(first, Session)
+    first.detach(first.attach())
+    waiting = asyncio.ensure_future(admission.admit(replace(HELLO, run_id="two")))
+    await eventually_async(lambda: admission.waiting, "it waits")
+    assert not waiting.done()
+    first.end("lease_lost", "no beat came", keep_data=True)
+    second = await waiting
+    assert isinstance(second, Session) and first.ended.is_set()
+    second.end("cancelled", "the test is over", keep_data=False)
+    await second.ended.wait()
 
 
 async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Permanent, tmp_path: Path) -> None:
@@ -148,7 +103,7 @@ async def test_a_second_signature_of_a_task_is_refused_after_its_run_has_ended(
     signer = Signer(agent.credentials.signer_key)
     to = Addressee(agent="agent/db1", run="run", epoch=1)
     first, second = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
+    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, PATIENCE_S)
     for signed in (first, second):
         await stream._call.write(codec.coordinator_envelope(signed))
         while not isinstance(await stream.read(), TaskDone):
@@ -158,7 +113,7 @@ async def test_a_second_signature_of_a_task_is_refused_after_its_run_has_ended(
         while True:
             await stream.read()
     await stream.close()
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
+    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, PATIENCE_S)
     await stream._call.write(codec.coordinator_envelope(second))
     while not isinstance(answer := await stream.read(), (TaskDone, TaskFailed)):
         pass
@@ -177,68 +132,13 @@ async def test_a_stale_epoch_is_refused_also_after_a_restart(agent: Permanent) -
     await (await agent.connect(epoch=6, run_id="another run")).session.close()
 
 
-async def test_another_run_is_refused_while_one_has_a_session(agent: Permanent) -> None:
-    line = await agent.connect(run_id="one")
-    with pytest.raises(AgentRefused, match="busy with run one") as caught:
-        await agent.connect(run_id="two")
-    assert "Wait for the end of that run" in caught.value.way_out
-    line.session.send(task("k", "sleep 0"))
-    assert isinstance(await line.outcome("k"), TaskDone)
-
-
-COORDINATOR = """
-import asyncio, dataclasses, sys
-from pathlib import Path
-from proveout.coordinator.pki.certificates import Credentials
-from proveout.coordinator.agents.session import connect
-from proveout.proto.wire.messages import Hello
-from proveout.proto.wire.tasks import Endpoint, RunSql, Task
-
-async def main():
-    hello = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=8.0)
-    session = await connect("db1", sys.argv[1], Credentials.read(Path(sys.argv[2])), hello, asyncio.Queue())
-    endpoint = Endpoint(system="s", engine="postgres", dsn="host=x")
-    statements = (f"append {sys.argv[3]} began", f"sleep 600 {sys.argv[3]}")
-    session.send(Task(key="k", spec=RunSql(endpoint=endpoint, statements=statements), deadline_s=700))
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture
-async def killed(agent: Permanent, tmp_path: Path) -> Path:
-    """The file of a run whose coordinator was killed during a task."""
-    file = tmp_path / "f"
-    arguments = [agent.address, str(agent.directory / "coordinator"), str(file)]
-    coordinator = await asyncio.create_subprocess_exec(sys.executable, "-c", COORDINATOR, *arguments)
-    await eventually(lambda: lines(file)[:1] == ["began"], "the task has begun")
-    coordinator.kill()
-    await coordinator.wait()
-    return file
-
-
-async def test_another_run_waits_for_the_lease_of_one_whose_coordinator_was_killed(
-    agent: Permanent, killed: Path
-) -> None:
-    await agent.connect(run_id="another")
-    assert lines(killed) == ["began", "stopped"]
-
-
-async def test_a_resumed_run_takes_over_at_once(agent: Permanent, killed: Path) -> None:
-    line = await agent.connect(epoch=2)
-    assert lines(killed) == ["began", "stopped"]
-    line.session.send(task("k", f"append {killed} again"))
-    assert isinstance(await line.outcome("k"), TaskDone)
-
-
 async def test_tasks_of_an_agent_that_was_killed_do_not_run_again(agent: Permanent, tmp_path: Path) -> None:
     file = tmp_path / "f"
     line = await agent.connect()
     line.session.send(task("done", f"append {file} done"))
     line.session.send(task("half", f"append {file} half", "sleep 600"))
     await line.outcome("done")
-    await eventually(lambda: "half" in lines(file), "the task is under way")
+    await eventually_async(lambda: "half" in lines(file), "the task is under way")
     await agent.stop(signal.SIGKILL)
     await line.lost()
     assert len(work_dirs(agent)) == 1
@@ -250,6 +150,90 @@ async def test_tasks_of_an_agent_that_was_killed_do_not_run_again(agent: Permane
     for key in ("done", "half"):
         assert (await again.failure(key))[0] == "lease_lost"
     assert sorted(lines(file)) == ["done", "half"]
+
+
+# ---- errors at start -------------------------------------------------------------------------------------------------
+
+
+async def refusal(command: list[str]) -> str:
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(PATIENCE_S):
+        _, stderr = await process.communicate()
+    assert process.returncode == 4
+    assert b"Traceback" not in stderr
+    return stderr.decode()
+
+
+def changed(command: list[str], option: str, value: object) -> list[str]:
+    at = command.index(option) + 1
+    return [*command[:at], str(value), *command[at + 1 :]]
+
+
+async def test_what_two_agents_cannot_share(agent: Permanent, tmp_path: Path) -> None:
+    command = agent.command()
+    assert "another agent uses this state directory" in await refusal(changed(command, "--listen", "127.0.0.1:0"))
+    elsewhere = changed(command, "--state-dir", tmp_path / "other")
+    assert f"{agent.address}: cannot listen at this address" in await refusal(elsewhere)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Permanent:
+    """An agent that does not run."""
+    agent = Permanent(tmp_path)
+    (tmp_path / "state" / "tuning").mkdir(parents=True, mode=0o700)
+    (tmp_path / "state").chmod(0o700)
+    return agent
+
+
+async def test_files_and_folders_that_others_can_change_are_refused(installed: Permanent) -> None:
+    """A user with write access could install another authority, or undo entries that the agent would execute as root."""
+    for name, mode, says in (
+        ("pki/agent.key", 0o640, "other users can read the key"),
+        ("pki/ca.pem", 0o664, "other users can write ca.pem"),
+        ("pki", 0o777, "other users can write the"),
+        ("state", 0o777, "other users can write the"),
+        ("", 0o777, "other users can replace the"),
+    ):
+        path = installed.directory / name
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert says in await refusal(installed.command()), name
+        path.chmod(before)
+    (installed.directory / "pki" / "denied").write_text("1f\ndb7\ndb-seven\n")
+    assert "line 3 is not a serial number" in await refusal(installed.command())
+    (installed.directory / "pki" / "agent.pem").unlink()
+    assert "agent.pem: No such file or directory" in await refusal(installed.command())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+async def test_files_and_folders_of_another_user_are_refused(installed: Permanent, tmp_path: Path) -> None:
+    for name, message in (
+        ("pki/ca.pem", "ca.pem belongs to another user"),
+        ("pki/agent.key", "agent.key belongs to another user"),
+        ("pki/authority", "authority belongs to another user"),
+        ("pki/denied", "denied belongs to another user"),
+        ("state/journal.sqlite", "the agent's journal belongs to another user"),
+        ("state/tuning", "the folder of the undo journal belongs to another user"),
+        ("state/tuning/undo.sqlite", "the undo journal belongs to another user"),
+        ("state", "the state directory belongs to another user"),
+    ):
+        path = installed.directory / name
+        made = not path.exists()
+        if made:
+            path.write_text("")
+        os.chown(path, 12345, 12345)
+        assert f"{path}: {message}" in await refusal(installed.command())
+        path.unlink() if made else os.chown(path, 0, 0)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "state")
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    for named in (link, link / "below"):
+        error = await refusal(changed(installed.command(), "--state-dir", named))
+        assert f"other users can replace the state directory: the link {link} belongs to another user" in error
+        assert f"chown -h root {link}" in error
+
+
+# ---- errors in connecting --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,123 +250,39 @@ async def test_tasks_of_an_agent_that_was_killed_do_not_run_again(agent: Permane
         ({"run_id": ""}, "no name"),
     ],
 )
-async def test_a_hello_that_is_refused(agent: Permanent, changes: dict[str, object], says: str) -> None:
+async def test_a_hello_that_is_refused(connect: Connect, changes: dict[str, object], says: str) -> None:
     with pytest.raises(AgentRefused, match=says):
-        await agent.connect(**changes)
-
-
-# ---- errors at start -------------------------------------------------------------------------------------------------
-
-
-async def refusal(command: list[str]) -> str:
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    _, stderr = await process.communicate()
-    assert process.returncode == 4
-    assert b"Traceback" not in stderr
-    return stderr.decode()
-
-
-async def test_two_agents_on_one_state_directory(agent: Permanent) -> None:
-    command = agent.command()
-    command[command.index("--listen") + 1] = "127.0.0.1:0"
-    assert "another agent uses this state directory" in await refusal(command)
-
-
-async def test_two_agents_on_one_port(agent: Permanent, tmp_path: Path) -> None:
-    command = agent.command()
-    command[command.index("--state-dir") + 1] = str(tmp_path / "other")
-    assert f"{agent.address}: cannot listen at this address" in await refusal(command)
-
-
-async def test_a_key_that_others_can_read(agent: Permanent, tmp_path: Path) -> None:
-    (tmp_path / "pki" / "agent.key").chmod(0o644)
-    assert "other users can read the key" in await refusal(agent.command())
-
-
-async def test_a_missing_certificate(agent: Permanent, tmp_path: Path) -> None:
-    (tmp_path / "pki" / "agent.pem").unlink()
-    assert "agent.pem: No such file or directory" in await refusal(agent.command())
-
-
-@pytest.mark.parametrize("name", ["pki", "state"])
-async def test_a_folder_that_others_can_write(agent: Permanent, name: str) -> None:
-    """A user with write access could install another authority, or undo entries that the agent would execute as root."""
-    (agent.directory / name).chmod(0o777)
-    assert "other users can write the" in await refusal(agent.command())
-
-
-async def test_a_folder_that_others_can_replace(agent: Permanent) -> None:
-    agent.directory.chmod(0o777)
-    assert "other users can replace the" in await refusal(agent.command())
-    agent.directory.chmod(0o700)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-async def test_a_state_directory_of_another_user(agent: Permanent, tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir(mode=0o700)
-    os.chown(tmp_path / "theirs", 12345, 12345)
-    command = agent.command()
-    command[command.index("--state-dir") + 1] = str(tmp_path / "theirs")
-    assert "the state directory belongs to another user" in await refusal(command)
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "state")
-    os.chown(link, 12345, 12345, follow_symlinks=False)
-    for named in (link, link / "below"):
-        command[command.index("--state-dir") + 1] = str(named)
-        error = await refusal(command)
-        assert f"other users can replace the state directory: the link {link} belongs to another user" in error
-        assert f"chown -h root {link}" in error
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("pki/ca.pem", "ca.pem belongs to another user"),
-        ("pki/agent.key", "agent.key belongs to another user"),
-        ("pki/authority", "authority belongs to another user"),
-        ("pki/denied", "denied belongs to another user"),
-        ("state/journal.sqlite", "the agent's journal belongs to another user"),
-        ("state/tuning", "the folder of the undo journal belongs to another user"),
-        ("state/tuning/undo.sqlite", "the undo journal belongs to another user"),
-    ],
-)
-async def test_trusted_files_of_another_user_are_refused(agent: Permanent, name: str, message: str) -> None:
-    """The folders belong to the agent's own user."""
-    await agent.stop()
-    path = agent.directory / name
-    (agent.directory / "state" / "tuning").mkdir()
-    if not path.exists():
-        path.write_text("")
-    os.chown(path, 12345, 12345)
-    assert f"{path}: {message}" in await refusal(agent.command())
-
-
-async def test_a_ca_that_others_can_write(agent: Permanent) -> None:
-    (agent.directory / "pki" / "ca.pem").chmod(0o664)
-    assert "other users can write ca.pem" in await refusal(agent.command())
-
-
-async def test_an_unreadable_list_of_revoked_certificates_is_refused(agent: Permanent) -> None:
-    (agent.directory / "pki" / "denied").write_text("1f\ndb7\ndb-seven\n")
-    assert "line 3 is not a serial number" in await refusal(agent.command())
-
-
-# ---- errors in connecting --------------------------------------------------------------------------------------------
+        await connect(**changes)
 
 
 async def dial(address: str, credentials: Credentials) -> str:
-    hello = dataclasses.replace(HELLO, lease_s=0.5)  # connecting takes at most that and `DIAL_S`
+    hello = replace(HELLO, lease_s=0.5)  # connecting takes at most that and `DIAL_S`
     with pytest.raises(AgentUnreachable) as caught:
-        await connect("db1", address, credentials, hello, asyncio.Queue())
+        await session.connect("db1", address, credentials, hello, asyncio.Queue())
     assert "host db1" in str(caught.value) and address in str(caught.value)
     return str(caught.value)
 
 
-async def test_connecting_to_a_closed_port() -> None:
-    credentials = Authority.create().issue_coordinator()
-    error = await dial(f"127.0.0.1:{free_port()}", credentials)
-    assert "nothing listens there" in error and "proveout agent --listen" in error
+async def test_connecting_to_where_no_agent_of_ours_is(
+    shared_agent: Permanent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = Authority.create().issue_coordinator()
+    for address, says in (
+        (f"127.0.0.1:{free_port()}", "nothing listens there"),
+        ("no-such-host.invalid:7443", "the name does not resolve"),
+        ("db1:http:x", "the address is not valid"),
+        (shared_agent.address, "of another authority than the coordinator's"),
+    ):
+        assert says in await dial(address, stranger)
+    other = Permanent(tmp_path)
+    other.authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])  # of the right authority, for another address
+    await other.start()
+    assert "enrol it again with --address 127.0.0.1" in await dial(other.address, other.credentials)
+    await other.stop(signal.SIGKILL)
+    monkeypatch.setattr(session, "DIAL_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        error = await dial(f"127.0.0.1:{mute.getsockname()[1]}", stranger)
+    assert "no answer within" in error and "firewall" in error
 
 
 async def test_connecting_to_a_server_without_tls(tmp_path: Path) -> None:
@@ -407,47 +307,3 @@ async def test_connecting_to_a_server_without_tls(tmp_path: Path) -> None:
     for words in (error, str(caught.value)):
         assert "does not speak TLS" in words
         assert "not permitted" not in words
-
-
-@pytest.mark.parametrize(
-    ("address", "says"),
-    [
-        ("no-such-host.invalid:7443", "the name does not resolve"),
-        ("db1.lab", "the address is not valid"),
-        ("db1:http:x", "the address is not valid"),
-    ],
-)
-async def test_connecting_to_invalid_addresses(address: str, says: str) -> None:
-    assert says in await dial(address, Authority.create().issue_coordinator())
-
-
-async def test_connecting_to_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proveout.coordinator.agents.session.DIAL_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        error = await dial(f"127.0.0.1:{mute.getsockname()[1]}", Authority.create().issue_coordinator())
-    assert "no answer within" in error and "firewall" in error
-
-
-async def test_connecting_to_an_agent_of_another_authority(agent: Permanent) -> None:
-    error = await dial(agent.address, Authority.create().issue_coordinator())
-    assert "of another authority than the coordinator's" in error
-
-
-async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -> None:
-    """The certificate is of the right authority, but for another name: the agent may be another host's."""
-    authority = Authority.create()
-    authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])
-    fabric = LocalFabric(FAKE_AGENT)
-    command = [*FAKE_AGENT, "--local", "--name", "db1", "--pki", str(tmp_path / "pki"), "--listen", "127.0.0.1:0"]
-    command += ["--state-dir", str(tmp_path / "agents" / "state")]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        assert process.stdout is not None
-        address = (await process.stdout.readline()).decode().split()[1]
-        assert "enrol it again with --address 127.0.0.1" in await dial(address, authority.issue_coordinator())
-    finally:
-        process.terminate()
-        await process.wait()
-        await fabric.close()

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +19,11 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
-from fabric_bench import FAKE_AGENT, Bench, Line, eventually, task
+from eventually import PATIENCE_S, eventually_async
+from fabric_bench import HELLO, Permanent, lines, task
 
 from proveout.agent.security.authz import POLICY as METHODS
 from proveout.coordinator.agents.connect import AgentUnreachable, open_stream
-from proveout.coordinator.agents.local_agents import LocalFabric
-from proveout.coordinator.agents.session import SessionEvent, connect
 from proveout.coordinator.pki import ca_server as authority_module
 from proveout.coordinator.pki import certificates
 from proveout.coordinator.pki.ca import Ledger, Member, write_member
@@ -36,11 +35,10 @@ from proveout.proto.trust import enrolment
 from proveout.proto.trust.identities import DENIED, Shown, client_context, denied_text, load_chain, replace_file
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
-from proveout.proto.wire.messages import Hello, TaskDone
+from proveout.proto.wire.messages import TaskDone
 
 pytestmark = pytest.mark.server
 
-HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 WHO = ("no certificate", "agent", "operator", "coordinator", "signer", "authority")
 
 
@@ -58,58 +56,43 @@ def credentials_of(who: str, authority: Authority) -> Credentials | None:
 # ---- the agent's methods ---------------------------------------------------------------------------------------------
 
 
-def methods() -> Iterator[str]:
-    for service in pb.DESCRIPTOR.services_by_name.values():
-        for method in service.methods:
-            yield f"/{service.full_name}/{method.name}"
+METHOD = "/proveout.agent.v1.Agent/Session"
 
 
-def test_every_method_has_a_policy_and_every_policy_a_method() -> None:
-    assert set(methods()) == set(METHODS)
-
-
-async def call(address: str, method: str, ca: bytes, credentials: Credentials | None) -> grpc.StatusCode:
-    """Call a method with a Hello and return the status of the stream."""
+async def call(agent: Permanent, ca: bytes, credentials: Credentials | None) -> grpc.StatusCode:
+    """Call the agent's method with a Hello and return the status of the stream."""
     shown = (credentials.key, credentials.certificate) if credentials is not None else (None, None)
-    channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca, *shown))
-    async with channel:
-        stream: Any = channel.stream_stream(method, pb.CoordinatorEnvelope.SerializeToString, bytes)
+    async with grpc.aio.secure_channel(agent.address, grpc.ssl_channel_credentials(ca, *shown)) as channel:
+        stream: Any = channel.stream_stream(METHOD, pb.CoordinatorEnvelope.SerializeToString, bytes)
         running = stream()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async with asyncio.timeout(60):
-                await running.write(codec.coordinator_envelope(HELLO))
+            async with asyncio.timeout(PATIENCE_S):
+                await running.write(codec.coordinator_envelope(replace(HELLO, run_id="roles", lease_s=0.2)))
                 await running.done_writing()
                 while await running.read() is not grpc.aio.EOF:
                     pass
         return cast(grpc.StatusCode, await running.code())
 
 
-async def test_every_method_with_every_role(bench: Bench) -> None:
-    address = await bench.start()
-    authority = bench.fabric._authority
-    ended = {
-        (method, who): await call(address, method, authority.pem, credentials_of(who, authority))
-        for method in methods()
-        for who in WHO
-    }
-    tls_refuses = {"no certificate", "signer", "authority"}
-    for (method, who), code in ended.items():
-        if who in METHODS[method]:
-            assert code is grpc.StatusCode.OK, (method, who)
-        elif who in tls_refuses:
-            assert code is grpc.StatusCode.UNAVAILABLE, (method, who)
+async def test_the_agents_method_with_every_role(shared_agent: Permanent) -> None:
+    services = pb.DESCRIPTOR.services_by_name.values()
+    assert [f"/{service.full_name}/{method.name}" for service in services for method in service.methods] == [METHOD]
+    assert set(METHODS) == {METHOD}, "a new method needs its roles here"
+    authority = shared_agent.authority
+    for who in WHO:
+        code = await call(shared_agent, authority.pem, credentials_of(who, authority))
+        if who in METHODS[METHOD]:
+            assert code is grpc.StatusCode.OK, who
+        elif who in ("no certificate", "signer", "authority"):
+            assert code is grpc.StatusCode.UNAVAILABLE, who
         else:  # INTERNAL: the stream was reset before its status came
-            assert code in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}, (method, who)
+            assert code in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}, who
     for wrong in ("expired", "future", "of another authority"):
-        other = not_in_force(authority, wrong)
-        assert (
-            await call(address, next(methods()), authority.pem, other.issue_coordinator())
-            is grpc.StatusCode.UNAVAILABLE
-        )
+        other = not_in_force(authority, wrong).issue_coordinator()
+        assert await call(shared_agent, authority.pem, other) is grpc.StatusCode.UNAVAILABLE, wrong
     # An attacker with the certificate of another agent for the same address receives nothing.
-    other_agent = authority.issue_agent("db2", ["127.0.0.1"])
-    code = await call(address, next(methods()), other_agent.certificate, bench.fabric.credentials)
-    assert code is grpc.StatusCode.UNAVAILABLE
+    impostors = authority.issue_agent("db2", ["127.0.0.1"]).certificate
+    assert await call(shared_agent, impostors, shared_agent.credentials) is grpc.StatusCode.UNAVAILABLE
 
 
 TIMES_S = {"expired": (-7200.0, -3600.0), "future": (3600.0, 7200.0)}
@@ -189,11 +172,6 @@ async def test_a_coordinator_refuses_an_agent_with_a_wrong_certificate(wrong: st
 # ---- renewal and revocation without a restart ------------------------------------------------------------------------
 
 
-async def connected(address: str, credentials: Credentials) -> Line:
-    events: asyncio.Queue[SessionEvent] = asyncio.Queue()
-    return Line(await connect("db1", address, credentials, HELLO, events), events)
-
-
 async def shown_by(address: str, credentials: Credentials) -> int:
     """The serial number of the certificate that an agent presents now."""
     context = client_context(credentials.ca, credentials.certificate, credentials.key)
@@ -205,61 +183,27 @@ async def shown_by(address: str, credentials: Credentials) -> int:
     return Shown.read(ssl.DER_cert_to_PEM_cert(der).encode()).serial
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """The directory of certificates of the agent of `files_bench`."""
-    return tmp_path / "pki"
-
-
-@pytest.fixture
-async def files_bench(home: Path, tmp_path: Path) -> AsyncIterator[Bench]:
-    """Like `bench`, with an agent whose certificates are in files, as those of permanent agents."""
-    fabric = LocalFabric((*FAKE_AGENT, "--pki", str(home)))
-    fabric._authority.write_agent(home, "db1", ["127.0.0.1"])
-    bench = Bench(fabric, tmp_path / "logs")
-    yield bench
-    await bench.close()
-
-
-async def test_a_renewed_certificate_is_presented_to_new_connections_and_sessions_continue(
-    files_bench: Bench, home: Path
-) -> None:
-    bench = files_bench
-    address = await bench.start()
-    line = await bench.connect(address, HELLO)
-    before = await shown_by(address, bench.fabric.credentials)
-    renewed = bench.fabric._authority.issue_agent("db1", ["127.0.0.1"])
+async def test_a_renewed_certificate_is_presented_to_new_connections_and_sessions_continue(agent: Permanent) -> None:
+    home, line = agent.directory / "pki", await agent.connect()
+    before = await shown_by(agent.address, agent.credentials)
+    renewed = agent.authority.issue_agent("db1", ["127.0.0.1"])
     replace_file(home / "agent.key", renewed.key)
-    assert await shown_by(address, bench.fabric.credentials) == before  # a key without its certificate is not used
+    assert await shown_by(agent.address, agent.credentials) == before  # a key without its certificate is not used
     replace_file(home / "agent.pem", renewed.certificate)
-    assert await shown_by(address, bench.fabric.credentials) == Shown.read(renewed.certificate).serial != before
+    assert await shown_by(agent.address, agent.credentials) == Shown.read(renewed.certificate).serial != before
     line.session.send(task("k", "sleep 0"))
     assert isinstance(await line.outcome("k"), TaskDone)
-    assert len(bench.fabric.pids) == 1
 
 
-async def test_a_revoked_coordinator_is_disconnected_and_cannot_reconnect(
-    files_bench: Bench, home: Path, tmp_path: Path
-) -> None:
-    bench = files_bench
-    address = await bench.start()
-    line = await bench.connect(address, HELLO)
-    file = tmp_path / "f"
+async def test_a_revoked_coordinator_is_disconnected_and_cannot_reconnect(agent: Permanent, tmp_path: Path) -> None:
+    line, file = await agent.connect(), tmp_path / "f"
     line.session.send(task("long", f"sleep 600 {file}"))
     await line.accepted("long")
-    serial = Shown.read(bench.fabric.credentials.certificate).serial
-    replace_file(home / DENIED, denied_text([serial]).encode())
-    assert await line.lost()
-    await eventually(lambda: file.exists() and file.read_text() == "stopped\n", "its task is stopped")
-    ca = bench.fabric.credentials.ca
-    code = await call(address, next(methods()), ca, bench.fabric.credentials)
-    # A local agent exits with its session and resets the streams, possibly before it has sent their status.
-    assert code in {
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.CANCELLED,
-    }
+    revoked = denied_text([Shown.read(agent.credentials.certificate).serial])
+    replace_file(agent.directory / "pki" / DENIED, revoked.encode())
+    await eventually_async(lambda: lines(file) == ["stopped"], "its task is stopped")
+    code = await call(agent, agent.credentials.ca, agent.credentials)
+    assert code in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}
 
 
 # ---- the authority's requests ----------------------------------------------------------------------------------------
@@ -341,15 +285,32 @@ async def test_a_host_enrols_without_sending_its_private_key(lab: tuple[Ledger, 
     assert (home / "ca.pem").read_bytes() == ledger.authority.pem
     kept = b"".join(path.read_bytes() for path in ledger.directory.iterdir())
     assert (home / "agent.key").read_bytes() not in kept
-
-
-async def test_a_coordinator_enrols_with_a_signer(lab: tuple[Ledger, str], tmp_path: Path) -> None:
-    ledger, address = lab
     token = ledger.invite(Member(role="coordinator", name="lead"))
-    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "coordinator"
-    credentials = Credentials.read(tmp_path / "pki")
+    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "lead") == "coordinator"
+    credentials = Credentials.read(tmp_path / "lead")
     assert Shown.read(credentials.signer).roles == {"signer"}
     assert Shown.read(credentials.certificate).roles == {"coordinator"}
+
+
+async def test_what_does_not_enrol(lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, address = lab
+    token = ledger.invite(DB1)
+    with pytest.raises(enrolment.EnrolmentError, match="another authority answers there"):
+        await enrolment.enrol(address, f"sha256:{'0' * 64}", token, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(enrolment.EnrolmentError, match="no keys can be written there") as caught:
+        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "file" / "pki")
+    assert "The token is still valid" in str(caught.value)
+    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
+    with pytest.raises(enrolment.EnrolmentError, match="never given out"):
+        await enrolment.enrol(address, ledger.fingerprint, "x" * 32, tmp_path / "b")
+    with pytest.raises(certificates.PkiError, match="at most 10 minutes"):
+        ledger.invite(DB1, datetime.timedelta(minutes=11))
+    token, now = ledger.invite(DB1), datetime.datetime.now().timestamp()
+    monkeypatch.setattr("proveout.coordinator.pki.ca.time.time", lambda: now + 601)
+    with pytest.raises(enrolment.EnrolmentError, match="too old"):
+        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "c")
 
 
 async def test_a_token_enrols_one_member_only(lab: tuple[Ledger, str], tmp_path: Path) -> None:
@@ -362,41 +323,6 @@ async def test_a_token_enrols_one_member_only(lab: tuple[Ledger, str], tmp_path:
     assert len(others) == 2
     assert all("was used before" in error and "revoke" in error for error in others)
     assert sum((tmp_path / name / "agent.pem").exists() for name in ("a", "b", "c")) == 1
-
-
-async def test_a_token_is_not_spent_on_a_directory_that_cannot_be_written(
-    lab: tuple[Ledger, str], tmp_path: Path
-) -> None:
-    ledger, address = lab
-    token = ledger.invite(DB1)
-    (tmp_path / "file").touch()
-    with pytest.raises(enrolment.EnrolmentError, match="no keys can be written there") as caught:
-        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "file" / "pki")
-    assert "The token is still valid" in str(caught.value)
-    assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
-
-
-async def test_expired_and_unknown_tokens_are_refused(
-    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, address = lab
-    with pytest.raises(certificates.PkiError, match="at most 10 minutes"):
-        ledger.invite(DB1, datetime.timedelta(minutes=11))
-    token = ledger.invite(DB1)
-    now = datetime.datetime.now().timestamp()
-    monkeypatch.setattr("proveout.coordinator.pki.ca.time.time", lambda: now + 601)
-    with pytest.raises(enrolment.EnrolmentError, match="too old"):
-        await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "a")
-    with pytest.raises(enrolment.EnrolmentError, match="never given out"):
-        await enrolment.enrol(address, ledger.fingerprint, "x" * 32, tmp_path / "b")
-
-
-async def test_enrolment_detects_another_authority_by_its_fingerprint(lab: tuple[Ledger, str], tmp_path: Path) -> None:
-    ledger, address = lab
-    token = ledger.invite(DB1)
-    with pytest.raises(enrolment.EnrolmentError, match="another authority answers there"):
-        await enrolment.enrol(address, f"sha256:{'0' * 64}", token, tmp_path / "a")
-    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("shown", ["stranger", "agent"])
@@ -422,11 +348,13 @@ async def test_the_token_is_not_sent_to_a_server_without_the_authoritys_role(
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(enrolment.EnrolmentError, match="what answers there is not the authority"):
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), tmp_path / "a")
-        await eventually(lambda: bool(received), "the connection ends")
+        await eventually_async(lambda: received, "the connection ends")
     assert received == [b""]
 
 
-async def test_a_member_is_renewed_when_it_is_due_until_it_is_revoked(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+async def test_members_are_renewed_and_fetch_the_list_of_revoked_ones_until_they_are_revoked(
+    lab: tuple[Ledger, str], tmp_path: Path
+) -> None:
     ledger, address = lab
     home = tmp_path / "db1"
     await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home)
@@ -437,17 +365,6 @@ async def test_a_member_is_renewed_when_it_is_due_until_it_is_revoked(lab: tuple
     assert (home / "agent.pem").read_bytes() != before
     assert (home / "agent.key").read_bytes() == key
     assert Shown.read((home / "agent.pem").read_bytes()).roles == {"agent/db1"}
-    assert len(ledger.revoke("db1")) == 2
-    with pytest.raises(enrolment.EnrolmentError, match="refused"):
-        await enrolment.renew(home, "agent", later)
-    with pytest.raises(enrolment.EnrolmentError, match="refused"):
-        await enrolment.fetch_denied(home, "agent")
-
-
-async def test_members_fetch_the_list_of_revoked_certificates(lab: tuple[Ledger, str], tmp_path: Path) -> None:
-    ledger, address = lab
-    home = tmp_path / "db1"
-    await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home)
     write_member(ledger, Member(role="coordinator", name="lead"), tmp_path / "lead")
     await enrolment.fetch_denied(home, "agent")
     assert (home / DENIED).read_text() == ""
@@ -457,6 +374,10 @@ async def test_members_fetch_the_list_of_revoked_certificates(lab: tuple[Ledger,
     assert {int(line, 16) for line in (home / DENIED).read_text().split()} == revoked
     assert (ledger.directory / DENIED).read_text() == (home / DENIED).read_text()
     assert Shown.read((tmp_path / "lead" / "coordinator.pem").read_bytes()).serial in revoked
+    assert len(ledger.revoke("db1")) == 2
+    for asked in (enrolment.renew(home, "agent", later), enrolment.fetch_denied(home, "agent")):
+        with pytest.raises(enrolment.EnrolmentError, match="refused"):
+            await asked
 
 
 @pytest.mark.parametrize(
@@ -518,27 +439,6 @@ async def test_closing_an_authority_waits_for_a_running_enrolment(
     ledger.close()
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.issued()
-
-
-def test_repeated_audit_entries_are_limited_per_minute() -> None:
-    noted = authority_module.Sparing(2)
-    assert [noted.left_out(at_s) for at_s in (0.0, 1.0, 2.0, 3.0, 59.0)] == [0, 0, None, None, None]
-    assert [noted.left_out(at_s) for at_s in (60.0, 61.0, 62.0, 125.0)] == [3, 0, None, 1]
-
-
-async def test_audit_entries_of_a_revoked_member_are_limited(
-    lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, address = lab
-    monkeypatch.setattr(authority_module, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    write_member(ledger, Member(role="coordinator", name="lead"), tmp_path / "lead")
-    credentials = Credentials.read(tmp_path / "lead")
-    ledger.revoke("lead")
-    for _ in range(authority_module.STRANGERS_NOTED_MAX + 5):
-        answer = await send_request(address, ledger.authority.pem, credentials, {"do": "renew", "csr": {}})
-        assert "error" in answer
-    text = (ledger.directory / "audit.log").read_text()
-    assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX
 
 
 async def test_omitted_audit_entries_are_counted(lab: tuple[Ledger, str], monkeypatch: pytest.MonkeyPatch) -> None:

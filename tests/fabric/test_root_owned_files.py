@@ -10,12 +10,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from hostile_tasks import HLR, HONEST
+from hostile_tasks import HONEST
 from root_owned_files import FILES, RootFile, victim
 
 from proveout.agent.daemon.handlers import TABLE
@@ -84,19 +83,14 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def test_a_refusal_has_a_way_out(folder: Path) -> None:
-    with pytest.raises(TaskFault) as caught:
-        Privileges.for_engine("sqlite", str(folder / "roots" / "new.db"), Policy(own=True))
-    assert f"chown USER {folder}/roots" in caught.value.way_out
-
-
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb", "acme"])
 def test_engines_in_files_do_not_run_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`acme` is the driver of another package with `in_files`."""
     monkeypatch.setattr(DriverAdapter, "in_files", property(lambda adapter: adapter._engine == "acme"))
     for case in FILES[:2]:
-        with pytest.raises(TaskFault, match=case.says):
+        with pytest.raises(TaskFault, match=case.says) as caught:
             Privileges.for_engine(engine, case.make(folder, USER), Policy(own=True))
+    assert f"chown USER {folder}/roots" in caught.value.way_out
     chosen = Privileges.for_engine(engine, ":memory:", Policy(own=True))
     assert chosen == Privileges.for_engine("postgres")
 
@@ -142,15 +136,12 @@ NOT_OURS = ("/etc/passwd", "/var/tmp/x.db", "/var/lib/proveout/journal.sqlite", 
 
 @pytest.mark.parametrize("dsn", NOT_OURS)
 def test_a_provisioned_file_must_be_in_a_data_directory_of_an_agent(dsn: str, tmp_path: Path) -> None:
-    context: Any = SimpleNamespace(policy=NOTHING, work_dir=tmp_path / "state" / "work-1")
+    work_dir = tmp_path / "state" / "work-1"
     end = Endpoint(system="db", engine="sqlite", dsn=dsn, provisioned=True)
     for spec in work(end):
         with pytest.raises(TaskFault, match="was not made by an agent of this host"):
-            data_dirs.localized(context.policy, context.work_dir, spec)
+            data_dirs.localized(NOTHING, work_dir, spec)
     own = dataclasses.replace(end, dsn=f"{tmp_path}/state/systems/0123456789abcdef/db/store/files/db.sqlite")
-    spec = tasks.CheckInvariants(workload=HLR, endpoint=own)
-    assert data_dirs.localized(context.policy, context.work_dir, spec) == spec
-    context.policy = Policy(own=True)
-    assert data_dirs.localized(context.policy, context.work_dir, tasks.Checkpoint(endpoint=end)) == tasks.Checkpoint(
-        endpoint=end
-    )
+    for policy, of in ((NOTHING, own), (Policy(own=True), end)):
+        task = tasks.Checkpoint(endpoint=of)
+        assert data_dirs.localized(policy, work_dir, task) == task

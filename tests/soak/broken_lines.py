@@ -16,8 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from eventually import eventually_async
-from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, lines, task
-from test_permanent_agents import Permanent
+from fabric_bench import FAKE_AGENT, Bench, Line, Permanent, Proxy, lines, task
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import Lost

@@ -15,7 +15,7 @@ from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security.signatures import TaskVerifier
 from proveout.proto.trust.audit_log import AuditLog
-from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone
+from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec
 
@@ -74,11 +74,14 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
             if isinstance(message, TaskDone):
                 break
         session.receive(dataclasses.replace(task, sequence=3))
+        session.receive(dataclasses.replace(task, key="replayed", sequence=1))
         async for message in session.outgoing(session.attach()):
             messages.append(message)
-            if isinstance(message, TaskDone):
+            if isinstance(message, TaskFailed):
                 break
     finally:
         session.end("cancelled", "the test is over", keep_data=False)
         await session.ended.wait()
-    assert {type(message) for message in messages} == {TaskAccepted, TaskDone}, messages
+    (replayed,) = [message for message in messages if isinstance(message, TaskFailed)]
+    assert "it may be a replay" in replayed.error.message
+    assert {type(message) for message in messages} == {TaskAccepted, TaskDone, TaskFailed}, messages

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from eventually import eventually_async
+
 from proveout.agent.faults.injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS
@@ -13,8 +15,6 @@ from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import FaultInjected, FaultStep
 from proveout.proto.wire.tasks import InjectFault
-
-PATIENCE_S = 60.0
 
 
 def disturbance(key: str, name: str = "", *, host: str = "local", **fields: object) -> Tuning:
@@ -42,9 +42,7 @@ def steps(context: Any) -> list[tuple[int, str]]:
 
 async def until(context: Any, number: int, step: str) -> None:
     """Wait for a step."""
-    async with asyncio.timeout(PATIENCE_S):
-        while (number, step) not in steps(context):  # noqa: ASYNC110 -- samples come without an event
-            await asyncio.sleep(0.005)
+    await eventually_async(lambda: (number, step) in steps(context), f"step {step} of occurrence {number}")
 
 
 def tuner(context: Any) -> Tuner:

@@ -7,18 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fault_bench
 import pytest
-from fault_bench import steps, tuner, until
+from fault_bench import injection, steps, tuner, until
 from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.faults.injection import inject_fault
-from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import FaultInjected, FaultStep
-from proveout.proto.wire.tasks import InjectFault
 
 SWAP = tuning("sysctl", "swap", settings={"vm.swappiness": "1"})
 FILE = tuning("file", "file", path="/etc/app/a.conf", content="in place\n")
@@ -39,23 +35,20 @@ def context(task_context: Any, root: Path, tmp_path: Path) -> Any:
     return task_context
 
 
-def injection(*tunings: Tuning, begins_s: tuple[float, ...] = (0.0,), for_s: float = 0.0) -> InjectFault:
-    return fault_bench.injection(*(tunings or (SWAP,)), begins_s=begins_s, for_s=for_s)
-
-
 async def test_a_fault_begins_and_is_healed_at_its_instants(context: Any, root: Path) -> None:
+    """By the record, in which no instant is earlier than in the plan."""
     before = picture(root)
-    result = await inject_fault(context, injection(SWAP, FILE, begins_s=(0.01, 0.3), for_s=0.1))
+    result = await inject_fault(context, injection(SWAP, FILE, begins_s=(0.0, 0.1), for_s=0.05))
     whole = ["begins", "in_place", "healing", "healed"]
     assert steps(context) == [(1, step) for step in whole] + [(2, step) for step in whole]
     streamed = [one.at_ns for one in context.samples]
     assert streamed == sorted(streamed)
-    for number, (one, begins_s) in enumerate(zip(result.occurrences, (0.01, 0.3), strict=True), 1):
+    for number, (one, begins_s) in enumerate(zip(result.occurrences, (0.0, 0.1), strict=True), 1):
         assert (one.number, one.error, one.residue) == (number, "", ())
         assert one.begins_ns >= context.t0_ns + begins_s * 1e9
         assert one.in_place_ns and one.healing_ns and one.healed_ns
         assert one.begins_ns <= one.in_place_ns <= one.healing_ns <= one.healed_ns
-        assert one.healing_ns - one.in_place_ns >= 0.1 * 1e9
+        assert one.healing_ns - one.in_place_ns >= 0.05 * 1e9
         at = {step.step: step.at_ns for step in context.samples if step.number == number}
         assert list(at.values()) == [one.begins_ns, one.in_place_ns, one.healing_ns, one.healed_ns]
     assert picture(root) == before
@@ -63,7 +56,7 @@ async def test_a_fault_begins_and_is_healed_at_its_instants(context: Any, root: 
 
 
 async def test_a_condition_begins_a_fault_once_for_each_number_until_finish(context: Any, root: Path) -> None:
-    task = asyncio.ensure_future(inject_fault(context, injection(begins_s=(), for_s=0.0)))
+    task = asyncio.ensure_future(inject_fault(context, injection(SWAP, begins_s=(), for_s=0.0)))
     for number in (1, 1, 2):
         context.triggers.put_nowait(number)
     await until(context, 2, "healed")
@@ -74,7 +67,7 @@ async def test_a_condition_begins_a_fault_once_for_each_number_until_finish(cont
 
 
 async def test_finish_heals_at_once_and_begins_no_more(context: Any, root: Path) -> None:
-    task = asyncio.ensure_future(inject_fault(context, injection(begins_s=(0.0, 60.0), for_s=3600.0)))
+    task = asyncio.ensure_future(inject_fault(context, injection(SWAP, begins_s=(0.0, 60.0), for_s=3600.0)))
     await until(context, 1, "in_place")
     assert (root / "proc/sys/vm/swappiness").read_text().strip() == "1"
     context.end()
@@ -129,7 +122,7 @@ async def test_a_healing_that_cannot_be_done_is_reported_and_retried(
 
 
 async def test_what_another_process_changed_meanwhile_is_reported_and_left(context: Any, root: Path) -> None:
-    task = asyncio.ensure_future(inject_fault(context, injection(for_s=3600.0)))
+    task = asyncio.ensure_future(inject_fault(context, injection(SWAP, for_s=3600.0)))
     await until(context, 1, "in_place")
     (root / "proc/sys/vm/swappiness").write_text("7\n")
     context.end()
@@ -146,16 +139,6 @@ async def test_a_fault_that_changes_nothing_has_failed(context: Any, root: Path)
     assert (one.in_place_ns, one.healed_ns, one.residue) == (None, None, ())
     assert (root / "etc/app/a.conf").read_text() == "before\n"
     assert tuner(context).is_idle
-
-
-async def test_a_refusal_of_the_host_comes_before_the_load(context: Any, root: Path) -> None:
-    outside = tuning("file", "outside", path="/opt/a.conf", content="x")
-    before = picture(root)
-    with pytest.raises(TaskFault, match=r"fault f: outside: the path /opt/a\.conf") as caught:
-        await inject_fault(context, injection(SWAP, outside))
-    assert caught.value.code == "refused"
-    assert steps(context) == []
-    assert picture(root) == before
 
 
 async def test_tunings_of_the_run_and_of_faults_do_not_undo_each_other(
@@ -177,33 +160,6 @@ async def test_tunings_of_the_run_and_of_faults_do_not_undo_each_other(
     assert swappiness.read_text().strip() == "10"
     assert [(state.name, state.outcome) for state in await tuner(context).revert()] == [("base", "reverted")]
     assert swappiness.read_text().strip() == "60"
-
-
-async def test_a_command_of_the_policy_is_a_fault(context: Any, root: Path, tmp_path: Path) -> None:
-    """Its check tells whether it is in place: it does not hold before, holds in place, and not after."""
-    place = tmp_path / "failed-over"
-    programs = ("/usr/bin/test", "/usr/bin/touch", "/usr/bin/rm")
-    policy = Policy(tools=tuple(Tool(path=path, arguments=("*",)) for path in programs))
-    context.resources[RESOURCE] = Tuner(tmp_path / "undo", policy)
-    failover = tuning(
-        "command",
-        "failover",
-        verify={"run": ["/usr/bin/test", "-e", str(place)]},
-        apply=[["/usr/bin/touch", str(place)]],
-        revert=[["/usr/bin/rm", "-f", str(place)]],
-    )
-    task = asyncio.ensure_future(inject_fault(context, injection(failover, for_s=3600.0)))
-    await until(context, 1, "in_place")
-    assert place.exists()
-    context.end()
-    (one,) = (await task).occurrences
-    assert (one.error, one.residue) == ("", ())
-    assert not place.exists()
-    context.restart()
-    place.touch()
-    (one,) = (await inject_fault(context, injection(failover))).occurrences
-    assert one.error == "failover changes nothing: the host is so already"
-    assert place.exists()
 
 
 async def test_the_end_of_a_session_heals_what_a_fault_has_left(

@@ -9,80 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FOLDERS = (
-    "/etc/perl",
-    "/etc/bash_completion.d",
-    "/etc/libvirt",
-    "/etc/libvirt/hooks",
-    "/etc/docker",
-    "/var/lib/dpkg",
-    "/var/lib/dpkg/info",
-    "/home",
-    "/home/lab",
-    "/home/lab/.ssh",
-    "/etc/postgresql",
-    "/etc/postgresql/16/main/conf.d",
-    "/var/lib/postgresql/16/main",
-    "/etc/mysql/conf.d",
-    "/var/lib/mysql",
-    "/opt/TimesTen/conf",
-    "/u01/app/oracle",
-    "/usr/local/share",
-    "/var/www",
-    "/etc/ssl/certs",
-    "/data",
-    "/mnt",
-    "/srv",
-    "/etc/udev",
-    "/etc/security",
-    "/etc/multipath",
-    "/sys",
-    "/sys/kernel/mm",
-    "/tmp/x",
-    "/run/x",
-)
+_FOLDERS = """
+/etc/perl /etc/bash_completion.d /etc/libvirt /etc/libvirt/hooks /etc/docker /var/lib/dpkg /var/lib/dpkg/info /home
+/home/lab /home/lab/.ssh /etc/postgresql /etc/postgresql/16/main/conf.d /var/lib/postgresql/16/main /etc/mysql/conf.d
+/var/lib/mysql /opt/TimesTen/conf /u01/app/oracle /usr/local/share /var/www /etc/ssl/certs /data /mnt /srv /etc/udev
+/etc/security /etc/multipath /sys /sys/kernel/mm /tmp/x /run/x
+"""
+FOLDERS = tuple(_FOLDERS.split())
 """Folders that a policy lists only with a reason: folders that deny lists had missed, configuration of servers, parents
 of known ones."""
 
-NEVER_FOLDERS = (
-    "/etc/bash_completion.d",
-    "/etc/cron.d",
-    "/etc/docker",
-    "/etc/libvirt/hooks",
-    "/etc/perl",
-    "/etc/proveout",
-    "/etc/ssh",
-    "/etc/sudoers.d",
-    "/etc/systemd/system",
-    "/home",
-    "/home/lab/.ssh",
-    "/home/lab/.config/systemd/user",
-    "/root/.ssh",
-    "/usr/bin",
-    "/var/lib/dpkg",
-    "/var/lib/dpkg/info",
-    "/var/lib/proveout",
-    "/var/spool/cron",
-)
+_NEVER_FOLDERS = """
+/etc/bash_completion.d /etc/cron.d /etc/docker /etc/libvirt/hooks /etc/perl /etc/proveout /etc/ssh /etc/sudoers.d
+/etc/systemd/system /home /home/lab/.ssh /home/lab/.config/systemd/user /root/.ssh /usr/bin /var/lib/dpkg
+/var/lib/dpkg/info /var/lib/proveout /var/spool/cron
+"""
+NEVER_FOLDERS = tuple(_NEVER_FOLDERS.split())
 """Folders that no reason allows."""
 
-TOOLS = (
-    "apt-get",
-    "dpkg",
-    "tee",
-    "openssl",
-    "tcpdump",
-    "gcc",
-    "cp",
-    "dd",
-    "install",
-    "mount",
-    "rpm",
-    "curl",
-    "ln",
-    "mkfs.ext4",
-    "tune2fs",
-)
+_TOOLS = """
+apt-get dpkg tee openssl tcpdump gcc cp dd install mount rpm curl ln mkfs.ext4 tune2fs
+"""
+TOOLS = tuple(_TOOLS.split())
 """Programs, of /usr/bin and /usr/sbin, that a policy lists only with a reason."""
 
 _RUNNERS = """
@@ -151,56 +99,31 @@ VALIDATORS: tuple[tuple[str, ...], ...] = (
 )
 """Programs that would execute or load the contents of a file of a plan."""
 
-DEVICES = (
-    "KERNEL==sd*",
-    "KERNEL==sda",
-    "KERNEL==nvme0n1",
-    "KERNEL==vda*",
-    "KERNEL==dm-0",
-    "ENV{DM_NAME}==mpath*",
-    "ENV{DM_NAME}==vg-*",
-    "ENV{ID_SERIAL}==QEMU*",
-    "ATTRS{vendor}==ATA*",
-    "ATTRS{vendor}==QEMU*",
-    "ATTRS{vendor}==3PARdata*x",
-    "ATTRS{model}==VBOX*",
-)
+_DEVICES = """
+KERNEL==sd* KERNEL==sda KERNEL==nvme0n1 KERNEL==vda* KERNEL==dm-0 ENV{DM_NAME}==mpath* ENV{DM_NAME}==vg-*
+ENV{ID_SERIAL}==QEMU* ATTRS{vendor}==ATA* ATTRS{vendor}==QEMU* ATTRS{vendor}==3PARdata*x ATTRS{model}==VBOX*
+"""
+DEVICES = tuple(_DEVICES.split())
 """Devices of udev rules that may be the system's disk: permitted only with a reason."""
 
-NEVER_DEVICES = (
-    "KERNEL==mem",
-    "KERNEL==kmsg",
-    "KERNEL==kms*",
-    "KERNEL==kvm",
-    "KERNEL==kv*",
-    "KERNEL==*",
-    "KERNEL==[a-z]*",
-    "KERNEL==por*",
-    "KERNEL==vfio*",
-    "KERNEL==tty*",
-    "ENV{DM_NAME}==*",
-    "ENV{ID_SERIAL}==a*",
-    "SUBSYSTEM==block",
-    "ENV{DEVNAME}==/dev/sda",
-    "ENV{ID_BUS}==scsi",
-    "KERNEL!=sda",
-    "sda",
-)
+_NEVER_DEVICES = """
+KERNEL==mem KERNEL==kmsg KERNEL==kms* KERNEL==kvm KERNEL==kv* KERNEL==* KERNEL==[a-z]* KERNEL==por* KERNEL==vfio*
+KERNEL==tty* ENV{DM_NAME}==* ENV{ID_SERIAL}==a* SUBSYSTEM==block ENV{DEVNAME}==/dev/sda ENV{ID_BUS}==scsi KERNEL!=sda
+sda
+"""
+NEVER_DEVICES = tuple(_NEVER_DEVICES.split())
 """Devices of udev rules that no reason permits: not disks, too wide, or not a property that identifies a disk."""
 
+LINKED = {"match": {"KERNEL": "scini*"}}
 RULES: Mapping[str, Mapping[str, Any]] = {
     "the owner of the system's disk": {"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}},
-    "the mode of the system's disk": {"match": {"KERNEL": "nvme0n1"}, "assign": {"MODE": "0660"}},
     "the group of all disks": {"match": {"SUBSYSTEM": "block"}, "assign": {"GROUP": "lab"}},
-    "the memory of the host": {"match": {"KERNEL": "mem"}, "assign": {"OWNER": "lab"}},
+    "the memory of the host": {"match": {"KERNEL": "mem"}, "assign": {"MODE": "0660"}},
     "the memory, by its subsystem": {"match": {"SUBSYSTEM": "mem"}, "assign": {"OWNER": "lab", "MODE": "0660"}},
-    "the log of the kernel": {"match": {"KERNEL": "kmsg"}, "assign": {"MODE": "0660"}},
-    "virtual machines": {"match": {"KERNEL": "kvm"}, "assign": {"OWNER": "lab"}},
     "a listed disk or the system's": {"match": {"KERNEL": "scini*|sda"}, "assign": {"OWNER": "lab"}},
     "a listed disk or any": {"match": {"ENV{DM_NAME}": "fcion1|*"}, "assign": {"OWNER": "lab"}},
     "a listed disk or none": {"match": {"KERNEL": "scini*|"}, "assign": {"OWNER": "lab"}},
     "more than is listed": {"match": {"KERNEL": "sc*"}, "assign": {"OWNER": "lab"}},
-    "more than is listed, by a class": {"match": {"KERNEL": "[s]cini*"}, "assign": {"OWNER": "lab"}},
     "all but the listed disk": {
         "match": {"SUBSYSTEM": "block"},
         "unless": {"KERNEL": "scini*"},
@@ -217,71 +140,36 @@ RULES: Mapping[str, Mapping[str, Any]] = {
         "assign": {"ENV{ID_SERIAL}": "36001405aaaa"},
     },
     "a link of the system's disk": {"match": {"KERNEL": "sda"}, "assign": {"SYMLINK": "oraudev/disks/DATA1"}},
-    "a link onto a listed name": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "disk/by-id/wwn-0x6000"}},
-    "a second link onto a listed name": {
-        "match": {"KERNEL": "scini*"},
-        "assign": {"SYMLINK": "oraudev/a disk/by-id/wwn-0x6000"},
+    **{
+        f"a link {what}": {**LINKED, "assign": {"SYMLINK": link}}
+        for what, link in {
+            "onto a listed name": "disk/by-id/wwn-0x6000",
+            "onto a listed name, by a second one": "oraudev/a disk/by-id/wwn-0x6000",
+            "onto a map": "mapper/root",
+            "onto a device": "sda",
+            "in a folder that is not listed": "other/a",
+            "that climbs": "oraudev/../sda",
+            "that climbs by an empty variable": "oraudev/.%E{none}./disk/by-id/x",
+            "that climbs by an empty number": "oraudev/.%n./disk/by-id/x",
+            "named by a program": "oraudev/%c",
+            "named by an attribute": "oraudev/$attr{model}",
+            "in a folder named by a variable": "%E{X}disk/by-id/x",
+        }.items()
     },
-    "a link onto a map": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "mapper/root"}},
-    "a link onto a device": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "sda"}},
-    "a link in a folder that is not listed": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "other/a"}},
-    "a link that climbs": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/../sda"}},
-    "a link that climbs by an empty variable": {
-        "match": {"KERNEL": "scini*"},
-        "assign": {"SYMLINK": "oraudev/.%E{none}./disk/by-id/x"},
-    },
-    "a link that climbs by an empty number": {
-        "match": {"KERNEL": "scini*"},
-        "assign": {"SYMLINK": "oraudev/.%n./disk/by-id/x"},
-    },
-    "a link named by a program": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/%c"}},
-    "a link named by an attribute": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/$attr{model}"}},
-    "a folder named by a variable": {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "%E{X}disk/by-id/x"}},
-    "a program that climbs by %E{none}": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "--file=/srv/.%E{none}./.%E{none}./etc/shadow"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program that climbs by $env{none}": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/.$env{none}./etc"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program that climbs by %n": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/.%n./etc"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program that climbs by $number": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/.$number./etc"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program with the output of another": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/%c"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program with an attribute": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/%s{model}"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program that is substituted": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/%k", "/srv/x"],
-        "assign": {"OWNER": "lab"},
-    },
-    "a program by its bare name": {"match": {"KERNEL": "scini*"}, "program": ["drv_cfg"], "assign": {"OWNER": "lab"}},
-    "a program that is not listed": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/usr/bin/tee", "/srv/x"],
-        "assign": {"OWNER": "lab"},
-    },
-    "an escaped percent sign": {
-        "match": {"KERNEL": "scini*"},
-        "program": ["/opt/drv_cfg", "/srv/%%k"],
-        "assign": {"OWNER": "lab"},
+    **{
+        f"a program {what}": {**LINKED, "program": program, "assign": {"OWNER": "lab"}}
+        for what, program in {
+            "that climbs by %E{none}": ["/opt/drv_cfg", "--file=/srv/.%E{none}./.%E{none}./etc/shadow"],
+            "that climbs by $env{none}": ["/opt/drv_cfg", "/srv/.$env{none}./etc"],
+            "that climbs by %n": ["/opt/drv_cfg", "/srv/.%n./etc"],
+            "that climbs by $number": ["/opt/drv_cfg", "/srv/.$number./etc"],
+            "with the output of another": ["/opt/drv_cfg", "/srv/%c"],
+            "with an attribute": ["/opt/drv_cfg", "/srv/%s{model}"],
+            "that is substituted": ["/opt/%k", "/srv/x"],
+            "by its bare name": ["drv_cfg"],
+            "that is not listed": ["/usr/bin/tee", "/srv/x"],
+            "with an escaped percent sign": ["/opt/drv_cfg", "/srv/%%k"],
+        }.items()
     },
 }
 """Rules of plans, tried on a host whose policy lists KERNEL==scini*, the disks of `LISTED` and the program /opt/drv_cfg

@@ -12,7 +12,6 @@ import pytest
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.tools.program import ToolFolder
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import FactsRead, SystemStarted
 from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
@@ -104,16 +103,3 @@ async def test_a_coordinator_cannot_create_or_remove_folders(task_context: Any, 
     (mine / "system.json").write_text("{}")
     await TABLE[StopSystem](task_context, StopSystem(system="lite", data_root=str(wanted), remove=True))
     assert (mine / "system.json").exists()
-
-
-def test_the_folder_of_a_run_is_removed_with_its_last_system(tmp_path: Path) -> None:
-    base = tmp_path / "systems" / "0123456789abcdef"
-    base.mkdir(parents=True)
-    one, two = (ToolFolder.enter(base, None, is_last=True) for _ in range(2))
-    one.leave()
-    assert base.is_dir()
-    two.leave()
-    assert not base.exists()
-    stays = ToolFolder.enter(tmp_path / "systems", None)
-    stays.leave()
-    assert (tmp_path / "systems").is_dir()

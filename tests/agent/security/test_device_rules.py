@@ -3,7 +3,8 @@ accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from pydantic import ValidationError
 from proveout.agent.security import device_rules
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host
-from proveout.dsl.operations.change import WriteFile
 from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
 from proveout.dsl.operations.storage.udev_rules import UdevRules
 
@@ -41,13 +41,10 @@ def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, .
 
 
 @pytest.mark.escape
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_that_exceeds_the_policy_is_refused(name: str) -> None:
-    assert objections(RULES[name])
-
-
-def test_the_same_rules_without_the_attack_are_accepted() -> None:
-    """Check of the attacks: without them the rules are accepted, so they are not refused for another reason."""
+def test_a_rule_that_exceeds_the_policy_is_refused(record_property: Callable[[str, object], None]) -> None:
+    """The same rules without the attack are accepted, so they are not refused for another reason."""
+    record_property("escapes", len(RULES))
+    assert [name for name, rule in RULES.items() if not objections(rule)] == []
     for rule in (
         {"match": {"KERNEL": "scini*"}, "assign": {"OWNER": "lab", "SYMLINK": "oraudev/disks/A%n"}},
         {"match": {"KERNEL": "scinia|scinib"}, "program": ["/opt/drv_cfg", "/srv/%k"], "assign": {"MODE": "0660"}},
@@ -66,28 +63,21 @@ LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
             "program": [DRV_CFG, "--query_block_device_id", "--block_device", "/dev/$name"],
             "assign": {"SYMLINK": "oraudev/disks/OCR1", "OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"},
         },
-        Policy(
-            source="/etc/proveout/policy.yaml",
-            paths=("/etc/udev/rules.d",),
-            udev_devices=("KERNEL==scini*",),
+        replace(
+            POLICY,
             tools=(UDEVADM, Tool(path=DRV_CFG, arguments=("--query_block_device_id", "--block_device", "/dev/$name"))),
         ),
     ),
     "maps of a Fusion-io array": (
         {"match": {"ENV{DM_NAME}": "fcion*1"}, "assign": {"OWNER": "grid", "GROUP": "asmadmin", "MODE": "0660"}},
-        Policy(
-            source="/etc/proveout/policy.yaml",
-            paths=("/etc/udev/rules.d",),
-            udev_devices=("ENV{DM_NAME}==fcion*",),
-            tools=(UDEVADM,),
-        ),
+        replace(POLICY, udev_devices=("ENV{DM_NAME}==fcion*",)),
     ),
     "queues of a 3PAR array": (
         {
             "match": {"SUBSYSTEM": "block", "KERNEL": "sd*", "ATTRS{vendor}": "3PARdata*"},
             "assign": {"ATTR{queue/rotational}": "0", "ATTR{queue/nr_requests}": "128"},
         },
-        Policy(source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d", "/sys/block"), tools=(UDEVADM,)),
+        replace(POLICY, paths=("/etc/udev/rules.d", "/sys/block")),
     ),
 }
 
@@ -96,26 +86,14 @@ LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
 def test_rules_of_labs_are_accepted_by_a_policy_that_lists_their_disks(name: str) -> None:
     rule, policy = LABS[name]
     assert objections(rule, policy) == ()
-    assert objections(
-        rule, Policy(source="/etc/proveout/policy.yaml", paths=("/etc/udev/rules.d",), tools=policy.tools)
-    ), "and not without"
+    without = replace(policy, udev_devices=(), paths=("/etc/udev/rules.d",))
+    assert objections(rule, without), "and not without"
 
 
 def test_a_refusal_names_the_rule_and_the_way_out() -> None:
     (objection,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
     assert objection.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
     assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in objection
-
-
-def test_the_change_contains_the_devices_of_the_rule() -> None:
-    rules = [
-        {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/a oraudev/b"}},
-        {"match": {"KERNEL": "sd*"}, "assign": {"ATTR{queue/nomerges}": "1"}},
-    ]
-    step = UdevRules.model_validate({"file": FILE, "rules": rules}).changes(Facts({FileQuery(FILE): ABSENT}))
-    (change,) = [one for one in step.changes if isinstance(one, WriteFile)]
-    assert change.governs == ((("KERNEL", "scini*"),),)
-    assert change.links == ("oraudev/a", "oraudev/b")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def test_the_ramps_are_cut_from_a_log() -> None:
     assert values == {"p90_ms": 0.5, "rows": 500.0}
     assert [one.window for one in found.seconds] == ["ramp_up"] * 2 + ["measure"] * 4
     assert not found.load.response.counts, "numbers of intervals are no distribution"
+    found, _ = read(LOG, output=log(), start_ns=T0_NS + S)
+    assert found.load.counts.ok == 200 + 300 + 400, "a run that began late is cut later"
 
 
 def test_times_since_1970_and_rates() -> None:
@@ -49,11 +51,6 @@ def test_times_since_1970_and_rates() -> None:
     assert found.start_ns == pytest.approx(T0_NS + 2.4 * S, abs=S // 1000)
 
 
-def test_a_log_of_a_run_that_began_late_is_cut_later() -> None:
-    found, _ = read(LOG, output=log(), start_ns=T0_NS + S)
-    assert found.load.counts.ok == 200 + 300 + 400
-
-
 def test_a_summary() -> None:
     metrics = {"tps": {}, "errors": {}, "p90_ms": {"column": "latency p90"}}
     found, values = read("tps: 250.5\nerrors: 2\nlatency p90: 1.5 ms\n", output="pairs", metrics=metrics)
@@ -61,18 +58,15 @@ def test_a_summary() -> None:
     assert found.load.counts.error_count == 2
     assert (found.start_ns, found.end_ns) == (T0_NS + 2 * S, T0_NS + 5 * S), "its windows are its own"
     assert values == {"p90_ms": 1.5}
-
-
-def test_a_summary_of_a_run_apart_is_that_of_its_window() -> None:
-    found, _ = read(
-        '{"n": 12}',
-        argv=["client", "{threads}", "{seconds}"],
-        output="json",
-        metrics={"transactions": {"column": "n"}},
-        start_ns=T0_NS + 3 * S,
+    apart = {
+        "argv": ["client", "{threads}", "{seconds}"],
+        "output": "json",
+        "metrics": {"transactions": {"column": "n"}},
+    }
+    found, _ = read('{"n": 12}', **apart, start_ns=T0_NS + 3 * S)
+    assert (found.load.counts.ok, found.start_ns, found.end_ns) == (12, T0_NS + 3 * S, T0_NS + 6 * S), (
+        "that of its window"
     )
-    assert found.load.counts.ok == 12
-    assert (found.start_ns, found.end_ns) == (T0_NS + 3 * S, T0_NS + 6 * S)
 
 
 @pytest.mark.parametrize(

@@ -59,21 +59,18 @@ def test_one_file_per_job_and_a_read_only_job_has_the_readonly_option() -> None:
     names = [word for word in argv if word.startswith("--filename")]
     assert names == ["--filename=job0.dat", "--filename=job1.dat", "--filename=job2.dat"]
     assert not any(word.startswith(("--offset", "--server", "--client")) for word in argv)
-
-
-def test_a_mix_has_its_share_of_reads_and_overwrites_existing_data() -> None:
     argv = run_argv("fio", spec(MIXED))
     assert {"--rw=randrw", "--rwmixread=70", "--overwrite=1"} <= set(argv)
     assert "--readonly" not in argv
-
-
-@pytest.mark.parametrize(
-    ("random", "reads", "mode"),
-    [(True, 0.0, "randwrite"), (False, 1.0, "read"), (False, 0.0, "write"), (False, 0.5, "rw")],
-)
-def test_the_mode_follows_from_the_pattern(random: bool, reads: float, mode: str) -> None:
-    job = FioJob(random=random, block_bytes=MIB, read_fraction=reads, jobs=1, size_bytes=MIB)
-    assert f"--rw={mode}" in run_argv("fio", spec(job))
+    assert {"--create_only=1", "--rw=read", f"--size={MIB}"} <= set(lay_out_argv("fio", MIXED))
+    for random, reads, mode in (
+        (True, 0.0, "randwrite"),
+        (False, 1.0, "read"),
+        (False, 0.0, "write"),
+        (False, 0.5, "rw"),
+    ):
+        job = FioJob(random=random, block_bytes=MIB, read_fraction=reads, jobs=1, size_bytes=MIB)
+        assert f"--rw={mode}" in run_argv("fio", spec(job))
 
 
 def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
@@ -90,11 +87,6 @@ def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
     assert {offset for _, offset in taken} == {0, 5 * MIB, 10 * MIB, 15 * MIB}
 
 
-def test_files_are_created_full_of_data_for_every_job() -> None:
-    argv = lay_out_argv("fio", MIXED)
-    assert {"--create_only=1", "--rw=read", f"--size={MIB}"} <= set(argv)
-
-
 # ---- output --------------------------------------------------------------------------------------------------------
 
 
@@ -104,15 +96,9 @@ def test_text_before_the_json_object_is_kept_as_messages() -> None:
     found = [documents.take(line) for line in text.splitlines()]
     assert [item for item in found if item is not None] == [{"a": {"b": 1}}]
     assert list(documents.words) == ["fio: this platform does not support process shared mutexes"]
-
-
-def test_an_invalid_json_object_is_a_fault() -> None:
-    documents = Documents()
-    assert documents.take("{") is None
-    assert documents.take('"a": nonsense') is None
-    with pytest.raises(TaskFault, match="cannot parse the output of fio") as caught:
+    assert [documents.take(line) for line in ("{", '"a": nonsense')] == [None, None]
+    with pytest.raises(TaskFault, match="cannot parse the output of fio"):
         documents.take("}")
-    assert caught.value.code == "fault"
 
 
 @pytest.mark.parametrize(
@@ -140,58 +126,30 @@ def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
     assert histogram.mean_ns(response) == pytest.approx((1000 + 2 * 50_176 + 9_000_000) / 4)
     assert (response.min_ns, response.max_ns) == (1000, 9_000_000)
     assert histogram.percentile_ns(response, 50.0) == pytest.approx(50_176, rel=0.001)
-
-
-def test_no_completed_operation_gives_no_percentiles_and_no_fault() -> None:
-    now = snapshot(document(side(0, {}, 1000)), READS)
-    assert now.ios == 0
-    assert histogram.percentiles_ns(now.sides["read"].response, (50.0,)) == ()
-
-
-def test_errors_are_counted_and_named() -> None:
-    now = snapshot(document(side(2, {1000: 2}, 1000), total_err=3, first_error=5), READS)
-    assert (now.errors, now.first_error) == (3, "Input/output error")
-
-
-def course() -> FioRun:
-    return FioRun(WINDOWS, t0_ns=100 * S)
+    none = snapshot(document(side(0, {}, 1000)), READS)
+    assert (none.ios, histogram.percentiles_ns(none.sides["read"].response, (50.0,))) == (0, ())
+    failed = snapshot(document(side(2, {1000: 2}, 1000), total_err=3, first_error=5), READS)
+    assert (failed.errors, failed.first_error) == (3, "Input/output error")
 
 
 def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() -> None:
-    it = course()
-    ramp = it.take(snapshot(document(side(50, {}, 1000)), READS), 101 * S + S // 5)
-    first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S + S // 5)
+    it = FioRun(WINDOWS, t0_ns=100 * S)
+    ramp = it.take(snapshot(document(side(5, {}, 700)), READS), 101 * S + S // 5)
+    first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S + S // 5)  # more than in the ramp
     second = it.take(snapshot(document(side(40, {2048: 15, 4096: 25}, 2000)), READS), 104 * S + S // 5)
-    assert ramp is not None
-    assert first is not None
-    assert second is not None
+    assert ramp and first and second
     assert (ramp.window, first.window, second.window) == ("ramp_up", "measure", "measure")
-    assert [item.transactions[0].counts.ok for item in (ramp, first, second)] == [50, 10, 30]
+    assert [item.transactions[0].counts.ok for item in (ramp, first, second)] == [5, 10, 30]
     assert [item.second for item in (ramp, first, second)] == [0, 2, 3]
     assert second.duration_s == 1.0
     response = second.transactions[0].response
-    assert dict(zip(response.indices, response.counts, strict=True)) == dict(
-        zip(*(values.tolist() for values in _counted({2048: 5, 4096: 25})), strict=True)
-    )
+    indices = histogram.indices_of(np.asarray([2048, 4096], dtype=np.int64)).tolist()
+    assert dict(zip(response.indices, response.counts, strict=True)) == dict(zip(indices, (5, 25), strict=True))
     assert response.sum_ns == 5 * 2048 + 25 * 4096
 
 
-def test_the_ramp_is_distinguished_from_the_window_by_its_latencies() -> None:
-    it = course()
-    ramp = it.take(snapshot(document(side(50, {}, 700)), READS), 101 * S)
-    first = it.take(snapshot(document(side(80, {2048: 80}, 1000)), READS), 103 * S)
-    assert ramp is not None
-    assert first is not None
-    assert (ramp.window, first.window) == ("ramp_up", "measure")
-    assert (first.transactions[0].counts.ok, first.duration_s) == (80, 1.0), "more than in the ramp, and all of it new"
-
-
-def _counted(values: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    return histogram.indices_of(np.asarray(list(values), dtype=np.int64)), np.asarray(list(values.values()))
-
-
 def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:
-    it = course()
+    it = FioRun(WINDOWS, t0_ns=100 * S)
     last = snapshot(document(side(70, {2048: 70}, 3000), side(30, {4096: 30}, 3000)), MIXED)
     it.take(last, 105 * S + S // 2)
     assert it.take(last, 105 * S + S // 2) is None, "fio says its last word twice"
@@ -205,19 +163,14 @@ def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:
     assert result.seconds_produced == 1
 
 
-def test_a_second_without_completed_operations_is_sent() -> None:
-    it = course()
+def test_a_second_without_completed_operations_is_sent_and_a_repeated_report_is_not() -> None:
+    it = FioRun(WINDOWS, t0_ns=100 * S)
     it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S)
     still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), READS), 104 * S)
     assert still is not None
     assert (still.transactions[0].counts.ok, still.transactions[0].response.counts) == (0, ())
     assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), READS), 104 * S) is None
-
-
-def test_a_result_of_half_a_window_is_refused() -> None:
-    it = course()
-    it.take(snapshot(document(side(70, {2048: 70}, 1400)), READS), 104 * S)
-    with pytest.raises(TaskFault, match=r"measured only 1\.4 s of 3 s"):
+    with pytest.raises(TaskFault, match=r"measured only 2 s of 3 s"):
         it.result()
 
 
@@ -239,12 +192,16 @@ def test_an_unlocked_folder_is_removed_and_a_locked_one_stays(tmp_path: Path) ->
     held.leave()
     held.leave()
     assert list(tmp_path.iterdir()) == [other]
-
-
-def test_a_folder_that_cannot_be_created_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="cannot create a folder") as caught:
         ToolFolder.enter(tmp_path / "nowhere", None)
     assert caught.value.code == "invalid"
+    base = tmp_path / "of-a-run"
+    base.mkdir()
+    one, two = (ToolFolder.enter(base, None, is_last=True) for _ in range(2))
+    one.leave()
+    assert base.is_dir()
+    two.leave()
+    assert not base.exists(), "the last one removes the folder of the run"
 
 
 DEVICE = "/dev/disk/by-id/proveout-none"

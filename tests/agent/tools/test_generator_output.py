@@ -40,12 +40,9 @@ def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
     assert [one.transactions[0].counts.ok for one in found.seconds] == [2, 2, 2]
 
 
-def test_a_second_without_transactions_counts() -> None:
+def test_a_second_without_transactions_counts_and_failed_ones_have_no_latency() -> None:
     found = pgbench([line(0.1) + line(2.5)], WINDOWS, T0_NS, AHEAD_NS)
     assert [one.transactions[0].counts.ok for one in found.seconds] == [1, 0, 1]
-
-
-def test_failed_transactions_are_errors_and_have_no_latency() -> None:
     found = pgbench([line(1.5) + line(1.6, "serialization") + line(1.7, "failed")], WINDOWS, T0_NS, AHEAD_NS)
     assert found.load.counts.ok == 1
     assert found.load.counts.error_count == 2

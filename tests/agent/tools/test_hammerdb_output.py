@@ -23,37 +23,15 @@ Vuser 1:TEST RESULT : System achieved 58311 NOPM from 134193 PostgreSQL TPM
 Vuser 1:FINISHED SUCCESS
 """
 TIMING = {
-    "NEWORD": {
-        "elapsed_ms": "420091.5",
-        "calls": "291557",
-        "min_ms": "0.601",
-        "avg_ms": "3.250",
-        "max_ms": "310.2",
-        "total_ms": "947560.3",
-        "p99_ms": "9.100",
-        "p95_ms": "6.400",
-        "p75_ms": "4.000",
-        "p50_ms": "2.900",
-        "p25_ms": "2.100",
-        "sd": "1871.2",
-        "ratio_pct": "56.4",
-    },
+    "NEWORD": {"elapsed_ms": "420091.5", "calls": "291557", "avg_ms": "3.250", "p99_ms": "9.100", "sd": "1871.2"},
     "SLEV": {"elapsed_ms": "420091.5", "calls": "29000", "min_ms": "0.5", "avg_ms": "1.5", "max_ms": "20.0"},
 }
 
 
-def test_the_line_of_the_result() -> None:
+def test_the_line_of_the_last_result_in_either_order() -> None:
     assert numbers(VERSION_4) == {"nopm": 58311.0, "tpm": 134193.0}
-
-
-def test_the_other_order_of_the_line() -> None:
-    text = "Vuser 1:TEST RESULT : System achieved 350123 Oracle TPM at 116544 NOPM\n"
-    assert numbers(text) == {"nopm": 116544.0, "tpm": 350123.0}
-
-
-def test_the_last_result_counts() -> None:
-    again = VERSION_4.replace("58311", "60000").replace("134193", "140000")
-    assert numbers(VERSION_4 + again)["nopm"] == 60000.0
+    other = "Vuser 1:TEST RESULT : System achieved 350123 Oracle TPM at 116544 NOPM\n"
+    assert numbers(VERSION_4 + other) == {"nopm": 116544.0, "tpm": 350123.0}
 
 
 def test_times_of_the_procedures_between_other_lines() -> None:

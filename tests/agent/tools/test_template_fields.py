@@ -99,27 +99,14 @@ def test_the_target_of_each_engine(
     assert value not in found.values() or not name.endswith(("PASSWORD", "PWD"))
 
 
-def test_a_field_without_a_value_is_refused() -> None:
+def test_tasks_that_a_program_cannot_run_are_refused() -> None:
     alias = Endpoint(system="rac", engine="oracle", dsn="hlr/pw@ALIAS")
     with pytest.raises(TaskFault, match=r"the field \{host\} has no value: the dsn of system 'rac'"):
         fields("{host}", endpoint=alias)
-
-
-@pytest.mark.parametrize(
-    ("argv", "more", "words"),
-    [
-        ((), {"rate": 10.0}, "belong together"),
-        (("{rate}",), {}, "belong together"),
-    ],
-)
-def test_tasks_that_a_program_cannot_run_are_refused(
-    argv: tuple[str, ...], more: Mapping[str, Any], words: str
-) -> None:
-    with pytest.raises(TaskFault, match=words):
-        fields(*argv, **more)
-
-
-def test_windows_in_minutes_are_whole_minutes() -> None:
+    with pytest.raises(TaskFault, match="belong together"):
+        fields(rate=10.0)
+    with pytest.raises(TaskFault, match="belong together"):
+        fields("{rate}")
     model = Program(argv=["hammerdbcli"], output="hammerdb")
     with pytest.raises(TaskFault, match="whole minutes"):
         checked(task(model, windows=Windows(ramp_up_s=30.0, measure_s=60.0, ramp_down_s=0.0)), model)

@@ -5,7 +5,7 @@ that the schema permits, and the state of a host before them -> `Case.make(folde
 each time, and its comparison with an earlier state.
 
 Kernels, unit managers and Oracle are models of their documentation, as real ones cannot be put into any state here. The
-models do not show that the real ones behave so (real kernels: test_tuning_kernel, test_tuning_queue; PostgreSQL and
+models do not show that the real ones behave so (real kernels: test_tuning_kernel, test_tuning_disks; PostgreSQL and
 partition tables are real here).
 """
 
@@ -106,9 +106,6 @@ class Case:
     outcomes: frozenset[str] = GOOD
     undone: frozenset[str] = frozenset({"reverted"})
     """The correct outcomes of a revert: `kept` where nothing undoes the change."""
-    excuse: str = ""
-    """With this text in the lines of the state, `failed` is correct too: the database has refused a value that only it can
-    check."""
 
 
 def world(

@@ -93,19 +93,17 @@ def sysctl(draw: st.DrawFn) -> Case:
     one = valid_tuning("sysctl", settings=settings, **({"file": path} if path else {}))
     places = [path_of(name) for name in values]
     assume(not any(other.startswith(f"{place}/") for place in places for other in places))
-    missing = draw(st.sampled_from([False] * 9 + [True]))
     found = draw(STATES)
 
     def make(folder: Path) -> World:
         made = world(folder, react=kernel_of_parameters)
         for name, value in values.items():
-            if not (missing and name == next(iter(settings))):
-                put(made.host.root, path_of(name), f"{value}\n")
+            put(made.host.root, path_of(name), f"{value}\n")
         if path:
             found.put(made.host.root / path.lstrip("/"))
         return made
 
-    return Case(tuning=one, state=(values, missing, found), make=make)
+    return Case(tuning=one, state=(values, found), make=make)
 
 
 # ---- huge_pages, thp, cpu_governor -----------------------------------------------------------------------------------
@@ -142,19 +140,17 @@ def thp(draw: st.DrawFn) -> Case:
     one = valid_tuning("thp", **draw(some({"enabled": st.sampled_from(modes), "defrag": st.sampled_from(stops)})))
     offered = draw(st.sampled_from([stops, stops, modes]))
     enabled, defrag = draw(st.sampled_from(modes)), draw(st.sampled_from(offered))
-    there = draw(st.sampled_from([True] * 5 + [False]))
 
     def react(root: Path, path: str, text: str) -> str:
         return bracketed((root / path.lstrip("/")).read_text(), text)
 
     def make(folder: Path) -> World:
         made = world(folder, react=react)
-        if there:
-            put(made.host.root, f"{THP}/enabled", bracketed(" ".join(modes), enabled) + "\n")
-            put(made.host.root, f"{THP}/defrag", bracketed(" ".join(offered), defrag) + "\n")
+        put(made.host.root, f"{THP}/enabled", bracketed(" ".join(modes), enabled) + "\n")
+        put(made.host.root, f"{THP}/defrag", bracketed(" ".join(offered), defrag) + "\n")
         return made
 
-    return Case(tuning=one, state=(enabled, defrag, offered, there), make=make)
+    return Case(tuning=one, state=(enabled, defrag, offered), make=make)
 
 
 GOVERNORS = ["performance", "powersave", "ondemand", "conservative", "schedutil"]
@@ -175,13 +171,9 @@ def cpu_governor(draw: st.DrawFn) -> Case:
     def make(folder: Path) -> World:
         made = world(folder, react=react)
         for cpu, governor in enumerate(now):
-            put(made.host.root, f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_governor", f"{governor}\n")
-            offered = " ".join(available)
-            put(
-                made.host.root,
-                f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_available_governors",
-                f"{offered} \n",
-            )
+            folder_of_cpu = f"/sys/devices/system/cpu/cpufreq/policy{cpu}"
+            put(made.host.root, f"{folder_of_cpu}/scaling_governor", f"{governor}\n")
+            put(made.host.root, f"{folder_of_cpu}/scaling_available_governors", f"{' '.join(available)} \n")
         return made
 
     return Case(tuning=one, state=(available, now), make=make)
@@ -328,19 +320,12 @@ def _interfaces(root: Path, mtus: dict[str, int]) -> None:
 
 @st.composite
 def mtu(draw: st.DrawFn) -> Case:
-    """Any MTU of any interfaces in any order: a bond whose ports differ, a VLAN on it, a port, one that is not there."""
-    names = draw(
-        st.lists(st.sampled_from(["eth0", "bond0", "vlan7", "eth1", "none0"]), min_size=1, max_size=3, unique=True)
-    )
+    """Any MTU of any interfaces in any order: a bond whose ports differ, a VLAN on it."""
+    names = draw(st.lists(st.sampled_from(["eth0", "bond0", "vlan7"]), min_size=1, max_size=3, unique=True))
     one = valid_tuning("mtu", interfaces=names, mtu=draw(MTUS))
     bond = draw(MTUS)
-    mtus = {
-        "eth0": draw(MTUS),
-        "bond0": bond,
-        "vlan7": min(bond, draw(MTUS)),
-        "eth1": draw(st.sampled_from([bond, 1500])),
-        "eth2": bond,
-    }
+    below = {"eth1": draw(st.sampled_from([bond, 1500])), "eth2": bond}
+    mtus = {"eth0": draw(MTUS), "bond0": bond, "vlan7": min(bond, draw(MTUS)), **below}
     ipv6 = draw(st.sampled_from([None, None, mtus["eth0"], 1280]))
 
     def make(folder: Path) -> World:
@@ -351,32 +336,3 @@ def mtu(draw: st.DrawFn) -> Case:
         return made
 
     return Case(tuning=one, state=(mtus, ipv6), make=make)
-
-
-@st.composite
-def bond_present(draw: st.DrawFn) -> Case:
-    """Any wanted settings of a bond of two ports, which may have no link."""
-    wanted = draw(
-        some({
-            "mode": st.sampled_from(["802.3ad", "active-backup"]),
-            "ports": st.sampled_from([["eth2", "eth1"], ["eth1"]]),
-            "ports_up_min": st.integers(1, 3),
-        })
-    )  # fmt: skip
-    one = valid_tuning("bond_present", bond=draw(st.sampled_from(["bond0", "bond0", "bond1"])), **wanted)
-    down = draw(st.booleans())
-
-    def make(folder: Path) -> World:
-        made = world(folder)
-        _interfaces(made.host.root, {"eth0": 1500, "eth1": 1500, "eth2": 1500, "bond0": 1500, "vlan7": 1500})
-        if down:
-            put(made.host.root, f"{NET_FOLDER}/eth2/bonding_slave/mii_status", "down\n")
-        return made
-
-    is_so = (
-        dict(one.parameters)["bond"] == "bond0"
-        and wanted.get("mode", "802.3ad") == "802.3ad"
-        and len(wanted.get("ports", [1, 2])) == 2
-        and 2 - down >= wanted.get("ports_up_min", 2)
-    )
-    return Case(tuning=one, state=(wanted, down), make=make, outcomes=frozenset({"unchanged" if is_so else "refused"}))

@@ -1,8 +1,8 @@
 """`oracle_parameters`, `oracle_redo`, `asm_disk_group`: any instances, redo logs and disks of a model of Oracle.
 
-The model runs only the statements of these operations, by the rules of the SQL Language Reference (ALTER SYSTEM, ALTER
-DATABASE, CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped, an
-instance keeps two). It tests the logic of the operations, not that an Oracle accepts the statements, nor that its views
+The models (of parameters here, of the rest in tests/simulation) run only the statements of these operations, by the
+rules of the SQL Language Reference and the Administrator's Guide (a current or active group cannot be dropped, an
+instance keeps two). They test the logic of the operations, not that an Oracle accepts the statements, nor that its views
 have these contents.
 """
 
@@ -11,11 +11,13 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from any_host import Case, World, valid_tuning, words, world
+from any_host import Case, World, valid_tuning, world
 from hypothesis import strategies as st
+from sim_kernel import ASM_DISKS
+from sim_oracle import Group, SimOracle
 from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
@@ -23,7 +25,6 @@ from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.oracle_parameters import OPEN
 from proveout.dsl.operations.database.sql_literals import bytes_of
 from proveout.dsl.operations.facts import Output, Rows
-from proveout.dsl.operations.storage.asm_disk_group import REDUNDANCY
 from proveout.dsl.operations.storage.disk import NOTHING_FOUND
 
 _SET = re.compile(r"ALTER SYSTEM SET (\w+|\"_\w+\") = (.*) SCOPE=(SPFILE|MEMORY) SID='(\*|\w+)'", re.S)
@@ -31,9 +32,6 @@ _RESET = re.compile(r"ALTER SYSTEM RESET (\w+|\"_\w+\") SCOPE=SPFILE SID='(\*|\w
 _OF_ONE = re.compile(r"instance_name = 'orcl(\d)'")
 _IMMEDIATE = re.compile(r"EXECUTE IMMEDIATE '((?:[^']|'')*)'")
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
-_ADD = re.compile(r"ALTER DATABASE ADD LOGFILE THREAD (\d+) GROUP (\d+) \((.*)\) SIZE (\w+)( REUSE)?")
-_DROP = re.compile(r"ALTER DATABASE DROP LOGFILE GROUP (\d+)")
-_CREATE = re.compile(r"CREATE DISKGROUP (\w+) (\w+) REDUNDANCY DISK (.*) ATTRIBUTE 'au_size' = '(\w+)'(.*)")
 _SIZED = re.compile(r"[1-9]\d*[KMGT]", re.I)
 
 
@@ -60,11 +58,9 @@ class Parameters(Databases):
     """Parameters of the instances orcl1 and orcl2: running values, and values in the server parameter file for all
     instances and for one. `run` of a tool is srvctl: a started instance reads the file, and has its defaults else."""
 
-    def __init__(
-        self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None], spfile: str | None
-    ) -> None:
+    def __init__(self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None]) -> None:
         super().__init__()
-        self.running, self.stored, self.spfile = running, stored, spfile
+        self.running, self.stored = running, stored
         self.defaults = copy.deepcopy(running)
         self.down: set[int] = set()
         self.instances = len(running["sga_target"])
@@ -106,7 +102,7 @@ class Parameters(Databases):
         only = _OF_ONE.search(statement)
         asked_for = {unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement.partition(" IN ")[2])}
         if "gv$system_parameter" in statement:
-            every = {**self.running, "spfile": [self.spfile] * self.instances}
+            every = {**self.running, "spfile": ["+DATA/spfile"] * self.instances}
             return tuple(
                 (name, str(number), value, KINDS.get(name, "FALSE"))
                 for name, values in sorted(every.items()) if name in asked_for
@@ -146,11 +142,11 @@ def shown(value: str | None) -> str | None:
     return str(bytes_of(value.upper())) if value and _SIZED.fullmatch(value) else value
 
 
-VALUE = st.one_of(st.sampled_from(["400G", "2g", "429496729600", "true", "FALSE", "only", "EXACT", "FORCE", "+DATA", "/u01/a", "/u01/A", "it's"]),
-                  st.integers(min_value=0, max_value=4000).map(str))  # fmt: skip
+VALUE = st.sampled_from(
+    ["400G", "2g", "429496729600", "true", "EXACT", "FORCE", "+DATA", "/u01/A", "it's", "0", "4000"]
+)
 FOUND = st.one_of(VALUE, VALUE, st.none())
 DISPATCHERS = st.sampled_from(["(PROTOCOL=TCP)", "(PROTOCOL=TCP)(SERVICE=orclXDB)(DISPATCHERS=3)"])
-ODD = st.sampled_from(["C:\\oracle", "two\tparts"])
 
 
 class Srvctl:
@@ -168,41 +164,29 @@ class Srvctl:
 
 @st.composite
 def oracle_parameters(draw: st.DrawFn) -> Case:
-    """Any parameters of one instance or two, which may differ; stored for all, for one, or not; for all instances or one;
-    hidden ones; with and without a restart by srvctl."""
-    trouble = draw(st.sampled_from(["", "", "", "", "no spfile", "they differ", "for one alone", "odd", "not there"]))
+    """Any parameters of one instance or two; stored for all or not; for all instances or one; hidden ones; with and
+    without a restart by srvctl."""
     settings = draw(st.dictionaries(st.sampled_from([*KINDS]), VALUE, min_size=1, max_size=3))
     if "dispatchers" in settings:
         settings["dispatchers"] = draw(DISPATCHERS)
-    instance = draw(st.sampled_from([None, None, "orcl1"]))
-    restarts = draw(st.booleans()) and trouble != "they differ"
-    troubled = draw(st.sampled_from([*settings]))
-    if trouble == "not there":
-        settings["no_such_thing"] = "1"
-    instances = 2 if trouble == "they differ" else draw(st.sampled_from([1, 2]))
+    restarts, instances = draw(st.booleans()), draw(st.sampled_from([1, 2]))
     running: dict[str, list[str | None]] = {}
     stored: dict[tuple[str, str], str | None] = {}
     for name in KINDS:
-        value = draw(ODD) if (trouble, name) == ("odd", troubled) else shown(draw(FOUND))
+        value = shown(draw(FOUND))
         running[name] = [value] * instances
         if draw(st.booleans()):  # a restart would put other stored values in effect, which nothing sets back
             stored[name, "*"] = value if restarts else draw(st.one_of(st.just(value), FOUND))
-    if trouble == "they differ":
-        running[troubled] = ["1", "2"]
-    if trouble == "for one alone":
-        stored[troubled, "orcl1"] = "1"
-        running[troubled][0] = "1" if restarts else running[troubled][0]
-    spfile = None if trouble == "no spfile" else "+DATA/spfile"
-    more: dict[str, object] = {"instance": instance} if instance else {}
+    more: dict[str, object] = draw(st.sampled_from([{}, {}, {"instance": "orcl1"}]))
     if draw(st.booleans()):
         settings[draw(st.sampled_from(HIDDEN))] = draw(st.sampled_from(["4", "VKTM*|LG*"]))
-        more["hidden"] = True
+        more = {**more, "hidden": True}
     if restarts:
-        more["restart_by"] = {"srvctl": SRVCTL, "database": "orcl"}
+        more = {**more, "restart_by": {"srvctl": SRVCTL, "database": "orcl"}}
     one = valid_tuning("oracle_parameters", system="orcl", settings=settings, **more)
 
     def make(folder: Path) -> World:
-        model = Parameters(copy.deepcopy(running), copy.deepcopy(stored), spfile)
+        model = Parameters(copy.deepcopy(running), copy.deepcopy(stored))
         return world(
             folder,
             databases=model,
@@ -210,126 +194,37 @@ def oracle_parameters(draw: st.DrawFn) -> Case:
             seen=lambda: (copy.deepcopy(model.running), copy.deepcopy(model.stored), set(model.down)),
         )
 
-    outcomes = frozenset({"applied", "unchanged", "refused", "needs_restart"})
-    return Case(tuning=one, state=(running, stored, spfile), make=make, outcomes=outcomes)
+    outcomes = frozenset({"applied", "unchanged", "needs_restart"})
+    return Case(tuning=one, state=(running, stored), make=make, outcomes=outcomes)
 
 
-# ---- oracle_redo -----------------------------------------------------------------------------------------------------
+# ---- oracle_redo, asm_disk_group: the model of the simulation ---------------------------------------------------------
 
 
-@dataclass
-class Group:
-    """A redo log group; `members` as in V$LOGFILE."""
+class Simulated(Databases):
+    """The simulated database and ASM instance."""
 
-    thread: int
-    size: int
-    members: list[str]
-    status: str = "INACTIVE"
-
-
-class Redo(Databases):
-    """The redo log groups of a database with two threads, from an instance of the first; numbers of standby groups are
-    in use."""
-
-    def __init__(self, groups: dict[int, Group], standby: dict[int, str]) -> None:
+    def __init__(self, sim: SimOracle) -> None:
         super().__init__()
-        self.groups, self.standby, self._files = groups, standby, 1000
+        self.sim = sim
 
     def rows(self, system: str, statement: str) -> Rows:
-        """V$INSTANCE, V$LOG, V$LOGFILE."""
-        if "v$instance" in statement:
-            return (("1",),)
-        if "v$logfile" in statement:
-            found = [(number, member) for number, group in sorted(self.groups.items()) for member in group.members]
-            online = "type = 'ONLINE'" in statement
-            found += [] if online else list(self.standby.items())
-            return tuple((str(number), member) for number, member in sorted(found))
-        return tuple(
-            (str(number), str(one.thread), str(one.size), one.status) for number, one in sorted(self.groups.items())
-        )
+        """Answer a query."""
+        return self.sim.rows(statement)
 
     def run(self, system: str, statement: str) -> None:
-        """Run a PL/SQL block with a check, or ALTER SYSTEM CHECKPOINT."""
-        if statement == "ALTER SYSTEM CHECKPOINT":
-            for group in self.groups.values():
-                group.status = "INACTIVE" if group.status == "ACTIVE" else group.status
-            return
-        if "LOOP" in statement:
-            numbers = {int(one) for one in re.findall(r"\d+", statement.partition("group# IN ")[2].partition(")")[0])}
-            for _ in range(40):
-                if any(group.status == "CURRENT" and number in numbers for number, group in self.groups.items()):
-                    self._switch()
-            return
-        guard = re.search(r"SELECT (1 - )?COUNT\(\*\) INTO n FROM v\$log WHERE group# = (\d+)", statement)
-        block = _IMMEDIATE.search(statement)
-        assert guard and block, statement
-        if (int(guard[2]) in self.groups) != bool(guard[1]):
-            self._do(unquoted(f"'{block[1]}'"))
-
-    def _switch(self) -> None:
-        mine = sorted(number for number, group in self.groups.items() if group.thread == 1)
-        current = next(number for number in mine if self.groups[number].status == "CURRENT")
-        following = mine[(mine.index(current) + 1) % len(mine)]
-        self.groups[current].status, self.groups[following].status = "ACTIVE", "CURRENT"
-
-    def _do(self, text: str) -> None:
-        if found := _DROP.fullmatch(text):
-            group = self.groups[int(found[1])]
-            if group.status != "INACTIVE":
-                raise ora(1623 if group.status == "CURRENT" else 1624)
-            if sum(one.thread == group.thread for one in self.groups.values()) <= 2:
-                raise ora(1567)
-            del self.groups[int(found[1])]
-            return
-        found = _ADD.fullmatch(text)
-        assert found, text
-        if int(found[2]) in self.groups or int(found[2]) in self.standby:
-            raise ora(1184)
-        self.groups[int(found[2])] = Group(
-            int(found[1]), bytes_of(found[4]), [self._file(unquoted(one)) for one in found[3].split(", ")]
-        )
-
-    def _file(self, place: str) -> str:
-        """The name of a new file; in a disk group ASM chooses it."""
-        self._files += 1
-        return f"{place}/ORCL/ONLINELOG/group.{self._files}" if place.startswith("+") else place
-
-    def seen(self) -> object:
-        """The groups without the parts that a plan does not control: names that ASM chooses, and the current group."""
-        return {
-            number: (
-                one.thread,
-                one.size,
-                sorted(name.partition("/")[0] if name.startswith("+") else name for name in one.members),
-            )
-            for number, one in self.groups.items()
-        }
-
-
-MEMBERS = st.lists(
-    st.sampled_from(["+REDO1/ORCL/a", "+REDO2/ORCL/b", "/u01/it's.log", "/u02/redo.log"]),
-    min_size=1,
-    max_size=2,
-    unique=True,
-)
-GROUP = st.builds(Group, st.sampled_from([1, 1, 1, 2]), st.sampled_from([50 << 20, 1 << 30, 15 << 30]), MEMBERS)
+        """Run a statement."""
+        self.sim.run(statement)
 
 
 @st.composite
 def oracle_redo(draw: st.DrawFn) -> Case:
     """Any number of groups of any sizes on any disk groups, before and after."""
-    numbers = draw(st.lists(st.integers(min_value=1, max_value=9), min_size=4, max_size=8, unique=True))
-    groups = {number: draw(GROUP) for number in numbers}
-    for number, thread in zip(numbers, (1, 1, 2, 2), strict=False):
-        groups[number].thread = thread
-    mine = [number for number in numbers if groups[number].thread == 1]
-    for number in mine:
-        groups[number].status = draw(st.sampled_from(["INACTIVE", "ACTIVE"]))
-    groups[draw(st.sampled_from(mine))].status = "CURRENT"
-    groups[numbers[2]].status = "CURRENT"
-    standby = {
-        number: "/u03/standby.log" for number in draw(st.sets(st.integers(1, 12), max_size=3)) if number not in groups
-    }
+    numbers = draw(st.lists(st.integers(min_value=1, max_value=9), min_size=2, max_size=6, unique=True))
+    sizes, places = st.sampled_from([50 << 20, 1 << 30, 15 << 30]), st.sampled_from(["+REDO1", "+REDO2"])
+    states = st.sampled_from(["INACTIVE", "ACTIVE"])
+    groups = {number: Group(1, draw(sizes), draw(places), draw(states)) for number in numbers}
+    groups[draw(st.sampled_from(numbers))].status = "CURRENT"
     one = valid_tuning(
         "oracle_redo",
         system="orcl",
@@ -339,111 +234,34 @@ def oracle_redo(draw: st.DrawFn) -> Case:
     )
 
     def make(folder: Path) -> World:
-        model = Redo(copy.deepcopy(groups), dict(standby))
-        return world(folder, databases=model, seen=model.seen)
+        sim = SimOracle(redo=copy.deepcopy(groups))
+        return world(folder, databases=Simulated(sim), seen=sim.state)
 
-    return Case(tuning=one, state=(groups, standby), make=make, outcomes=frozenset({"applied", "unchanged"}))
-
-
-# ---- asm_disk_group --------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Asm:
-    """Disk groups by name -> (type, allocation unit, state, files in it), and disks by path -> state of their
-    header."""
-
-    groups: dict[str, tuple[str, int, str, int]] = field(default_factory=dict)
-    disks: dict[str, str] = field(default_factory=dict)
-
-
-class AsmInstance(Databases):
-    """An ASM instance."""
-
-    def __init__(self, has: Asm) -> None:
-        super().__init__()
-        self.has = has
-
-    def rows(self, system: str, statement: str) -> Rows:
-        """V$ASM_DISKGROUP or V$ASM_DISK."""
-        named = [unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement)]
-        if "v$asm_diskgroup" in statement:
-            return tuple(
-                (kind, str(unit), state) for name, (kind, unit, state, _) in self.has.groups.items() if name in named
-            )
-        return tuple((path, state) for path, state in sorted(self.has.disks.items()) if path in named)
-
-    def run(self, system: str, statement: str) -> None:
-        """CREATE DISKGROUP, or a block that drops one."""
-        if found := _CREATE.fullmatch(statement):
-            disks = [unquoted(text) for text in found[3].split(", ")]
-            if found[1] in self.has.groups or any(
-                self.has.disks.get(disk) not in ("CANDIDATE", "PROVISIONED", "FORMER") for disk in disks
-            ):
-                raise ora(15018)
-            least = {"EXTERNAL": 1, "NORMAL": 2, "HIGH": 3}[found[2]]
-            if len(disks) < least or len(set(disks)) < len(disks):
-                raise ora(15072)
-            self.has.groups[found[1]] = (REDUNDANCY[found[2].lower()], bytes_of(found[4]), "MOUNTED", 0)
-            self.has.disks |= dict.fromkeys(disks, "MEMBER")
-            self._members = disks
-            return
-        block = _IMMEDIATE.search(statement)
-        assert block, statement
-        dropped = re.fullmatch(r"DROP DISKGROUP (\w+) EXCLUDING CONTENTS", block[1])
-        assert dropped, statement
-        if dropped[1] in self.has.groups:
-            del self.has.groups[dropped[1]]
-            self.has.disks |= dict.fromkeys(self._members, "FORMER")
-
-    def seen(self) -> object:
-        """The groups, and the free disks: a disk that was in a group stays FORMER."""
-        free = sorted(path for path, state in self.has.disks.items() if state in ("CANDIDATE", "PROVISIONED", "FORMER"))
-        return dict(self.has.groups), free
-
-
-def _disk(root: Path, path: str, number: int) -> None:
-    """A disk of the host, with the name in ASM and the name in the policy."""
-    node = put(root, f"/dev/sd{'abcd'[number]}", "")
-    for name in (path, f"/dev/disk/by-id/asm{number}"):
-        (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (root / name[1:]).symlink_to(node)
-    for attribute, value in {"size": "2048", "ro": "0", "dev": f"8:{number}"}.items():
-        put(root, f"/sys/class/block/{node.name}/{attribute}", value)
-    for listing in ("/proc/self/mountinfo", "/proc/swaps"):
-        put(root, listing, "")
+    return Case(tuning=one, state=groups, make=make, outcomes=frozenset({"applied", "unchanged"}))
 
 
 @st.composite
 def asm_disk_group(draw: st.DrawFn) -> Case:
-    """Any group of any disks; the group may exist, and disks may belong to another group or be invisible."""
-    paths = draw(st.lists(words(r"/dev/oraudev/disks/[A-Z]{1,5}[0-9]", 40), min_size=1, max_size=4, unique=True))
-    states = st.sampled_from(["CANDIDATE"] * 9 + ["PROVISIONED", "FORMER", "MEMBER", "FOREIGN", ""])
-    disks = {path: draw(states) for path in paths}
-    group = (
-        draw(st.sampled_from(["EXTERN", "NORMAL"])),
-        4 << 20,
-        draw(st.sampled_from(["MOUNTED", "CONNECTED", "DISMOUNTED"])),
-        3,
-    )
-    there = {"DATA": group} if draw(st.sampled_from([False, False, False, True])) else {}
+    """A group of free disks."""
+    paths = draw(st.sampled_from([[*ASM_DISKS], [*ASM_DISKS][:1]]))
+    au_size = draw(st.sampled_from(["1M", "4M", "64M"]))
     one = valid_tuning(
-        "asm_disk_group",
-        system="asm",
-        disk_group="data",
-        redundancy=draw(st.sampled_from(["external", "external", "normal", "high"])),
-        au_size=draw(st.sampled_from(["1M", "4M", "64M"])),
-        disks=paths,
-        **draw(st.sampled_from([{}, {"compatible": "19.0.0.0"}])),
+        "asm_disk_group", system="asm", disk_group="data", redundancy="external", au_size=au_size, disks=paths
     )
-    found = {path: state for path, state in disks.items() if state}
 
     def make(folder: Path) -> World:
-        model = AsmInstance(Asm(groups=dict(there), disks=dict(found)))
-        tools = StubTools(blkid=Output(code=NOTHING_FOUND, text=""))
-        made = world(folder, databases=model, tools=tools, seen=model.seen)
+        sim, tools = SimOracle(), StubTools(blkid=Output(code=NOTHING_FOUND, text=""))
+        made = world(folder, databases=Simulated(sim), tools=tools, seen=sim.state)
+        root = made.host.root
         for number, path in enumerate(paths):
-            _disk(made.host.root, path, number)
+            node = put(root, f"/dev/sd{'ab'[number]}", "")
+            for name in (path, f"/dev/disk/by-id/asm{number}"):  # in ASM, and in the policy
+                (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
+                (root / name[1:]).symlink_to(node)
+            for attribute, value in {"size": "2048", "ro": "0", "dev": f"8:{number}"}.items():
+                put(root, f"/sys/class/block/{node.name}/{attribute}", value)
+        for listing in ("/proc/self/mountinfo", "/proc/swaps"):
+            put(root, listing, "")
         return made
 
-    return Case(tuning=replace(one, destructive=True), state=(there, found), make=make)
+    return Case(tuning=replace(one, destructive=True), state=paths, make=make, outcomes=frozenset({"applied"}))

@@ -1,17 +1,16 @@
-"""Operations on units, packages and mounts: any state in the output of systemctl, any /etc/fstab."""
+"""Operations on units and mounts, and programs of the plan: any state in the output of systemctl, any /etc/fstab."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from any_files import CONTENTS, Found, files
-from any_host import Case, World, some, valid_tuning, words, world
+from any_files import Found, files
+from any_host import GOOD, Case, World, some, valid_tuning, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.programs import Tools
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.storage.mount import unit_of
 
@@ -62,43 +61,13 @@ def service(draw: st.DrawFn) -> Case:
     )
 
 
-@st.composite
-def package_present(draw: st.DrawFn) -> Case:
-    """Any packages, some of them installed; the operation installs none."""
-    wanted = draw(st.lists(words(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,8}"), min_size=1, max_size=3))
-    there = draw(st.sets(st.sampled_from(wanted))) if draw(st.booleans()) else set(wanted)
-
-    class PackageManager:
-        """rpm or dpkg-query, as on this host."""
-
-        def run(self, argv: tuple[str, ...], within_s: float = 60.0) -> Output:
-            return (
-                Output(code=0, text="installed 1.0-1") if argv[-1] in there else Output(code=1, text="no such package")
-            )
-
-    tools: Tools = PackageManager()  # type: ignore[assignment]
-    return Case(
-        tuning=valid_tuning("package_present", packages=wanted),
-        state=there,
-        make=lambda folder: world(folder, tools=tools),
-        outcomes=frozenset({"unchanged" if there >= set(wanted) else "refused"}),
-    )
-
-
 # ---- mount -----------------------------------------------------------------------------------------------------------
 
-FSTAB_LINE = st.sampled_from([
-    b"# by hand", b"", b"UUID=1 / ext4 defaults 0 1", b"LABEL=ttdb /ttdb xfs noatime 0 2", b"LABEL=old  /ttdb\txfs defaults",
-    b"LABEL=ttdb /ttdb/ xfs defaults 0 0", b"none swap swap sw 0 0", b"# LABEL=ttdb /ttdb xfs x 0 0", b"one", b"\xff /odd ext4 x",
+FSTABS = st.sampled_from([
+    b"", b"# by hand\nUUID=1 / ext4 defaults 0 1", b"UUID=1 / ext4 defaults 0 1\r\none\n# LABEL=ttdb /ttdb xfs x 0 0\n",
+    b"LABEL=ttdb /ttdb xfs noatime 0 2\n", b"LABEL=old  /ttdb\txfs defaults\nnone swap swap sw 0 0\n",
+    b"LABEL=ttdb /ttdb/ xfs defaults 0 0", b"\xff /odd ext4 x\n",
 ])  # fmt: skip
-FSTAB_ENDS = st.sampled_from([b"\n", b"\n", b"\r\n"])
-FSTABS = st.one_of(
-    st.lists(st.tuples(FSTAB_LINE, FSTAB_ENDS), max_size=5).map(
-        lambda pairs: b"".join(line + end for line, end in pairs)
-    ),
-    st.builds(lambda line: b"UUID=1 / ext4 defaults 0 1\n" + line, FSTAB_LINE),
-    CONTENTS,
-)
 
 
 class Mounting(StubUnits):
@@ -119,9 +88,9 @@ class Mounting(StubUnits):
         return UnitFact(active=mounted, enabled=None, state="generated")
 
     def act(self, unit: str, verb: str) -> None:
-        """Mount or unmount it; a second time has no effect."""
+        """Mount or unmount it; a second time has no effect, and a unit that systemd has not read fails."""
         assert unit == self._unit
-        if verb == "start" and self._refuses:
+        if self.fact(unit) is None or (verb == "start" and self._refuses):
             raise TaskFault("fault", f"systemctl start -- {unit} failed with exit code 1")
         others = "".join(line for line in self._file.read_text().splitlines(keepends=True) if line != self._line)
         self._file.write_text(others + (self._line if verb == "start" else ""))
@@ -137,7 +106,7 @@ def mount(draw: st.DrawFn) -> Case:
     )
     one = valid_tuning("mount", at=at, device=device, type="xfs", options=options)
     fstab: Found = draw(st.one_of(files(FSTABS), files(FSTABS), files(FSTABS), st.just(Found(kind="absent"))))
-    mounted = draw(st.sampled_from(["", "", "", "/dev/pmem0", "/dev/sdz"]))
+    mounted = draw(st.sampled_from(["", "", "", "/dev/pmem0"]))
     refuses = draw(st.sampled_from([False] * 5 + [True]))
     shown = ",".join(["rw", *(option for option in options if option != "defaults")])
 
@@ -145,8 +114,7 @@ def mount(draw: st.DrawFn) -> Case:
         made = world(folder)
         root = made.host.root
         fstab.put(root / "etc/fstab")
-        for place in ("/dev/pmem0", "/dev/sdz"):
-            put(root, place, "")
+        put(root, "/dev/pmem0", "")
         (root / "dev/disk/by-id").mkdir(parents=True)
         (root / "dev/disk/by-id/disk").symlink_to("../../pmem0")
         (root / at.lstrip("/")).mkdir(parents=True)
@@ -155,13 +123,7 @@ def mount(draw: st.DrawFn) -> Case:
         made.host.units = Mounting(root, at, f"/dev/pmem0 {at} xfs {shown} 0 0\n", refuses)
         return made
 
-    outcomes = {
-        "applied",
-        "unchanged",
-        "refused",
-        *(["needs_restart"] if mounted else []),
-        *(["failed"] if refuses else []),
-    }
+    outcomes = {*GOOD, *(["needs_restart"] if mounted else []), *(["failed"] if refuses else [])}
     return Case(tuning=one, state=(fstab, mounted, refuses), make=make, outcomes=frozenset(outcomes))
 
 

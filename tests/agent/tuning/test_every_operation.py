@@ -2,8 +2,8 @@
 changes nothing, and a revert restores every byte, mode, owner, attribute, setting and row, also when the operation is
 stopped or killed before any step.
 
-`PROVEOUT_EXAMPLES=300` runs that many new examples of each; by default a few run, the same ones each time as long as the
-same modules are loaded (hypothesis also draws constants from them).
+Twenty examples of each run by default, the same ones each time as long as the same modules are loaded (hypothesis also
+draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many new ones.
 The modules `any_…` document which parts are models and which are real.
 """
 
@@ -36,15 +36,13 @@ from proveout.proto.wire.results import TuningState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
-QUICK, QUICK_ON_A_SERVER = 5, 2
-MANY_TIMES = 40
+QUICK, QUICK_ON_A_SERVER = 20, 5
 STEPS_MIN = 2
 """The steps beside the changes: keep the originals, and verify."""
 CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "sysctl": any_kernel.sysctl,
     "huge_pages": any_kernel.huge_pages,
     "service": any_units.service,
-    "package_present": any_units.package_present,
     "file": any_files.a_file,
     "cpu_governor": any_kernel.cpu_governor,
     "thp": any_kernel.thp,
@@ -57,7 +55,6 @@ CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "zero_blocks": any_disk.zero_blocks,
     "filesystem": any_disk.filesystem,
     "mtu": any_kernel.mtu,
-    "bond_present": any_kernel.bond_present,
     "command": any_units.command,
     "ini_section": any_files.ini_section,
     "oracle_parameters": any_oracle.oracle_parameters,
@@ -70,18 +67,11 @@ ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
 }
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
 NEVER_CHANGES = {"package_present", "bond_present"}
+KINDS = [kind for kind in TUNING_KEYS if kind not in NEVER_CHANGES]
 
 
 def test_every_operation_has_cases() -> None:
-    assert sorted([*CASES, *ON_A_SERVER]) == sorted(TUNING_KEYS)
-
-
-def test_a_host_without_the_programs_skips_with_the_reason(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(NEEDS, "partition", ("/usr/sbin/parted", "/usr/sbin/no-such-program"))
-    with pytest.raises(pytest.skip.Exception, match=r"not on this host: .*/usr/sbin/no-such-program"):
-        cases("partition", request)
+    assert sorted([*CASES, *ON_A_SERVER]) == sorted(KINDS)
 
 
 def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
@@ -121,7 +111,7 @@ def new_folder(tmp_path: Path) -> Path:
 # ---- applied, again, reverted ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", TUNING_KEYS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -131,10 +121,8 @@ def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
 
-    for most in (few, MANY_TIMES * few):  # in a few examples the host may refuse all
-        if not seen["applied"]:
-            profile(most)(given(case=drawn)(any_case))()
-    assert kind in NEVER_CHANGES or seen["applied"], f"nothing was applied in any example: {seen}"
+    profile(few)(given(case=drawn)(any_case))()
+    assert seen["applied"], f"nothing was applied in any example: {seen}"
 
 
 def _twice_and_back(case: Case, folder: Path) -> str:
@@ -146,8 +134,7 @@ def _twice_and_back(case: Case, folder: Path) -> str:
     assert not journal.directory.exists()
     state, *undone = run(world, journal).apply([case.tuning])
     note(f"{state.outcome}: {state.lines}")
-    excused = bool(case.excuse) and state.outcome == "failed" and case.excuse in state.lines[0]
-    assert excused or state.outcome in case.outcomes
+    assert state.outcome in case.outcomes
     assert outcomes(tuple(undone)) <= case.undone
     assert (planned.outcome == "refused") == (state.outcome == "refused")
     if state.outcome in ("applied", "needs_restart"):
@@ -235,7 +222,7 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("fault", [stopped_at, killed_at], ids=["stopped", "killed"])
-@pytest.mark.parametrize("kind", [kind for kind in TUNING_KEYS if kind not in NEVER_CHANGES])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_before_any_step_restores_all(
     kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

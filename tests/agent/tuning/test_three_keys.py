@@ -27,29 +27,6 @@ COMMAND = Command(argv=("/usr/bin/reload", "all"), device=DEVICE)
 STATEMENT = Statement(system="asm", text="CREATE", destructive=True, devices=((DEVICE, OTHER_NAME),))
 
 
-class NotedDatabases(Databases):
-    """Databases that record statements and run none."""
-
-    def __init__(self, done: list[tuple[str, ...]]) -> None:
-        super().__init__()
-        self._done = done
-
-    def run(self, system: str, statement: str) -> None:
-        self._done.append((system, statement))
-
-
-def run(
-    agreed: bool, policy: Policy, tmp_path: Path, journal: UndoJournal
-) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """(outcome, lines, actions) of a step that overwrites the device, for any operation."""
-    tools = StubTools()
-    host = host_in(tmp_path / "root", policy=policy, tools=tools)
-    host.databases = NotedDatabases(tools.done)
-    tuning = Tuning(name="x", operation="partition", hosts=("h",), parameters=(), destructive=agreed)
-    (state,) = Transaction(host=host, journal=journal, run="r").apply((tuning,))
-    return state.outcome, state.lines, tools.done
-
-
 @pytest.mark.parametrize("change", [COMMAND, STATEMENT], ids=["command", "statement"])
 @pytest.mark.parametrize(("agreed", "allowed", "listed"), itertools.product((False, True), repeat=3))
 def test_all_three_permissions_are_required(
@@ -66,28 +43,27 @@ def test_all_three_permissions_are_required(
     operation = SimpleNamespace(destructive=True, changes=lambda _facts: next(steps))
     monkeypatch.setattr(transaction, "operation_of", lambda _tuning: operation)
     monkeypatch.setattr(Host, "facts", lambda _self, _operation: {})
+    tools = StubTools()
+    monkeypatch.setattr(Databases, "run", lambda _self, *statement: tools.done.append(statement))
     policy = replace(POLICY, destructive=allowed, devices=(DEVICE,) if listed else ())
-    outcome, lines, done = run(agreed, policy, tmp_path, journal)
+    host = host_in(tmp_path / "root", policy=policy, tools=tools)
+    tuning = Tuning(name="x", operation="partition", hosts=("h",), parameters=(), destructive=agreed)
+    (state,) = Transaction(host=host, journal=journal, run="r").apply((tuning,))
     if agreed and allowed and listed:
-        assert outcome == "applied"
-        assert done == [("/usr/bin/reload", "all") if change is COMMAND else ("asm", "CREATE")]
+        assert state.outcome == "applied"
+        assert tools.done == [("/usr/bin/reload", "all") if change is COMMAND else ("asm", "CREATE")]
         return
-    assert outcome == "refused"
-    assert done == []
-    text = " ".join(lines)
+    assert (state.outcome, tools.done) == ("refused", [])
+    text = " ".join(state.lines)
     assert ("the plan has no `destructive: true` for it" in text) is not agreed
     if agreed:
         assert ("steps that destroy data are not allowed" in text) is not allowed
         assert (f"the device {DEVICE} is not allowed" in text) is not listed
 
 
-@pytest.mark.parametrize(
-    "device",
-    ["/dev/sdb", "sdb", "/dev/mapper/data", "/dev/disk/by-path/pci-0", "/dev/disk/by-id/../../sda", "serial:", "*"],
-)
-def test_a_device_name_that_is_not_persistent_is_refused(device: str) -> None:
-    policy = Policy(source="/etc/proveout/policy.yaml", devices=(device,), destructive=True)
-    assert not policy.allows_device(device)
+def test_the_program_that_undoes_a_command_needs_the_policy_too(tmp_path: Path) -> None:
+    for command in (Command(argv=("/usr/bin/mkfs",)), Command(undo=("/usr/bin/mkfs",))):
+        assert "the program /usr/bin/mkfs is not allowed" in host_in(tmp_path).objections((command,))[0]
 
 
 def test_one_listed_name_of_a_device_suffices() -> None:
@@ -96,3 +72,5 @@ def test_one_listed_name_of_a_device_suffices() -> None:
     assert listed.allows_device_of((f"{OTHER_NAME}-part2",))
     assert not listed.allows_device_of((DEVICE,))
     assert not listed.allows_device_of(()), "a device without a persistent name cannot be listed"
+    for device in ("sdb", "/dev/mapper/data", "/dev/disk/by-id/../../sda", "serial:", "*"):
+        assert not Policy(source="/p", devices=(device,)).allows_device(device), "not a lasting name"

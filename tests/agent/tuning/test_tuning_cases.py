@@ -2,22 +2,25 @@
 
     name of the case:
       block: {vm.swappiness: 10}            # as in a plan
-      facts:                                # answers of the host, by kind of query; exactly those that the operation queries
+      facts:                                # answers of the host, by kind of query; a fact that is left out is not there
         text:    {/proc/sys/vm/swappiness: "60"}
-        file:    {/etc/x.conf: {content: "a", mode: "0644", owner: root, group: root}}   # null: not there; {kind: link}
+        file:    {/etc/x.conf: {content: "a", mode: "0644", owner: root, group: root}}   # or {kind: link}
         bytes:   {/sys/block/sda/device/vpd_pg83: "0083 0004"}                           # hexadecimal
         paths:   {"/sys/block/*": [/sys/block/sda]}
         link:    {/dev/disk/by-id/x: /dev/sda}
-        unit:    {tuned.service: {active: true, enabled: true}}                          # null: no such unit
-        package: {tuned: "2.21"}                                                         # null: not installed
-        rows:    {"backend: SELECT 1": [["1"]]}
-        output:  {"blkid -p /dev/sda": {code: 2, text: ""}}
+        unit:    {tuned.service: {active: true, enabled: true}}
+        package: {tuned: "2.21"}
+        rows:    {"backend: SELECT 1": [["1"]]}                                          # of a system; always given
+        output:  {"blkid -p /dev/sda": {code: 2, text: ""}}                              # of a program; always given
         plan_output: {"/opt/lab/check": {code: 0, text: ""}}                             # of a program of the plan
       changes: ["/proc/sys/vm/swappiness: 60 -> 10"]     # the diff, line by line; [] or left out: nothing to do
       refusals: […]   restarts: […]                      # likewise
       after: {…}                                         # facts that commands and statements will have changed
 
 or `error: text` in place of facts: the block is refused when the plan is compiled, with this in the message.
+
+`host`, before the cases, states the facts of all of them; a case adds its own and replaces some. `queries` gives names to
+long ones: `stored: "db: SELECT … IN (%)"` makes `stored a b` the query with 'a', 'b' (of an output: with the word itself).
 
 In every case the harness also checks the contract of an operation: after its changes nothing is left to do, and the
 compiled plan contains the same operation.
@@ -61,7 +64,8 @@ from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Problems
 
 CASES = Path(__file__).parent / "cases"
-KEYS = {"block", "facts", "changes", "refusals", "restarts", "after", "error"}
+KEYS = {"block", "facts", "changes", "refusals", "restarts", "after", "error", "host"}
+NOT_THERE: Mapping[type, Fact] = {TextQuery: None, BytesQuery: None, PathsQuery: (), LinkQuery: None, UnitQuery: None, PackageQuery: None, FileQuery: ABSENT}  # fmt: skip
 ROUNDS_MAX = 8
 
 
@@ -71,11 +75,30 @@ def _cases() -> Iterator[Any]:
         root = load(file, file.name, problems)
         assert isinstance(root, Map), problems.error()
         given = yaml.safe_load(file.read_text(encoding="utf-8"))  # a fact may be null, a plan's value not
+        host, queries = given.get("host", {}), given.get("queries", {})
         for key, case in root.entries:
+            if key.text in ("host", "queries"):
+                continue
             block = case.get("block") if isinstance(case, Map) else None
             assert isinstance(block, Map), key.where
+            own = {name: _named(given[key.text].get(name, {}), queries) for name in ("facts", "after")}
             case_id = f"{file.parent.name}/{file.stem}: {key.text}"
-            yield pytest.param(file.parent.name, block, given[key.text], id=case_id)
+            yield pytest.param(
+                file.parent.name, block, {**given[key.text], **own, "host": _named(host, queries)}, id=case_id
+            )
+
+
+def _named(facts: Mapping[str, Any], queries: Mapping[str, str]) -> dict[str, Any]:
+    """The facts with their queries in full."""
+
+    def full(kind: str, name: str) -> str:
+        query, *words = name.split(" ")
+        if query not in queries:
+            return name
+        filled = words[0] if kind == "output" else ", ".join(f"'{word}'" for word in words)
+        return f"{filled}".join(queries[query].rsplit("%", 1)) if words else queries[query]
+
+    return {kind: {full(kind, name): fact for name, fact in answers.items()} for kind, answers in facts.items()}
 
 
 @pytest.mark.parametrize(("kind", "block", "given"), _cases())
@@ -88,14 +111,15 @@ def test_case(kind: str, block: Map, given: dict[str, Any]) -> None:
         assert given["error"] in " ".join(problem.message for problem in problems.found)
         return
     assert operation is not None, problems.error()
-    facts = _facts(given["facts"])
+    own = _facts(given["facts"])
+    facts = _facts(given["host"]).with_(own.known)
     queried = _queried(operation, facts)
-    assert set(queried.known) == set(facts.known), "facts without a query"
+    assert set(own.known) <= set(queried.known), "facts without a query"
     step = operation.changes(queried)
     assert [line for change in step.changes for line in diff(change)] == given.get("changes", [])
     assert list(step.refusals) == given.get("refusals", [])
     assert list(step.restarts) == given.get("restarts", [])
-    _holds_to_its_contract(kind, operation, step.changes, facts, _facts(given.get("after", {})))
+    _holds_to_its_contract(kind, operation, step.changes, facts, _facts(given["after"]))
 
 
 def _holds_to_its_contract(
@@ -114,14 +138,18 @@ def _holds_to_its_contract(
 
 
 def _queried(operation: Operation, facts: Facts) -> Facts:
-    """The answers to all queries of an operation; KeyError for one that the case lacks."""
+    """The answers to all queries of an operation; KeyError for an output or rows that the case lacks."""
     known = Facts()
     for _ in range(ROUNDS_MAX):
         more = [query for query in operation.queries(known) if query not in known]
         if not more:
             return known
-        known = known.with_({query: facts.known[query] for query in more})
+        known = known.with_({query: _answer(facts, query) for query in more})
     raise AssertionError("the operation has no end of queries")
+
+
+def _answer(facts: Facts, query: Query) -> Fact:
+    return NOT_THERE[type(query)] if query not in facts.known and type(query) in NOT_THERE else facts.known[query]
 
 
 def _made(facts: Facts, change: Change) -> Facts:

@@ -60,29 +60,6 @@ def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, jour
     assert journal.is_written
 
 
-def test_a_change_undone_on_a_full_disk_is_not_undone_again_after_a_later_run(root: Path, journal: UndoJournal) -> None:
-    host = host_in(root)
-    Transaction(host=host, journal=journal, run="r1").apply([FILE])
-    forbid(journal, action=sqlite3.SQLITE_DELETE)
-    assert [state.outcome for state in revert.end(host, journal)] == ["reverted"]
-    forbid(journal, action=None)
-    Transaction(host=host, journal=journal, run="r2").apply([KEPT])
-    assert [state.outcome for state in revert.end(host, journal)] == ["kept"]
-    assert (root / "etc/app/a.conf").read_text() == "new\n"
-
-
-def test_the_reason_of_an_outstanding_change_is_kept_until_it_can_be_written(root: Path, journal: UndoJournal) -> None:
-    host = host_in(root)
-    Transaction(host=host, journal=journal, run="r").apply([FILE])
-    (entry,) = journal.outstanding()
-    forbid(journal, action=sqlite3.SQLITE_UPDATE)
-    journal.leave(entry, "no space left")
-    assert [one.residue for one in journal.outstanding()] == ["no space left"]
-    forbid(journal, action=None)
-    assert journal.is_written
-    assert journal._open().execute("SELECT residue FROM change").fetchall() == [("no space left",)]
-
-
 @pytest.mark.parametrize(
     ("wanted", "path", "text"),
     [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, "proc/sys/vm/swappiness", "33\n")],

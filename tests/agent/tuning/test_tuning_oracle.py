@@ -1,5 +1,4 @@
-"""Tunings of an Oracle system over its own protocol: queries are read by the real driver, statements of the plan are
-run.
+"""Tunings of an Oracle system over its own protocol: queries are read by the real driver.
 
 Behind the TNS server is PostgreSQL, and the views are tables of this test. Not proven here: that an Oracle Database
 accepts ALTER SYSTEM, the PL/SQL blocks and CREATE DISKGROUP, and that its views have these contents; the texts are
@@ -20,7 +19,7 @@ from tuning_bench import host_in, tuning
 from proveout.agent.engines.oracle.driver import role_of
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Tool
-from proveout.agent.tuning import revert, sql_access
+from proveout.agent.tuning import sql_access
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
@@ -59,23 +58,21 @@ def host(oracle: str, tmp_path: Path) -> Host:
     return host
 
 
-def test_parameters_are_read_by_the_driver_and_compared(views: None, host: Host, journal: UndoJournal) -> None:
-    one = tuning("oracle_parameters", system="orcl", settings={"processes": "3000", "open_cursors": "3000"})
-    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
-    assert state.outcome == "would_change"
-    assert state.lines == (
+def test_parameters_are_read_by_the_driver_and_compared_also_of_one_instance(
+    views: None, tns_database: str, host: Host, journal: UndoJournal
+) -> None:
+    plan = Transaction(host=host, journal=journal, run="r").plan
+    (both,) = plan(
+        (tuning("oracle_parameters", system="orcl", settings={"processes": "3000", "open_cursors": "3000"}),)
+    )
+    assert both.outcome == "would_change"
+    assert both.lines == (
         "orcl: ALTER SYSTEM SET processes = 3000 SCOPE=SPFILE SID='*'",
         "  to undo: orcl: ALTER SYSTEM SET processes = 300 SCOPE=SPFILE SID='*'",
         "processes = 3000 is stored, but the instances run with 300 until they are restarted",
     )
-
-
-def test_a_parameter_of_one_instance_is_compared_with_that_instance(
-    views: None, tns_database: str, host: Host, journal: UndoJournal
-) -> None:
     with psycopg.connect(tns_database, autocommit=True) as behind:
         behind.execute("""UPDATE "gv$system_parameter" SET value = '400' WHERE name = 'processes' AND inst_id = 2""")
-    plan = Transaction(host=host, journal=journal, run="r").plan
     (all_of_them,) = plan((tuning("oracle_parameters", system="orcl", settings={"processes": "400"}),))
     assert all_of_them.lines == ("the instances run with different values of processes: 300, 400",)
     (second,) = plan((tuning("oracle_parameters", system="orcl", instance="HLR2", settings={"processes": "500"}),))
@@ -86,29 +83,27 @@ def test_a_parameter_of_one_instance_is_compared_with_that_instance(
     assert third.lines == ("no instance HLR3 of orcl runs (GV$INSTANCE)",)
 
 
-def test_hidden_parameters_need_the_consent_of_the_hosts_owner(views: None, host: Host, journal: UndoJournal) -> None:
-    one = tuning("oracle_parameters", system="orcl", hidden=True, settings={"_high_priority_processes": "VKTM*|LG*"})
+def test_hidden_parameters_and_a_restart_need_the_consent_of_the_hosts_owner(
+    views: None, host: Host, journal: UndoJournal
+) -> None:
+    srvctl = "/u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl"
+    one = tuning(
+        "oracle_parameters",
+        system="orcl",
+        hidden=True,
+        settings={"_high_priority_processes": "VKTM*|LG*"},
+        restart_by={"srvctl": srvctl, "database": "HLR"},
+    )
     transaction = Transaction(host=host, journal=journal, run="r")
     (state,) = transaction.apply((one,))
-    assert state.outcome == "refused"
-    assert "the Oracle parameter _high_priority_processes is not allowed on this host" in state.lines[0]
-    assert "add `- _high_priority_processes` under `oracle_parameters`" in state.lines[0]
-    assert journal.outstanding() == ()
-    host.policy = replace(host.policy, oracle_parameters=("_high_priority_processes",))
+    assert (state.outcome, journal.outstanding()) == ("refused", ())
+    text = " ".join(state.lines)
+    assert "the Oracle parameter _high_priority_processes is not allowed on this host" in text
+    assert "add `- _high_priority_processes` under `oracle_parameters`" in text
+    assert f"the program {srvctl} is not allowed on this host" in text
+    listed = (Tool(path=srvctl, arguments=("*",)),)
+    host.policy = replace(host.policy, oracle_parameters=("_high_priority_processes",), tools=listed)
     (state,) = transaction.plan((one,))
-    assert state.outcome == "would_change"
-    assert state.lines[-1].endswith("the instances run with the default until they are restarted")
-
-
-def test_srvctl_restarts_only_where_the_policy_lists_it(views: None, host: Host, journal: UndoJournal) -> None:
-    srvctl = "/u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl"
-    by = {"srvctl": srvctl, "database": "HLR"}
-    one = tuning("oracle_parameters", system="orcl", settings={"processes": "3000"}, restart_by=by)
-    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
-    assert state.outcome == "refused"
-    assert f"the program {srvctl} is not allowed on this host" in state.lines[0]
-    host.policy = replace(host.policy, tools=(Tool(path=srvctl, arguments=("*",)),))
-    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
     assert state.outcome == "would_change"
     assert f"{srvctl} stop database -db HLR" in state.lines
 
@@ -123,29 +118,6 @@ def test_a_restarted_instance_is_awaited_until_it_is_open(views: None, oracle: s
     nobody = replace(endpoint, dsn="x/y@//127.0.0.1:1/ORCL")
     with pytest.raises(TaskFault, match=r"was not open 0 s after its restart: .*ORA-12541"):
         sql_access._await_open(nobody, within_s=0.0)
-
-
-def test_statements_of_the_plan_are_run_verified_and_undone(
-    tns_database: str, host: Host, journal: UndoJournal
-) -> None:
-    one = tuning(
-        "sql",
-        system="orcl",
-        verify={"query": "SELECT COUNT(*) FROM tuned_once", "equals": ["1"]},
-        apply=["INSERT INTO tuned_once VALUES (1)"],
-        revert=["DELETE FROM tuned_once WHERE x = 1"],
-    )
-    with psycopg.connect(tns_database, autocommit=True) as behind:
-        behind.execute("CREATE TABLE tuned_once (x int)")
-        try:
-            transaction = Transaction(host=host, journal=journal, run="r")
-            assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
-            assert [state.outcome for state in transaction.apply((one,))] == ["unchanged"]
-            assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (1,)
-            assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
-            assert behind.execute("SELECT count(*) FROM tuned_once").fetchone() == (0,)
-        finally:
-            behind.execute("DROP TABLE tuned_once")
 
 
 @pytest.mark.parametrize(

