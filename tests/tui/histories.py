@@ -108,7 +108,7 @@ def ticks(rung: int, repeat: int, count: int) -> list[e.LoadTick]:
 
 
 def silent(event: e.LoadTick, errors: int) -> e.LoadTick:
-    """That second without an answer."""
+    """The same second without an answer."""
     return dataclasses.replace(event, tps=0.0, avg_us=None, p50_us=None, p95_us=None, p99_us=None, errors=errors)
 
 

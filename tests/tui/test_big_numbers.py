@@ -43,11 +43,6 @@ def test_numbers_are_left_out_whole_from_the_right(width: int) -> None:
     assert all(whole.plain.startswith(row.plain) for row, whole in zip(rows, everything, strict=True))
 
 
-def test_numbers_after_one_with_fewer_digits_stay_where_they_are() -> None:
-    low, high = (draw([dataclasses.replace(FIVE[1], value=value), FIVE[2]], 80) for value in ("7", "2.45"))
-    assert low[3].plain == high[3].plain
-
-
 def test_what_is_not_known_is_a_gap_and_never_zero() -> None:
     broken = values(shown(*histories.broken()))
     assert broken["TPS"] == "0", "a second in which no transaction ended"

@@ -1,4 +1,4 @@
-"""Twelve pictures of the screens (SVG): what a whole screen looks like. Texts are tested in the other files."""
+"""Twelve pictures (SVG) of whole screens. Texts are tested in the other files."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ async def test_the_palette_has_the_commands_of_the_run() -> None:
         await until(pilot, lambda: "Name another run." in str(head.content))
 
 
-def test_a_run_without_numbers_says_so_and_how_to_go_on() -> None:
+def test_a_run_without_numbers_names_the_command_that_goes_on() -> None:
     assert "nothing valid was measured" in str(text.headline_text((), 78))
     stopped = Result(outcome="interrupted", tone="warn", headline=(), next_step="proveout resume /r/study-1")
     assert "Continue with: proveout resume /r/study-1" in str(text.notes_text(stopped))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import histories
-import pytest
 from histories import view_of
 from pilots import still
 
@@ -15,7 +14,6 @@ from proveout.tui.scope import LOAD, scoped
 from proveout.tui.widgets import host_rows, tables
 from proveout.tui.widgets.header import Top
 from proveout.tui.widgets.plan_tree import PlanTree
-from proveout.tui.widgets.rows import Column, column_widths, shown_columns
 
 
 def two_rungs() -> list[Event]:
@@ -77,17 +75,6 @@ def test_a_load_limits_the_transactions() -> None:
     view = view_of(*two_rungs(), dataclasses.replace(now, transactions=tuple(lines)))
     names = [row[0] for row in tables.transactions(scoped(view, ("base", "4", f"{LOAD}reads")))]
     assert names == ["reads.GetSubscriberData"]
-
-
-@pytest.mark.parametrize("width", [10, 17, 24, 60])
-def test_columns_are_left_out_as_wholes(width: int) -> None:
-    columns = (Column("name"), Column("often", rank=1, right=True), Column("seldom", rank=2, right=True))
-    rows = [("a host", "7,225", "175 ms"), ("b", "1", "36 µs")]
-    widths = column_widths(columns, rows)
-    places = shown_columns(columns, widths, width)
-    assert places[0] == 0
-    assert list(places) == list(range(len(places))), "the highest rank goes first"
-    assert len(places) == 1 or sum(widths[place] + 2 for place in places) <= width
 
 
 def labels(tree: PlanTree) -> list[str]:

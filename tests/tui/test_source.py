@@ -40,12 +40,6 @@ async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
         assert ticks == [0, 1]  # the third is after the end of the journal and is not waited for
 
 
-async def test_without_samples_the_replay_has_the_journal_only() -> None:
-    events = histories.stamped(histories.judged())
-    source = Replay(events, Pace(speed=1e6), step_s=0.001)
-    assert await to_the_end(source) == events
-
-
 def three_iterations() -> list[Stamped]:
     events = [
         event for repeat in (1, 2, 3) for event in (histories.begun(16, repeat), histories.ended(16, repeat, 9e3))
