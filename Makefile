@@ -21,7 +21,8 @@ PLAN ?= plans/hlr-cache-embedded.yaml
 LAB ?= plans/netns-lab.yaml
 CUT ?= $(if $(filter plans/netns-lab.yaml,$(LAB)),client2@baseline:15)
 JOBS ?= 2
-WORKERS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+PART ?=
+WORKERS ?= $(shell nproc)
 # Without bytecode each worker compiles all tests again, and each process that a test starts compiles the sources.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
@@ -35,12 +36,18 @@ run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (LAB=… for another plan; CUT= leaves the cables alone)
 	$(BIN)/python docs/lab/lab.py run --plan $(LAB) $(if $(CUT),--cut $(CUT))
 
-# Half of the time tests wait for servers: two workers for each core. The tests of a file share servers: one worker runs them.
-test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, two for each core)
-	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A whole file goes to one worker, whose fixtures its tests share; tests/conftest.py puts the longest files first. What measures real time runs
+# alone, after the others, also where some of these have failed.
+TOGETHER := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, root and repeats for many seeds: about two minutes on two cores
-	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not server and not slow and not root and not thorough"
+test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, one for each core), then those that measure real time, one at a time
+	@failed=0; \
+	$(PYTEST) $(TOGETHER) -m "not timed" || { failed=$$?; [ $$failed -ne 2 ] || exit 2; }; \
+	$(PYTEST) --numprocesses 0 -m timed || failed=$$?; \
+	exit $$failed
+
+test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, real time, root and repeats for many seeds: about a minute on two cores
+	$(PYTEST) $(TOGETHER) -m "not server and not slow and not timed and not root and not thorough"
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 	$(BIN)/ruff check .
@@ -53,8 +60,8 @@ check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 bench: $(VENV)/.dev  ## Run the benchmarks: ours and the peer in one run, ratios
 	$(BIN)/python benchmarks/all.py
 
-soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cuts, pauses, clocks, leaks (root; about three hours; JOBS=N at a time, 2)
-	$(BIN)/python tests/soak/soak.py --jobs $(JOBS)
+soak: $(VENV)/.dev  ## The long tests of reliability, and all marked `soak` or `thorough`, in parts of 20 minutes at most (PART=name; root; JOBS=N at a time, 2)
+	$(BIN)/python tests/soak/soak.py --jobs $(JOBS) $(PART)
 
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

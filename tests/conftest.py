@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import json
 import os
+import re
 import runpy
 import secrets
 import shutil
@@ -15,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,24 +25,19 @@ from typing import Any
 import jsonschema
 import psycopg
 import pytest
+import shared_servers
+import thorough
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import provision as embedded_mysql
-from proveout.agent.engines.mysql import sql as mysql_statements
-from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
 from proveout.coordinator.report.compare import comparison_json
-from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import TaskSample
-from proveout.proto.wire.tasks import Endpoint
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
 
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
 # replayed.
@@ -51,30 +49,35 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data that runs of these tests have kept for a resume goes with their folders, also where it lies in /var/tmp."""
-    mine = str(tmp_path_factory.getbasetemp().resolve())
-    yield
-    for folder in data_store.ELSEWHERE.glob(f"{data_store.STORE_PREFIX}*"):
-        try:
-            owner = (folder / "owner").read_text()
-        except OSError:  # another session's, about to be made or removed
-            continue
-        if owner.startswith(f"{mine}/"):
-            shutil.rmtree(folder, ignore_errors=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """When the workers have ended: the shared servers end, and data that runs of these tests have kept for a resume
+    goes with their folders, also where it lies in /var/tmp."""
+    ended = yield
+    if hasattr(session.config, "workerinput"):
+        return ended
+    folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    shared_servers.await_ends(folder)
+    for store in data_store.ELSEWHERE.glob(f"{data_store.STORE_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another session's, about to be made or removed
+            if (store / "owner").read_text().startswith(f"{folder.resolve()}/"):
+                shutil.rmtree(store, ignore_errors=True)
+    return ended
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared, so change
-    no settings."""
-    system = System(name="shared", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
-    server = Server(system, tmp_path_factory.mktemp("postgres"))
-    try:
-        yield make_conninfo(postgres_roles.administration(server.start()), options="")
-    finally:
-        server.close(keep_data=False)
+def session_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder of this session of tests, the same for all of its workers."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def postgres_server(session_folder: Path) -> Iterator[str]:
+    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared by all
+    workers, so change no settings, and look at no session and no role but your own."""
+    with shared_servers.used("postgres", session_folder) as conninfo:
+        yield conninfo
 
 
 @pytest.fixture(scope="session")
@@ -115,77 +118,9 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema)
     return checked
 
 
-LONGEST_FIRST = (
-    "test_run",
-    "test_driver_conformance",
-    "test_workloads_on_engines",
-    "test_deploy",
-    "test_ray_pool",
-    "test_guide",
-    "test_load_task",
-    "test_disk_full",
-    "test_ray_existing",
-    "test_escapes",
-    "test_tprocc_load",
-    "test_restarts",
-    "test_packaging",
-    "test_ray_nodes",
-    "test_with_screen",
-    "test_docs",
-    "test_lab",
-    "test_populate_kills",
-    "test_hlr_on_engines",
-    "test_permanent_agents",
-    "test_local_agents",
-    "test_screens",
-    "test_result",
-    "test_home",
-    "test_contrast",
-    "test_ci_recipes",
-    "test_real_faults",
-    "test_faults_run",
-    "test_loads_run",
-    "test_reset_run",
-    "test_html_report",
-    "test_provision",
-    "test_propagation",
-    "test_oracle_wire",
-    "test_freezes",
-    "test_soak_parts",
-    "test_hostile_directory",
-    "test_confinement",
-    "test_hostile",
-    "test_load_oracle",
-    "test_workloads_oracle",
-    "test_workloads_on_mysql",
-    "test_populate_faults",
-    "test_sql_load",
-    "test_tuning_kernel",
-    "test_supervisor",
-    "test_killed_together",
-    "test_resume_agents",
-    "test_every_operation",
-    "test_damaged_runs",
-    "test_server_cleanup",
-    "test_canary",
-    "test_populate",
-    "test_stall",
-    "test_bad_servers",
-    "test_broken_streams",
-    "test_stated_and_real",
-    "test_simulated_faults",
-    "test_seeds",
-    "test_noise",
-    "test_pairing",
-    "test_change_points",
-)
-"""Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has
-ended."""
-
-
 SERVER_FIXTURES = frozenset(
     (
-        "postgres_server", "mysql_server", "oracle", "own_postgres", "subject", "pair", "world",  # databases
+        "postgres_server", "mysql_server", "oracle", "own_postgres", "own_mysql", "subject", "pair", "world",  # databases
         "bench", "target",  # agents
         "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
     )
@@ -207,11 +142,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test-fast` leaves out, and put the longest files first.
-
-    `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by what they start, leave out those for nights, and put the longest files first."""
     gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
     gc.set_threshold(1_000, 10, 100)  # full passes are rarer: they took a fifth of the CPU time of tests of screens
     for item in items:
@@ -219,8 +151,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("server")
         if any("root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
             item.add_marker("root")
-    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+    _leave_out_nights(config, items)
+    _longest_first(items)
+
+
+def _leave_out_nights(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests marked `soak`, unless this is `make soak`, or the command line names that marker or the test."""
+    if thorough.THOROUGH or "soak" in config.getoption("markexpr"):
+        return
+    chosen = [argument.split("::", 1) for argument in config.args if "::" in argument]
+    named = [((config.invocation_params.dir / path).resolve(), name) for path, name in chosen]
+
+    def runs(item: pytest.Item) -> bool:
+        name = item.nodeid.partition("::")[2]
+        return item.get_closest_marker("soak") is None or any(
+            item.path == path and re.match(f"{re.escape(part)}($|\\[|::)", name) for path, part in named
+        )
+
+    if left_out := [item for item in items if not runs(item)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if runs(item)]
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Files with servers first, then those with the most tests: begun last, a long file would go on alone.
+
+    `--dist loadfile` with `--no-loadscope-reorder` (Makefile) gives files to workers in the order of the tests.
+    """
+    sizes = Counter(item.path for item in items)
+    waiting = {item.path for item in items if any(item.iter_markers("server")) or any(item.iter_markers("slow"))}
+    items.sort(key=lambda item: (item.path not in waiting, -sizes[item.path], str(item.path)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -244,10 +204,11 @@ TNS_SERVER = Path(__file__).parent / "wire" / "tns_server.py"
 
 @pytest.fixture(scope="session")
 def tns_database(postgres_server: str) -> str:
-    """The libpq conninfo of the database that is behind `oracle`: to look at what the driver has done."""
+    """The libpq conninfo of the database that is behind this worker's `oracle`: to look at what the driver has done."""
+    name = f"behind_tns_{os.getpid()}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE behind_tns")
-    return make_conninfo(postgres_server, dbname="behind_tns")
+        connection.execute(f"CREATE DATABASE {name}")
+    return make_conninfo(postgres_server, dbname=name)
 
 
 @pytest.fixture(scope="session")
@@ -259,7 +220,7 @@ def tns_views() -> str:
 @pytest.fixture(scope="session")
 def oracle(tns_database: str) -> Iterator[str]:
     """The dsn of a TNS server (see tests/wire): Oracle's protocol, PostgreSQL behind it; shared, so drop what you
-    make."""
+    make. Each worker has one, as the schema is one."""
     argv = [sys.executable, str(TNS_SERVER), "--postgres", tns_database]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -271,37 +232,45 @@ def oracle(tns_database: str) -> Iterator[str]:
         server.wait(90)
 
 
-class LabMysql(embedded_mysql.Server):
-    """A MariaDB whose account may do all, as the one that a lab gives with a dsn."""
+@dataclasses.dataclass(frozen=True)
+class SharedServer:
+    """A server that all workers share."""
 
-    def _accounts(self) -> tuple[str, ...]:
-        return (*super()._accounts(), f"GRANT ALL ON *.* TO {embedded_mysql.USER}@localhost WITH GRANT OPTION")
+    dsn: str
 
 
 @pytest.fixture(scope="session")
-def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_mysql.Server]:
-    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared. Skips where the host has none."""
+def mariadb() -> None:
+    """Skips where this host has no MariaDB server."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
     if shutil.which("mariadbd", path=path) is None or shutil.which("mariadb-install-db", path=path) is None:
         pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
-    settings = (("innodb_flush_log_at_trx_commit", "0"), ("innodb_lock_wait_timeout", "5"))
-    system = System(name="shared", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = LabMysql(system, tmp_path_factory.mktemp("mysql"))
+
+
+@pytest.fixture(scope="session")
+def mysql_server(mariadb: None, session_folder: Path) -> Iterator[SharedServer]:
+    """A fresh MariaDB as of a lab's own, commits not waiting for the disk; shared by all workers."""
+    with shared_servers.used("mysql", session_folder) as dsn:
+        yield SharedServer(dsn)
+
+
+@pytest.fixture
+def mysql_database(mysql_server: SharedServer) -> Iterator[str]:
+    """The dsn of an empty MySQL database of one's own, dropped after the test."""
+    with shared_servers.mysql_database(mysql_server.dsn) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def own_mysql(mariadb: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[shared_servers.LabMysql]:
+    """A MariaDB of this worker alone, which tests may stop and start, and look at as a whole."""
+    system = shared_servers.system("mysql")
+    server = shared_servers.LabMysql(system, tmp_path_factory.mktemp("own-mysql"))
     try:
         server.start()
         yield server
     finally:
         server.close(keep_data=False)
-
-
-@pytest.fixture
-def mysql_database(mysql_server: embedded_mysql.Server) -> Iterator[str]:
-    """The dsn of an empty MySQL database of one's own, dropped after the test."""
-    name = f"test_{secrets.token_hex(6)}"
-    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
-    mysql_statements.run_all(endpoint, (f"CREATE DATABASE {name}",))
-    yield mysql_server.dsn.replace(f"/{embedded_mysql.DATABASE}?", f"/{name}?")
-    mysql_statements.run_all(endpoint, (f"DROP DATABASE {name}",))
 
 
 def _hand_over(folder: Path) -> None:

@@ -1,15 +1,16 @@
 """A secret that may be nowhere: the forms in which it could be written down, and a watch that reads every file as often
 as it can.
 
-Data flow: `FileWatch(folders, pids)` -> `run()` in a thread, again and again: each regular file of the folders, and
-what the processes (and those below them) hold open, deleted files too -> `hits`. It sees files between two writes as
-well, which a search at the end does not.
+Data flow: `FileWatch(folder, pids)` -> in a thread, again and again: each regular file of the folder, and what the
+processes (and those below them) hold open, deleted files and shared memory too -> `hits`. It sees files between two
+writes as well, which a search at the end does not. A file may vanish at any moment.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -45,11 +46,11 @@ def found(content: bytes) -> bool:
 
 @dataclass
 class FileWatch:
-    """Of folders, which may come later, and of what processes hold open. `read` are the names of all files that were
-    read."""
+    """Of a folder, and of what processes hold open. `read` are the names of all files that were read."""
 
-    folders: Sequence[Path]
-    pids: Callable[[], Sequence[int]]
+    folder: Path
+    pids: Callable[[], Sequence[int]] = list
+    is_secret: Callable[[bytes], bool] = found
     hits: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     looks: int = 0
@@ -74,10 +75,11 @@ class FileWatch:
     def look(self) -> None:
         """Read everything once."""
         self.looks += 1
-        for path in (path for folder in self.folders for path in folder.rglob("*")):
-            if found(str(path).encode()):
-                self.hits.add(f"name of {path}")
-            self._file(path)
+        for parent, _, names in os.walk(self.folder):  # of a folder that is gone it yields nothing
+            for path in (Path(parent), *(Path(parent, name) for name in names)):
+                if self.is_secret(str(path).encode()):
+                    self.hits.add(f"name of {path}")
+                self._file(path)
         for pid in self._all():
             for descriptor in _listed(Path(f"/proc/{pid}/fd")):
                 self._file(descriptor)
@@ -95,7 +97,7 @@ class FileWatch:
             if name.startswith("/proc/") or not name.startswith("/"):
                 return
             self.read.add(Path(name).name)
-            if found(path.read_bytes()):
+            if self.is_secret(path.read_bytes()):
                 self.hits.add(name)
 
 

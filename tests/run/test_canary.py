@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-import psutil
 import psycopg
 import pytest
 from canary import CANARY, FileWatch, found
+from eventually import eventually
+from live_run import LiveRun
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -49,8 +46,8 @@ captures:
   waits: {{kind: waits, system: db, every: 200ms}}
 stages:
   - sql: {{id: look, system: db, statements: ["SELECT 1"]}}
-  - ladder: {{workload: q, target: db, threads: [1], think: {{constant: 5ms}}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
-      retries: 4, limits: {{start_skew: 10s}}}}
+  - ladder: {{workload: q, target: db, threads: [1], think: {{constant: 5ms}}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1,
+      capture: waits, limits: NEVER_VOID}}
 verdicts:
   - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}
 """
@@ -61,30 +58,24 @@ class Watch:
     """Collects the command lines of a process and its descendants and the environments of the descendants while it
     runs, and its metrics."""
 
-    root: int
+    run: LiveRun
     metrics: Path
     seen: set[bytes] = field(default_factory=set)
     scraped: list[bytes] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
 
-    def run(self) -> None:
-        while not self.stop.wait(0.02):
-            for process in [psutil.Process(self.root), *psutil.Process(self.root).children(recursive=True)]:
-                for name in ("cmdline", "environ") if process.pid != self.root else ("cmdline",):
-                    try:
-                        self.seen.add(Path(f"/proc/{process.pid}/{name}").read_bytes())
-                    except OSError:
-                        continue
-            self.scrape()
-
-    def scrape(self) -> None:
-        """Collect its OpenMetrics text, when its socket exists."""
+    def look(self) -> bool:
+        """Look once; return whether the run has ended."""
+        for pid in (self.run.process.pid, *(process.pid for process in self.run.below())):
+            for name in ("cmdline", "environ") if pid != self.run.process.pid else ("cmdline",):
+                with contextlib.suppress(OSError):
+                    self.seen.add(Path(f"/proc/{pid}/{name}").read_bytes())
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(5)
             asking.connect(str(self.metrics))
             asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             while piece := asking.recv(65536):
                 self.scraped.append(piece)
+        return self.run.process.poll() is not None
 
 
 def test_the_forms_are_found() -> None:
@@ -95,48 +86,22 @@ def test_the_forms_are_found() -> None:
     assert not found(b"kanarek and nothing more")
 
 
-def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
-    """Run the plan: (exit code, output, collected processes and metrics)."""
-    plan = tmp_path / "plan.yaml"
-    plan.write_text(PLAN.format(dsn=dsn))
+def watched(tmp_path: Path, dsn: str) -> tuple[LiveRun, Watch]:
+    """Run the plan to its end while it is watched."""
     outputs = [word for name in ("junit", "json", "summary") for word in (f"--{name}", str(tmp_path / name))]
-    argv = [
-        sys.executable,
-        "-m",
-        "proveout",
-        "run",
-        str(plan),
-        "--headless",
-        "--runs-dir",
-        str(tmp_path / "runs"),
-        *outputs,
-        "--metrics",
-        str(tmp_path / "metrics"),
-    ]
     (tmp_path / "tmp").mkdir()
-    environment = {**os.environ, "CANARY_WORD": CANARY, "TMPDIR": str(tmp_path / "tmp")}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
-        watch = Watch(process.pid, tmp_path / "metrics")
-        files = FileWatch((tmp_path, Path("/dev/shm")), lambda: [process.pid])
-        watching = threading.Thread(target=watch.run, daemon=True)
-        watching.start()
-        assert process.stdout is not None
-        try:
-            with files.watching():
-                said = process.stdout.read()
-        finally:
-            watch.stop.set()
-        watching.join()
-        assert files.hits == set()
-        assert "journal.sqlite-wal" in files.read, "it exists only during the run"
-        return process.wait(120), said, watch
-
-
-def left(tmp_path: Path) -> list[str]:
-    """Return the files of the run that contain the secret."""
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(path.name == "audit.log" for path in files)
-    return [str(path) for path in files if found(path.read_bytes()) or found(str(path).encode())]
+    environment = {"CANARY_WORD": CANARY, "TMPDIR": str(tmp_path / "tmp")}
+    text = PLAN.format(dsn=dsn)
+    run = LiveRun(tmp_path, text, *outputs, "--metrics", str(tmp_path / "metrics"), environment=environment)
+    watch, files = Watch(run, tmp_path / "metrics"), FileWatch(tmp_path, lambda: [run.process.pid])
+    try:
+        with files.watching():
+            eventually(watch.look, lambda: run.output)
+    finally:
+        run.kill()
+    assert files.hits == set()
+    assert "journal.sqlite-wal" in files.read, "it exists only during the run"
+    return run, watch
 
 
 @pytest.fixture
@@ -153,13 +118,14 @@ def test_a_secret_is_in_no_output_file_or_process(role: str, tmp_path: Path, way
     user = ROLE if way == "works" else "nobody_of_that_name"
     uri = f"postgresql://{user}:${{secrets.word}}@/postgres?host={quote(role, safe='')}"
     words = f"host={role} user={user} dbname=postgres password=${{secrets.word}}"
-    code, said, watch = run(tmp_path, uri if way == "works" else words)
-    assert code == (0 if way == "works" else 4), said.decode()
+    run, watch = watched(tmp_path, uri if way == "works" else words)
+    assert run.end() == (0 if way == "works" else 4), run.output
     if way == "fails":
-        assert b"wrong password, or no user nobody_of_that_name" in said
-    assert not found(said)
-    assert len(watch.seen) > 1  # the search has found processes; their number depends on the times of the search
+        assert "wrong password, or no user nobody_of_that_name" in run.output
+    assert len(watch.seen) > 1, "the search has found processes"
     assert [each[:200] for each in watch.seen if found(each)] == []
     assert b"proveout_" in b"".join(watch.scraped)
     assert not found(b"".join(watch.scraped))
-    assert left(tmp_path) == []
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]  # with all that the run has printed
+    assert any(path.name == "audit.log" for path in files)
+    assert [str(path) for path in files if found(path.read_bytes()) or found(str(path).encode())] == []

@@ -11,12 +11,13 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from canary import CANARY, FileWatch
+from eventually import eventually_async
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -33,7 +34,7 @@ from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task
 pytestmark = pytest.mark.server
 
 ROLE = "canary_admin"
-PATIENCE_S = 120.0
+DEADLINE_S = 120.0
 SETTINGS = Tuning(
     name="memory",
     operation="postgres_settings",
@@ -92,7 +93,7 @@ class Agent:
         told = (self.folder / "log").read_text().count("listens at") if self.process is not None else 0
         with (self.folder / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(*argv, stdout=log, stderr=log, env=environment)
-        await until(lambda: self.log.count("listens at") > told)
+        await eventually_async(lambda: self.log.count("listens at") > told, lambda: self.log)
 
     async def open(self) -> None:
         self._epoch += 1
@@ -103,13 +104,12 @@ class Agent:
     async def done(self, what: str, spec: TaskSpec) -> TaskDone:
         assert self.session is not None
         key = f"r/-/0/0/{self._epoch}.1/{what}/db1"
-        self.session.send(Task(key=key, spec=spec, deadline_s=PATIENCE_S))
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                event = await self._events.get()
-                if isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed)):
-                    assert isinstance(event.message, TaskDone), event.message
-                    return event.message
+        self.session.send(Task(key=key, spec=spec, deadline_s=DEADLINE_S))
+        while True:
+            event = await self._events.get()
+            if isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed)):
+                assert isinstance(event.message, TaskDone), event.message
+                return event.message
 
     async def kill(self) -> None:
         assert self.process is not None
@@ -131,12 +131,6 @@ async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
         await agent.kill()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - files do not signal
-            await asyncio.sleep(0.02)
-
-
 def stored(dsn: str) -> str:
     """Return the value of `work_mem` that ALTER SYSTEM has stored; "" for none."""
     with psycopg.connect(dsn, autocommit=True) as admin:
@@ -154,8 +148,7 @@ async def test_a_killed_agent_leaves_no_password_and_reverts_when_it_receives_th
     dsn = make_conninfo(host=str(where["host"]), port=where.get("port"), dbname="postgres", user=ROLE, password=CANARY)
     endpoint = Endpoint(system="db", engine="postgres", dsn=dsn)
     apply = ApplyTuning(tunings=(SETTINGS,), endpoints=(endpoint,))
-    folders = (tmp_path, Path("/dev/shm"))
-    files = FileWatch(folders, lambda: agent.pids)
+    files = FileWatch(tmp_path, lambda: agent.pids)
     with files.watching():
         await agent.open()
         await agent.done("inspect:db", InspectSystem(endpoint=endpoint))
@@ -164,10 +157,10 @@ async def test_a_killed_agent_leaves_no_password_and_reverts_when_it_receives_th
         assert [state.outcome for state in ended.result.states] == ["applied"]
         assert stored(server) == "67MB"
         looks = files.looks
-        await until(lambda: files.looks > looks + 1)
+        await eventually_async(lambda: files.looks > looks + 1, "it looks")
         await agent.kill()
         looks = files.looks
-        await until(lambda: files.looks > looks + 1)
+        await eventually_async(lambda: files.looks > looks + 1, "it looks")
         assert files.hits == set()
         await agent.start()
         assert "memory' of an earlier run: residue; db: ALTER SYSTEM RESET work_mem could not be undone" in agent.log
@@ -183,7 +176,7 @@ async def test_a_killed_agent_leaves_no_password_and_reverts_when_it_receives_th
         assert agent.session is not None
         await agent.session.close()
         agent.session = None
-        await until(lambda: stored(server) == "")
+        await eventually_async(lambda: stored(server) == "", "it is reverted")
     assert files.hits == set()
     assert {"journal.sqlite-wal", "undo.sqlite-wal", "undo.sqlite", "audit.log", "log"} <= files.read
     assert not (tmp_path / "machine").exists()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
+from whole_run import proveout, run
 
-COMMAND = str(Path(sys.executable).with_name("proveout"))
 SPIN = (
     "CREATE OR REPLACE FUNCTION spin(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE x int := 0; BEGIN "
     "FOR i IN 1 .. n LOOP x := (x + i) % 1000; END LOOP; RETURN x; END $$"
@@ -43,16 +38,17 @@ stages:
       workload: w
       target: db
       threads: [1]
-      ramp_up: 1s
+      ramp_up: 500ms
       measure: 4s
       ramp_down: 200ms
       repeat: 2
       capture: [host, waits]
+      limits: NEVER_VOID
 verdicts:
   - {{id: cpu, check: run.at(1).cost.server_cpu_us.mean > 1.0}}
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = [pytest.mark.timed, pytest.mark.server]
 
 
 def cpu_of_a_call(dsn: str) -> float:
@@ -73,15 +69,12 @@ def cpu_of_a_call(dsn: str) -> float:
 
 
 def test_the_servers_cpu_and_log_are_those_of_a_known_load(tmp_path: Path, database: str) -> None:
-    (tmp_path / "plan.yaml").write_text(PLAN)
-    argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
     truth_us = cpu_of_a_call(database)
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = run(tmp_path, PLAN).ended(0)
     truth_us = (truth_us + cpu_of_a_call(database)) / 2  # the CPU's speed depends on its neighbours
-    assert done.returncode == 0, done.stdout + done.stderr
-    stage = json.loads((tmp_path / "result.json").read_text())["stages"][-1]
+    stage = done.stages["run"]
     (rung,) = stage["rungs"]
-    cost: dict[str, Any] = rung["metrics"]["cost"]
+    cost = rung["metrics"]["cost"]
     assert 0.7 * truth_us <= cost["server_cpu_us"]["mean"] <= 1.6 * truth_us
     # The counters of the log are those that a backend reports once a second, of a window of 4 s.
     assert 0.7 * LOG_BYTES <= cost["wal_bytes"]["mean"] <= 1.4 * LOG_BYTES
@@ -91,12 +84,8 @@ def test_the_servers_cpu_and_log_are_those_of_a_known_load(tmp_path: Path, datab
     sources = stage["iterations"][0]["cost"]
     assert sources["server_cpu_us"] == "the processes of the servers on h"
     assert sources["network_bytes"].startswith("not captured: ")
-    assert "price per million, EUR" in done.stdout and "not captured" in done.stdout
-    (folder,) = (tmp_path / "runs").iterdir()
-    argv = [COMMAND, "report", str(folder), "--csv", "rows.csv", "--markdown", "report.md"]
-    subprocess.run(argv, cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    with (tmp_path / "rows.csv").open(newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["transaction"] == "(all)"]
-    values = [float(row["cost.server_cpu_us"]) for row in rows]
+    assert "price per million, EUR" in done.out and "not captured" in done.out
+    values = [float(row["cost.server_cpu_us"]) for row in done.table("csv") if row["transaction"] == "(all)"]
     assert sum(values) / 2 == pytest.approx(cost["server_cpu_us"]["mean"])
+    proveout(tmp_path, "report", str(done.directory), "--markdown", "report.md").ended(0)
     assert "| server CPU |" in (tmp_path / "report.md").read_text()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from whole_run import run
 
-COMMAND = str(Path(sys.executable).with_name("proveout"))
 PLAN = """proveout: 1
 name: expected
 topology:
@@ -28,31 +25,23 @@ workloads: {w: {kind: tptbm, key: 10}}
 stages: [{populate: {workload: w, into: db}}]
 """
 
-pytestmark = pytest.mark.slow
-
-
-def run(folder: Path, plan: str) -> subprocess.CompletedProcess[str]:
-    (folder / "plan.yaml").write_text(plan)
-    argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+pytestmark = pytest.mark.server
 
 
 def test_all_failures_are_named_and_nothing_is_started(tmp_path: Path) -> None:
-    done = run(tmp_path, PLAN.replace("CPUS", "90_000"))
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert "plan.yaml:10:15: h: cpus is " in done.stdout
-    assert "expected at least 90000 (correct the host, or the expectation)" in done.stdout
-    assert "plan.yaml:11:21: h: cpu_socket is neither measured nor declared; expected 2" in done.stdout
-    assert "2 expectations do not hold; no host or system was changed" in done.stdout
-    assert "system db is up" not in done.stdout
-    result = json.loads((tmp_path / "result.json").read_text())
+    done = run(tmp_path, PLAN.replace("CPUS", "90_000")).ended(4)
+    assert "plan.yaml:10:15: h: cpus is " in done.out
+    assert "expected at least 90000 (correct the host, or the expectation)" in done.out
+    assert "plan.yaml:11:21: h: cpu_socket is neither measured nor declared; expected 2" in done.out
+    assert "2 expectations do not hold; no host or system was changed" in done.out
+    assert "system db is up" not in done.out
+    result = done.result
     assert (result["run"]["status"], result["run"]["exit_code"], result["systems"]) == ("failed", 4, {})
 
 
 def test_a_run_goes_on_when_all_hold_and_its_report_shows_the_difference(tmp_path: Path) -> None:
-    done = run(tmp_path, PLAN.replace("CPUS", "1").replace("        cpu_socket: 2\n", ""))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "h: cpus is declared as 100000 and measured as " in done.stdout
-    host, system, array = json.loads((tmp_path / "result.json").read_text())["tested"]
+    done = run(tmp_path, PLAN.replace("CPUS", "1").replace("        cpu_socket: 2\n", "")).ended(0)
+    assert "h: cpus is declared as 100000 and measured as " in done.out
+    host, system, array = done.result["tested"]
     assert all(row["held"] for row in (*host["rows"], *system["rows"]))
     assert {row["fact"]: row["declared"] for row in array["rows"]} == {"volumes": "8"}

@@ -5,30 +5,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-import thorough
+from canary import FileWatch
+from eventually import eventually
+from whole_run import PROVEOUT
 
 pytestmark = pytest.mark.server
 
-SEED = 20261122
-MOMENTS = thorough.count(16, 5)
-SPREAD_S = 3.0
-FOUND_S = 60.0
-END_S = 15.0  # less than a local agent waits for a first connection
-PROVEOUT = (sys.executable, "-m", "proveout")
 KEY = b"PRIVATE KEY"
+MOMENTS = ("proveout-*", "proveout-agents-*/agent-a-*", "proveout-agents-*/agent-*/journal.sqlite")
+"""A kill comes as soon as there is a file of this name: the directory, that of an agent, that of one which has begun."""
 PLAN = """
 proveout: 1
 name: killed
@@ -42,7 +36,7 @@ workloads:
   hlr: {kind: hlr, population: 100}
 stages:
   - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], measure: 20s, think: {constant: 10ms}}
+  - ladder: {workload: hlr, target: db, threads: [1], measure: 60s, think: {constant: 10ms}}
 verdicts:
   - {id: v, check: ladder.at(1).tps.mean > 1}
 """
@@ -58,43 +52,30 @@ class Place:
         self.temporary.chmod(0o1777)
         (folder / "plan.yaml").write_text(PLAN)
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
-        self.keys: set[str] = set()
 
     def left(self) -> list[str]:
         return sorted(path.name for path in self.temporary.glob("proveout-*"))
 
-    def look_for_keys(self) -> None:
-        for path in self.folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                if path.is_file() and KEY in path.read_bytes():
-                    self.keys.add(str(path))
-
     @contextlib.contextmanager
-    def run(self) -> Iterator[subprocess.Popen[bytes]]:
+    def run(self) -> Iterator[tuple[subprocess.Popen[bytes], FileWatch]]:
+        """Run while a watch looks for keys; kill everything at the end."""
         argv = [*PROVEOUT, "run", "plan.yaml", "--headless", "--runs-dir", str(self.folder / "runs")]
         with (self.folder / "said").open("ab") as said:
             run = subprocess.Popen(argv, cwd=self.folder, env=self.environment, stdout=said, stderr=said)
-        stop = threading.Event()
+        with FileWatch(self.folder, is_secret=lambda content: KEY in content).watching() as watch:
+            try:
+                yield run, watch
+            finally:
+                kill_together(run)
 
-        def look() -> None:
-            while not stop.wait(0.05):
-                self.look_for_keys()
+    def until(self, run: subprocess.Popen[bytes], pattern: str) -> None:
+        """Wait until the run has made files of this name."""
 
-        looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        try:
-            yield run
-        finally:
-            kill_together(run)
-            stop.set()
-            looking.join()
-
-    def until_the_directory_is_made(self, run: subprocess.Popen[bytes]) -> None:
-        until_s = time.monotonic() + FOUND_S
-        while not self.left():
+        def made() -> bool:
             assert run.poll() is None, (self.folder / "said").read_text()
-            assert time.monotonic() < until_s, "no directory was made"
-            time.sleep(0.002)
+            return any(self.temporary.glob(pattern))
+
+        eventually(made, pattern)
 
 
 def kill_together(run: subprocess.Popen[bytes]) -> None:
@@ -112,22 +93,15 @@ def kill_together(run: subprocess.Popen[bytes]) -> None:
     run.wait()
 
 
-@pytest.mark.slow
-@pytest.mark.thorough
 def test_the_next_command_removes_what_was_left_and_no_key_was_in_a_file(tmp_path: Path) -> None:
-    place, draw = Place(tmp_path), random.Random(SEED)
-    left = []
-    for moment in range(MOMENTS):
-        delay_s = draw.uniform(0.0, SPREAD_S) if moment else 0.0
-        with place.run() as run:
-            place.until_the_directory_is_made(run)
-            time.sleep(delay_s)
-        left.append(place.left())
-        done = subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=False)
-        assert done.returncode == 0
-        assert place.left() == [], f"killed after {delay_s:.2f} s"
-    assert any(left), "something was left to remove"
-    assert place.keys == set()
+    place = Place(tmp_path)
+    for moment in MOMENTS:
+        with place.run() as (run, watch):
+            place.until(run, moment)
+        assert place.left(), "something was left to remove"
+        subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
+        assert place.left() == [], f"killed after {moment}"
+        assert watch.looks > 1 and watch.hits == set()
 
 
 def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
@@ -138,12 +112,8 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
     def next_command() -> None:
         subprocess.run([*PROVEOUT, "--version"], env=place.environment, capture_output=True, check=True)
 
-    with place.run() as run:
-        place.until_the_directory_is_made(run)
-        until_s = time.monotonic() + FOUND_S
-        while not list(place.temporary.glob("proveout-agents-*/agent-*/journal.sqlite")):
-            assert time.monotonic() < until_s and run.poll() is None
-            time.sleep(0.01)
+    with place.run() as (run, _):
+        place.until(run, "proveout-agents-*/agent-*/journal.sqlite")
         (before,) = place.left()
         agents = psutil.Process(run.pid).children()
         for agent in agents:
@@ -155,8 +125,7 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
             assert place.left() == [before], "agents that live keep their directory"
             for agent in agents:
                 agent.resume()
-            _, living = psutil.wait_procs(agents, timeout=END_S)
-            assert living == [], "agents end with their coordinator"
+            eventually(lambda: not psutil.wait_procs(agents, timeout=0)[1], "agents end with their coordinator")
             next_command()
             assert place.left() == []
         finally:
@@ -167,7 +136,6 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-@pytest.mark.slow
 def test_no_key_is_written_to_a_file(tmp_path: Path) -> None:
     """Every write of `explain --facts`, which starts an agent, by strace: keys go into the agent's pipe and nowhere
     else."""

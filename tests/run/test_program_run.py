@@ -1,35 +1,21 @@
-"""A run whose ladders are made by pgbench and by sysbench, in turns: their numbers, outputs, and the refusal without a
-policy."""
+"""Runs whose loads are made by programs: pgbench and sysbench in turns, and a client of one's own."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from whole_run import run
 
 from proveout.agent.engines.postgres.installation import find_installation
 
-COMMAND = str(Path(sys.executable).with_name("proveout"))
 ROOT = Path(__file__).parents[2]
-PLAN = ROOT / "plans" / "compare-clients-embedded.yaml"
-SMALL = ("-p", "threads=[2]", "-p", "measure=2s", "-p", "repeat=2")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.server
 
 
-def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    plan = folder / "plan.yaml"
-    plan.write_text(PLAN.read_text().replace(".at(4)", ".at(2)"))
-    argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json", *SMALL, *more]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
-
-
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("sysbench") is None, reason="sysbench is not on this host")
 def test_other_load_generators_run_as_ladders(tmp_path: Path) -> None:
     pgbench = find_installation().programs / "pgbench"
@@ -37,28 +23,16 @@ def test_other_load_generators_run_as_ladders(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "programs.md").read_text()
     policy.write_text(guide[guide.index("policy: 1\n") :].partition("```")[0].replace("/usr/bin/pgbench", str(pgbench)))
     policy.chmod(0o644)
-    done = run(tmp_path, "--policy", str(policy))
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    found: Any = json.loads((tmp_path / "result.json").read_text())
-    stages = {stage["id"]: stage for stage in found["stages"]}
+    plan = (ROOT / "plans" / "compare-clients-embedded.yaml").read_text().replace(".at(4)", ".at(2)")
+    small = ("-p", "threads=[2]", "-p", "measure=2s", "-p", "repeat=2")
+    done = run(tmp_path, plan, *small, "--policy", str(policy)).ended(0, 3)
     for name in ("pgbench", "sysbench", "accounts", "sbtest"):
-        (rung,) = stages[name]["rungs"]
-        assert rung["metrics"]["tps"]["n"] == 2
-        assert rung["metrics"]["tps"]["mean"] > 100.0
+        (rung,) = done.stages[name]["rungs"]
+        assert rung["metrics"]["tps"]["n"] == 2 and rung["metrics"]["tps"]["mean"] > 0.0
         assert 0.0 < rung["metrics"]["response"]["avg_us"]["mean"] < rung["metrics"]["response"]["max_us"]["mean"]
-    outputs = next((tmp_path / "runs").iterdir()) / "outputs"
+    outputs = done.directory / "outputs"
     assert "number of transactions actually processed" in (outputs / "pgbench-2-1-1-load-client1.txt").read_text()
     assert "Latency histogram" in (outputs / "sysbench-2-2-1-load-client1.txt").read_text()
-
-
-def test_without_a_policy_the_message_has_the_line_to_add(tmp_path: Path) -> None:
-    done = run(tmp_path)
-    assert done.returncode == 4, done.stdout + done.stderr
-    text = " ".join(done.stdout.split())
-    assert "the command pgbench --select-only" in text
-    assert "arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1, '--time={count}'" in text
-    assert "the command sysbench oltp_point_select" in text
-    assert "system db is up" not in text, "before a server is started"
 
 
 CLIENT = """#!{python}
@@ -103,6 +77,7 @@ stages:
       measure: 2s
       ramp_down: 1s
       repeat: 2
+      limits: NEVER_VOID
 verdicts:
   - {{id: slow, check: l.at(4).program.p90_us.mean == 1003.0}}
   - {{id: rate, check: l.at(4).tps.mean == 400.0}}
@@ -110,48 +85,18 @@ verdicts:
 
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the unprivileged user has no python3 on this host")
-def test_a_client_of_ones_own_on_two_hosts_without_a_database(tmp_path: Path) -> None:
+def test_a_client_of_ones_own_on_two_hosts_without_a_database(tmp_path: Path, package_folder: Path) -> None:
     """The client writes its log at once, of seconds to come: the parser cuts it by its times, not by when it came."""
-    client = Path(tempfile.mkdtemp(dir="/var/tmp")) / "client"
-    try:
-        client.parent.chmod(0o755)
-        client.write_text(CLIENT.format(python="/usr/bin/python3"))
-        client.chmod(0o755)
-        (tmp_path / "plan.yaml").write_text(CLIENT_PLAN.format(client=client))
-        policy = tmp_path / "policy.yaml"
-        policy.write_text(f"policy: 1\ncommands:\n  - {{path: {client}, arguments: ['*'], i_know: a test}}\n")
-        policy.chmod(0o644)
-        argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
-        done = subprocess.run(
-            [*argv, "--policy", str(policy)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
-        )
-    finally:
-        shutil.rmtree(client.parent)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: Any = json.loads((tmp_path / "result.json").read_text())
-    (rung,) = found["stages"][0]["rungs"]
+    client = package_folder / "client"
+    client.write_text(CLIENT.format(python="/usr/bin/python3"))
+    client.chmod(0o755)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"policy: 1\ncommands:\n  - {{path: {client}, arguments: ['*'], i_know: a test}}\n")
+    policy.chmod(0o644)
+    done = run(tmp_path, CLIENT_PLAN.format(client=client), "--policy", str(policy)).ended(0)
+    (rung,) = done.stages["l"]["rungs"]
     assert rung["metrics"]["tps"]["values"] == [400.0, 400.0], "200/s of each host, without the ramps"
     assert rung["metrics"]["program"]["p90_us"]["mean"] == 1003.0, "the largest of the two seconds of the window"
-    outputs = next((tmp_path / "runs").iterdir()) / "outputs"
+    outputs = done.directory / "outputs"
     assert (outputs / "l-4-2-1-load-one.txt").read_text().split()[:3] == ["2", "1", "50"]
     assert (outputs / "l-4-2-1-load-two.txt").read_text().split()[:3] == ["2", "51", "100"]
-
-
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not on this host")
-def test_fio_as_the_load_of_a_ladder(tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    guide = (ROOT / "docs" / "guide" / "programs.md").read_text()
-    policy.write_text(guide[guide.index("policy: 1\n") :].partition("```")[0])
-    policy.chmod(0o644)
-    plan = str(ROOT / "plans" / "fio-program-embedded.yaml")
-    argv = [COMMAND, "run", plan, "--headless", "--runs-dir", "runs", "--json", "result.json", "--policy", str(policy)]
-    more = ["-p", "depths=[1]", "-p", "measure=1s", "-p", "size=1m"]
-    done = subprocess.run([*argv, *more], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    found: Any = json.loads((tmp_path / "result.json").read_text())
-    for stage in found["stages"]:
-        (rung,) = stage["rungs"]
-        metrics = rung["metrics"]
-        assert metrics["tps"]["n"] >= 3
-        assert metrics["program"]["iops"]["mean"] == pytest.approx(metrics["tps"]["mean"], rel=0.01)
-        assert 0.0 < metrics["response"]["p50_us"]["mean"] <= metrics["response"]["p99_us"]["mean"]

@@ -3,22 +3,19 @@ restore it, and it is the same database afterwards, also after an interrupt, and
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from live_run import LiveRun
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from whole_run import Done, proveout, run, written
 
-COMMAND = str(Path(sys.executable).with_name("proveout"))
 PLAN = """
 proveout: 1
 name: restored
@@ -35,7 +32,7 @@ workloads:
       Pay: {statements: {pay: "UPDATE account SET cents = cents + 1 WHERE id = :id"}}
 stages:
 """
-LADDER = "{id: %s, workload: w, target: db, threads: [2], ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 2}"
+LADDER = "{id: %s, workload: w, target: db, threads: [2], ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, limits: NEVER_VOID}"
 COUNT = """  - sql:
       id: %s
       system: db
@@ -44,7 +41,7 @@ COUNT = """  - sql:
 """
 INDEX = "  - sql: {id: index, system: db, statements: [CREATE INDEX i ON account (cents)]}\n"
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -66,10 +63,10 @@ def own(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         db.execute(f"DROP ROLE {name}")
 
 
-def write(folder: Path, own: str, stages: str) -> None:
+def plan(own: str, stages: str) -> str:
     parts = conninfo_to_dict(own)
     dsn = f"host={parts['host']} port={parts['port']} dbname={parts['dbname']} user={parts['user']}"
-    (folder / "plan.yaml").write_text(PLAN % f"{dsn} password=${{secrets.pw}}" + stages)
+    return PLAN % f"{dsn} password=${{secrets.pw}}" + stages
 
 
 def databases(server: str, own: str) -> list[tuple[Any, ...]]:
@@ -85,31 +82,20 @@ def paid(own: str) -> int:
         return int(row[0])
 
 
-def proveout(folder: Path, *words: str) -> tuple[int, str]:
-    argv = [COMMAND, *words, "--headless", "--json", "result.json"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def values(folder: Path) -> dict[str, tuple[float, float]]:
-    stages = json.loads((folder / "result.json").read_text())["stages"]
-    taken = {one["id"]: one["values"][0]["values"] for one in stages if one["values"]}
-    return {name: (found["paid"], found["i"]) for name, found in taken.items() if "paid" in found}
+def values(done: Done) -> dict[str, tuple[float, float]]:
+    return {name: (paid, done.values("i")[name]) for name, paid in done.values("paid").items()}
 
 
 def test_a_reset_restores_a_running_database(own: str, postgres_server: str, tmp_path: Path) -> None:
     before = databases(postgres_server, own)
     stages = f"  - ladder: {LADDER % 'one'}\n{INDEX}{COUNT % 'changed'}"
-    stages += (
-        f"  - reset: {{id: back, systems: db, checkpoint: false}}\n{COUNT % 'restored'}  - ladder: {LADDER % 'two'}\n"
-    )
+    stages += f"  - reset: {{id: back, systems: db, checkpoint: false}}\n{COUNT % 'restored'}"
+    stages += "  - sql: {id: pay, system: db, statements: [UPDATE account SET cents = 1]}\n"
     stages += f"  - reset: {{id: again, systems: db, checkpoint: false, keep: ddl}}\n{COUNT % 'kept'}"
-    write(tmp_path, own, stages)
-    code, said = proveout(tmp_path, "run", "plan.yaml")
-    assert code == 0, said
-    assert values(tmp_path) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0), "kept": (0.0, 1.0)}
-    assert "the run works on a copy, the original is" in said
-    assert "restores `db` as it was before the run, which removes what stage `index` has made" in said
+    done = run(tmp_path, plan(own, stages)).ended(0, 3)
+    assert values(done) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0), "kept": (0.0, 1.0)}
+    assert "the run works on a copy, the original is" in done.said
+    assert "restores `db` as it was before the run, which removes what stage `index` has made" in done.said
     assert databases(postgres_server, own) == before
     assert paid(own) == 0
 
@@ -125,12 +111,8 @@ def test_a_populated_database_is_copied_with_its_rows(own: str, postgres_server:
     stages = "  - populate: {id: load, workload: p, into: db}\n"
     stages += f"  - sql: {{id: change, system: db, {change}}}\n"
     stages += f"  - reset: {{id: back, systems: db, checkpoint: false, keep: ddl}}\n{count}"
-    write(tmp_path, own, stages)
-    text = (tmp_path / "plan.yaml").read_text().replace("workloads:\n", "workloads:\n  p: {kind: tptbm, key: 4}\n")
-    (tmp_path / "plan.yaml").write_text(text)
-    code, said = proveout(tmp_path, "run", "plan.yaml")
-    assert code == 0, said
-    assert values(tmp_path) == {"kept": (1.0, 1.0)}
+    text = plan(own, stages).replace("workloads:\n", "workloads:\n  p: {kind: tptbm, key: 4}\n")
+    assert values(run(tmp_path, text).ended(0)) == {"kept": (1.0, 1.0)}
     assert databases(postgres_server, own) == before
     with psycopg.connect(own) as db:
         assert db.execute("SELECT count(*) FROM vpn_users").fetchone() == (16,)
@@ -138,37 +120,30 @@ def test_a_populated_database_is_copied_with_its_rows(own: str, postgres_server:
     assert paid(own) == 0
 
 
-def stopped(folder: Path, number: signal.Signals, after: str, *words: str) -> None:
-    """Run until a text is said, and end it by a signal; SIGKILL goes to its agent too."""
-    with (folder / "said.txt").open("w") as said:
-        process = subprocess.Popen([COMMAND, *words, "--headless"], cwd=folder, stdout=said, stderr=said)
-        deadline = time.monotonic() + 120
-        while after not in (folder / "said.txt").read_text():
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "said.txt").read_text()
-            time.sleep(0.1)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        killed = [process.pid, *map(int, children)] if number == signal.SIGKILL else [process.pid]
-        for pid in killed:
-            os.kill(pid, number)
-        process.wait(timeout=120)
-
-
 def test_after_an_interrupt_and_a_kill_the_database_is_the_same(own: str, postgres_server: str, tmp_path: Path) -> None:
     before, name = databases(postgres_server, own), conninfo_to_dict(own)["dbname"]
     long = LADDER.replace("measure: 1s", "measure: 4s") % "long"
-    write(tmp_path, own, f"{INDEX}  - ladder: {long}\n{COUNT % 'changed'}")
-    stopped(tmp_path, signal.SIGINT, "stage long (ladder) begins", "run", "plan.yaml")
-    assert databases(postgres_server, own) == before
-    assert paid(own) == 0
-    run = str(next((tmp_path / "runs").iterdir()))
-    stopped(tmp_path, signal.SIGKILL, "runs again (index)", "resume", run)
+    first = LiveRun(tmp_path, plan(own, f"{INDEX}  - ladder: {long}\n{COUNT % 'changed'}"))
+    try:
+        first.until(lambda: "stage long (ladder) begins" in first.said, "the ladder begins")
+        first.process.send_signal(signal.SIGINT)
+        assert first.end() == 130, first.output
+        assert databases(postgres_server, own) == before
+        assert paid(own) == 0
+        second = first.again("resume", "latest")
+        second.until(lambda: "runs again (index)" in second.said, "it works on its copy")
+        for pid in (second.process.pid, *second.agents()):
+            os.kill(pid, signal.SIGKILL)
+        second.process.wait()
+    finally:
+        first.kill()
     assert [one[0] for one in databases(postgres_server, own)] == [name, f"{name}_proveout"]
     with psycopg.connect(postgres_server, autocommit=True) as db:  # as if it had been killed in a reset
         db.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    code, said = proveout(tmp_path, "resume", run)
-    assert code == 0, said
-    assert "what had changed its copy runs again (index)" in said
-    assert values(tmp_path) == {"changed": (1.0, 1.0)}
+    assert first.directory is not None
+    done = proveout(tmp_path, "resume", str(first.directory), "--headless").ended(0, 3)
+    assert "what had changed its copy runs again (index)" in done.said
+    assert values(done) == {"changed": (1.0, 1.0)}
     assert databases(postgres_server, own) == before
     assert paid(own) == 0
 
@@ -177,14 +152,11 @@ def test_a_database_that_cannot_be_copied_is_reported_before_a_run(
     own: str, postgres_server: str, tmp_path: Path
 ) -> None:
     before, name = databases(postgres_server, own), conninfo_to_dict(own)["dbname"]
-    write(tmp_path, own, f"  - ladder: {LADDER % 'one'}\n")
+    written(tmp_path, plan(own, f"  - ladder: {LADDER % 'one'}\n"))
     with psycopg.connect(postgres_server, autocommit=True) as db:
         db.execute(f"ALTER ROLE {name} NOCREATEDB")
-    argv = [COMMAND, "check", "--connect", "plan.yaml"]
     with psycopg.connect(own, application_name="psql"):
-        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == 4, said
+        said = proveout(tmp_path, "check", "--connect", "plan.yaml").ended(4).words
     assert "plan.yaml:7:5: host h: the copy of db would be refused:" in said
     assert f"user {name} may not create databases (ALTER ROLE {name} CREATEDB)" in said
     assert f"database {name} is in use by 1 session: pid" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from live_run import command
 
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki.certificates import Authority, Credentials
@@ -17,7 +17,6 @@ from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 
 pytestmark = pytest.mark.server
@@ -34,38 +33,31 @@ topology:
 workloads:
   hlr: {kind: hlr, population: 100}
 """
-PAUSE = HEAD + "stages:\n  - pause: {id: wait, duration: 500ms}\n"
-LOAD = (
-    HEAD
-    + """
-stages:
-  - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
-"""
-)
+PAUSE = HEAD + "stages:\n  - pause: {id: wait, duration: 200ms}\n"
+LADDER = "{workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1}"
+LOAD = f"{HEAD}stages:\n  - populate: {{workload: hlr, into: db}}\n  - ladder: {LADDER}\n"
 
 
-def arrange(tmp_path: Path, text: str) -> tuple[RunOptions, Plan]:
+def arrange(tmp_path: Path, text: str) -> RunOptions:
     (tmp_path / "plan.yaml").write_text(text)
     plan = compile_plan(tmp_path / "plan.yaml")
-    command = run_directory.Command(plan=str(tmp_path / "plan.yaml"))
-    directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
-    return RunOptions(plan=plan, directory=directory, version="0"), plan
+    given = run_directory.Command(plan=str(tmp_path / "plan.yaml"))
+    directory = run_directory.create(tmp_path / "runs", plan, given, datetime.now(UTC))
+    return RunOptions(plan=plan, directory=directory, version="0")
 
 
-def agents() -> list[str]:
+def kept(sitting: RunOptions) -> list[events.Event]:
+    return [stamped.event for stamped in read(sitting.directory.path)]
+
+
+def agents() -> list[list[str]]:
     """Return the command lines of the agents that are children of this process."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            found.append(" ".join(child.cmdline()))
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-    return [line for line in found if "proveout.agent" in line]
+    lines = [command(child) for child in psutil.Process().children(recursive=True)]
+    return [line for line in lines if "proveout.agent" in line]
 
 
 async def test_listeners_receive_the_journalled_events(tmp_path: Path) -> None:
-    sitting = replace(arrange(tmp_path, PAUSE)[0], beat_s=0.1)
+    sitting = replace(arrange(tmp_path, PAUSE), beat_s=0.1)
     heard: list[events.Stamped] = []
     with Journal(sitting.directory.path) as journal:
         ended = await run(sitting, journal, [heard.append])
@@ -74,15 +66,13 @@ async def test_listeners_receive_the_journalled_events(tmp_path: Path) -> None:
     standing = [s.event for s in heard if isinstance(s.event, events.AgentsTick)]
     assert {(tick.beat_s, tick.lease_s) for tick in standing} == {(0.1, sitting.lease_s)}
     (line,) = standing[0].agents
-    assert line.host == "box"
-    assert line.connected
-    assert 0.0 <= line.silent_s < sitting.lease_s
+    assert (line.host, line.connected) == ("box", True)
     assert line.uncertainty_ns > 0
     assert not agents()
 
 
 async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> None:
-    sitting, _ = arrange(tmp_path, PAUSE)
+    sitting = arrange(tmp_path, PAUSE)
     with Journal(sitting.directory.path) as journal:
 
         def fill(stamped: events.Stamped) -> None:
@@ -93,18 +83,17 @@ async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> No
                         while True:
                             journal.append(events.Notice(level="info", host="", text="x" * size))
 
-        ended = await asyncio.wait_for(run(sitting, journal, [fill]), 60)
+        ended = await run(sitting, journal, [fill])
     assert (ended.status, ended.exit_code) == ("failed", 4)
     assert "the journal cannot be written" in ended.reason
     assert "Free some space" in ended.reason
     assert not agents()
-    kept = [s.event for s in read(sitting.directory.path)]
-    assert any(isinstance(event, events.StageStarted) for event in kept)
-    assert not any(isinstance(event, events.StageFinished) for event in kept)
+    assert any(isinstance(event, events.StageStarted) for event in kept(sitting))
+    assert not any(isinstance(event, events.StageFinished) for event in kept(sitting))
 
 
 async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sitting, _ = arrange(tmp_path, LOAD)
+    sitting = arrange(tmp_path, LOAD)
 
     def broken(*arguments: object, **named: object) -> None:
         raise ZeroDivisionError("a bug")
@@ -112,11 +101,11 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
     monkeypatch.setattr(samples, "summarise", broken)
     heard: list[events.Event] = []
     with Journal(sitting.directory.path) as journal, pytest.raises(ZeroDivisionError, match="a bug"):
-        await asyncio.wait_for(run(sitting, journal, [lambda stamped: heard.append(stamped.event)]), 90)
+        await run(sitting, journal, [lambda stamped: heard.append(stamped.event)])
     assert not agents()
     moved = [event for event in heard if isinstance(event, events.TransactionsTick)]
     assert any(line.ok for tick in moved for line in tick.transactions), "what the load did was shown while it ran"
-    ended = read(sitting.directory.path)[-1].event
+    ended = kept(sitting)[-1]
     assert isinstance(ended, events.RunFinished)
     assert ended.exit_code == 4
     assert "ZeroDivisionError" in ended.reason
@@ -125,28 +114,25 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
 async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sitting, _ = arrange(tmp_path, LOAD)
+    sitting = arrange(tmp_path, LOAD)
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(samples, "write", full)
     with Journal(sitting.directory.path) as journal:
-        ended = await asyncio.wait_for(run(sitting, journal, []), 90)
+        ended = await run(sitting, journal, [])
     assert ended.exit_code == 4
     assert "No space left" in ended.reason
-    kept = [s.event for s in read(sitting.directory.path)]
-    assert not [event for event in kept if isinstance(event, events.IterationFinished)]
-    assert any(isinstance(event, events.PopulateFinished) for event in kept)
+    assert not [event for event in kept(sitting) if isinstance(event, events.IterationFinished)]
+    assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))
 
 
 async def test_a_run_warns_when_the_coordinators_certificates_end_soon(tmp_path: Path) -> None:
-    Authority.create(timedelta(seconds=60)).write_coordinator(
-        tmp_path / "pki"
-    )  # their time is nearly over: slack is before it
-    sitting = replace(arrange(tmp_path, PAUSE)[0], credentials=Credentials.read(tmp_path / "pki"))
+    Authority.create(timedelta(minutes=10)).write_coordinator(tmp_path / "pki")
+    sitting = replace(arrange(tmp_path, PAUSE), credentials=Credentials.read(tmp_path / "pki"))
     with Journal(sitting.directory.path) as journal:
         ended = await run(sitting, journal, [])
     assert ended.exit_code == 0
-    notices = [s.event for s in read(sitting.directory.path) if isinstance(s.event, events.Notice)]
+    notices = [event for event in kept(sitting) if isinstance(event, events.Notice)]
     assert [n.level for n in notices if "the coordinator's certificates" in n.text] == ["warning"]

@@ -1,8 +1,8 @@
 """Destinations of secrets: a plan that sends a secret to another host is refused before the secret is read, and a
 listener receives no connection.
 
-Each attack goes through the compiler and through the function that inserts secrets. The attack with an exporter also
-goes through a whole run, beside a control run whose exporter is listed and receives the password.
+Each attack goes through the compiler and through the function that inserts secrets. Two also go through a whole run,
+before a control run whose exporter is listed and receives the password.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import dataclasses
 import os
 import random
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from secret_attacks import ATTACKS, CANARY, scraped
+from live_run import NEVER_VOID
+from psycopg.conninfo import conninfo_to_dict
+from secret_attacks import ATTACKS, CANARY, ELSEWHERE, LISTENER, scraped, secret
+from whole_run import proveout
 
 from proveout.coordinator.agents.endpoints import SecretMissing, SecretRefused, external_endpoints, read_secret
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.topology import Host, Secret
-from proveout.dsl.rules.secret_destinations import Place, Unclear, of_dsn, place
+from proveout.dsl.plan.topology import Host, Secret, System
+from proveout.dsl.rules import secret_destinations
+from proveout.dsl.rules.secret_destinations import Place, Unclear, of_dsn
 from proveout.dsl.rules.secret_files import refused_content
-
-pytestmark = pytest.mark.server
 
 
 class Listener:
@@ -66,7 +66,7 @@ class Listener:
         self.thread.join()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def listener() -> Iterator[Listener]:
     made = Listener()
     yield made
@@ -118,72 +118,62 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def written(files: dict[str, str], at: Path, folder: Path, port: int) -> Path | None:
-    """The files of an attack; its inventory, if it has one."""
+def place(files: Mapping[str, str], at: Path, folder: Path, port: int) -> Path | None:
+    """Write the files of an attack; return its inventory, if it has one."""
+    values = {"FOLDER": str(folder), ":PORT": f":{port}", "NEVER_VOID": NEVER_VOID}
     for name, text in files.items():
-        (at / name).write_text(text.format(folder=folder, port=port))
+        found = re.sub(r"\bK\b", "${secrets.k}", text)
+        (at / name).write_text(re.sub("|".join(values), lambda match: values[match[0]], found))
     return at / "inventory.yaml" if "inventory.yaml" in files else None
 
 
-@pytest.mark.escape
-@pytest.mark.parametrize("name", ATTACKS)
-def test_a_plan_that_sends_a_secret_elsewhere_is_refused(
-    name: str, tmp_path: Path, folder: Path, listener: Listener
-) -> None:
-    attack = ATTACKS[name]
-    inventory = written(dict(attack.files), tmp_path, folder, listener.port)
-    with pytest.raises((PlanError, SecretRefused, SecretMissing)) as caught:
-        plan = compile_plan(tmp_path / "plan.yaml", overrides=attack.overrides, inventory=inventory)
-        external_endpoints(plan, {"LEAK_WORD": CANARY, "LEAK_KEY": pem().decode()})
-    said = str(caught.value)
-    if isinstance(caught.value, PlanError):
-        said = "\n".join(f"{problem.where}: {problem.message}" for problem in caught.value.problems)
-        assert re.search(r"\.yaml:\d+:\d+: ", said)
-    assert re.search(attack.said, said), said
-    assert CANARY not in said
-    assert listener.heard == []
-
-
-def test_the_table_has_many_attacks() -> None:
-    assert len(ATTACKS) >= 60
-
-
-# ---- a whole run -----------------------------------------------------------------------------------------------------
-
-
-def run(at: Path, files: dict[str, str], folder: Path, port: int) -> tuple[int, str]:
-    written(files, at, folder, port)
-    plan = at / "plan.yaml"
-    plan.write_text(plan.read_text().replace("limits:", "capture: c, limits:"))
-    argv = [sys.executable, "-m", "proveout", "run", str(plan), "--headless", "--runs-dir", str(at / "runs")]
-    environment = {**os.environ, "LEAK_WORD": CANARY}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=180, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_sends_a_password_to_the_exporter_that_the_secret_names_and_a_key_to_none(
-    tmp_path: Path, folder: Path
-) -> None:
-    listener = Listener()
+def wrong(name: str, at: Path, folder: Path, listener: Listener) -> str:
+    """Try an attack in an empty folder; return what is wrong with its refusal, "" for nothing."""
+    files, wanted = ATTACKS[name]
+    at.mkdir()
+    inventory = place(files, at, folder, listener.port)
+    overrides = {"at": ELSEWHERE} if "params.at" in "".join(files.values()) else {}
     try:
-        url = "http://u:${{secrets.k}}@127.0.0.1:{port}/metrics"
-        for secrets in (
-            "k: {{file: {folder}/key}}",
-            "k: {{file: {folder}/key, to: [127.0.0.1]}}",
-            "k: {{env: LEAK_WORD}}",
-        ):
-            code, said = run(tmp_path, dict(scraped(url, secrets)), folder, listener.port)
-            assert code == 2, said
-            assert listener.heard == []
-        code, said = run(
-            tmp_path, dict(scraped(url, "k: {{file: {folder}/word, to: [127.0.0.1]}}")), folder, listener.port
-        )
-        assert code == 0, said
-    finally:
-        listener.close()
-    word = base64.b64encode(f"u:{CANARY}".encode()).decode()
-    assert any(f"Basic {word}" in one for one in listener.heard), "the listener would have heard of the others as well"
+        plan = compile_plan(at / "plan.yaml", overrides=overrides, inventory=inventory)
+        external_endpoints(plan, {"LEAK_WORD": CANARY, "LEAK_KEY": pem().decode()})
+    except PlanError as error:
+        said = "\n".join(f"{problem.where}: {problem.message}" for problem in error.problems)
+        if not re.search(r"\.yaml:\d+:\d+: ", said):
+            return f"without a place: {said}"
+    except (SecretRefused, SecretMissing) as error:
+        said = str(error)
+    else:
+        return "it was not refused"
+    return "" if re.search(wanted, said) and CANARY not in said and not listener.heard else f"not as {wanted!r}: {said}"
+
+
+@pytest.mark.escape
+def test_a_plan_that_sends_a_secret_elsewhere_is_refused(
+    tmp_path: Path, folder: Path, listener: Listener, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("escapes", len(ATTACKS))
+    found = {name: wrong(name, tmp_path / str(number), folder, listener) for number, name in enumerate(ATTACKS)}
+    assert {name: text for name, text in found.items() if text} == {}
+    assert len(found) >= 60
+
+
+@pytest.mark.server
+def test_a_run_sends_a_password_to_the_exporter_that_the_secret_names_and_a_key_to_none(
+    tmp_path: Path, folder: Path, listener: Listener
+) -> None:
+    def run(source: str, to: str) -> None:
+        text = scraped(LISTENER, secret(to, source=source))["plan.yaml"].replace("limits:", "capture: c, limits:")
+        place({"plan.yaml": text}, tmp_path, folder, listener.port)
+        done = proveout(tmp_path, "run", "plan.yaml", "--headless", "--runs-dir", "runs", environment=word)
+        done.ended(0 if source.endswith("word") else 2)
+
+    word = {"LEAK_WORD": CANARY}
+    for source, to in (("file: FOLDER/key", "127.0.0.1"), ("env: LEAK_WORD", "")):
+        run(source, to)
+        assert listener.heard == []
+    run("file: FOLDER/word", "127.0.0.1")
+    basic = base64.b64encode(f"u:{CANARY}".encode()).decode()
+    assert any(f"Basic {basic}" in one for one in listener.heard), "the listener would have heard of the others as well"
 
 
 # ---- what honest plans do --------------------------------------------------------------------------------------------
@@ -196,40 +186,38 @@ HOSTS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("engine", "dsn"),
-    [
-        ("postgres", "host=db1.lab.example user=u password=${secrets.k}"),
-        ("postgres", "host=DB1.lab.example. password='${secrets.k}' sslmode=verify-full"),
-        ("postgres", "host=db1 password=${secrets.k}"),
-        ("postgres", "host=db1,10.0.0.7 port=5432,5433 password=${secrets.k}"),
-        ("postgres", "host=/run/postgresql password=${secrets.k}"),
-        ("postgres", "dbname=x password=${secrets.k}"),
-        ("postgres", "host=localhost user=${secrets.k}"),
-        ("postgres", "postgresql://u:${secrets.k}@db1.lab.example:5432/x?sslmode=require"),
-        ("postgres", "postgresql://u:${secrets.k}@[fd00::7]:5432/x"),
-        ("postgres", "postgresql://u:${secrets.k}@/x?host=%2Frun%2Fpostgresql"),
-        ("postgres", "postgresql://db1/x?user=u&password=${secrets.k}"),
-        ("mysql", "mysql://u:${secrets.k}@db1:3306/x?ssl_mode=required"),
-        ("mysql", "mariadb://u:${secrets.k}@localhost/x?unix_socket=/run/mysqld/mysqld.sock"),
-        ("oracle", "hlr/${secrets.k}@//db1.lab.example:1521/HLR"),
-        ("oracle", "hlr/${secrets.k}@db1.lab.example:1521/HLR:pooled"),
-        ("oracle", "hlr/${secrets.k}@tcps://db1:2484/HLR?retry_count=3"),
-        ("oracle", "sys as sysasm/${secrets.k}@//db1:1521/+ASM"),
-        ("oracle", "u/${secrets.k}@(DESCRIPTION=(ADDRESS=(PROTOCOL=TCP)(HOST=db1)(PORT=1521))(CONNECT_DATA=(SERVICE_NAME=X)))"),
-        ("timesten", "u/${secrets.k}@db1/hlrcache:timesten_direct"),
-        ("other", "scheme://u:${secrets.k}@db1/x"),
-        ("other", "host=db1 password=${secrets.k}"),
-    ],
+HONEST = (
+    ("postgres", "host=db1.lab.example user=u password=${secrets.k}"),
+    ("postgres", "host=DB1.lab.example. password='${secrets.k}' sslmode=verify-full"),
+    ("postgres", "host=db1 password=${secrets.k}"),
+    ("postgres", "host=db1,10.0.0.7 port=5432,5433 password=${secrets.k}"),
+    ("postgres", "host=/run/postgresql password=${secrets.k}"),
+    ("postgres", "dbname=x password=${secrets.k}"),
+    ("postgres", "host=localhost user=${secrets.k}"),
+    ("postgres", "postgresql://u:${secrets.k}@db1.lab.example:5432/x?sslmode=require"),
+    ("postgres", "postgresql://u:${secrets.k}@[fd00::7]:5432/x"),
+    ("postgres", "postgresql://u:${secrets.k}@/x?host=%2Frun%2Fpostgresql"),
+    ("postgres", "postgresql://db1/x?user=u&password=${secrets.k}"),
+    ("mysql", "mysql://u:${secrets.k}@db1:3306/x?ssl_mode=required"),
+    ("mysql", "mariadb://u:${secrets.k}@localhost/x?unix_socket=/run/mysqld/mysqld.sock"),
+    ("oracle", "hlr/${secrets.k}@//db1.lab.example:1521/HLR"),
+    ("oracle", "hlr/${secrets.k}@db1.lab.example:1521/HLR:pooled"),
+    ("oracle", "hlr/${secrets.k}@tcps://db1:2484/HLR?retry_count=3"),
+    ("oracle", "sys as sysasm/${secrets.k}@//db1:1521/+ASM"),
+    ("oracle", "u/${secrets.k}@(DESCRIPTION=(ADDRESS=(PROTOCOL=TCP)(HOST=db1)(PORT=1521))(CONNECT_DATA=(SERVICE_NAME=X)))"),
+    ("timesten", "u/${secrets.k}@db1/hlrcache:timesten_direct"),
+    ("other", "scheme://u:${secrets.k}@db1/x"),
+    ("other", "host=db1 password=${secrets.k}"),
 )  # fmt: skip
-def test_hosts_of_the_topology_do_not_need_to(engine: str, dsn: str) -> None:
-    plan = plan_of(engine, dsn, Secret(name="k", kind="env", reference="W"))
-    assert CANARY in external_endpoints(plan, {"W": CANARY})["db"].dsn
+
+
+def test_hosts_of_the_topology_do_not_need_to() -> None:
+    for engine, dsn in HONEST:
+        plan = plan_of(engine, dsn, Secret(name="k", kind="env", reference="W"))
+        assert CANARY in external_endpoints(plan, {"W": CANARY})["db"].dsn, dsn
 
 
 def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
-    from proveout.dsl.plan.topology import System
-
     system = System(name="db", engine=engine, host="db1", dsn=dsn)
     return Plan(
         name="p", title="", parameters=(), hosts=HOSTS, systems=(system,), secrets=(secret,), workloads=(), captures=(),
@@ -255,8 +243,8 @@ def test_a_refused_secret_is_not_read(tmp_path: Path) -> None:
 
 
 def test_an_inventory_may_name_further_hosts(tmp_path: Path) -> None:
-    attack = ATTACKS["an exporter that the plan names, with an inventory"]
-    inventory = written(dict(attack.files), tmp_path, tmp_path, 1)
+    files, _ = ATTACKS["an exporter that the plan names, with an inventory"]
+    inventory = place(files, tmp_path, tmp_path, 1)
     assert inventory is not None
     inventory.write_text(inventory.read_text().replace("LEAK_WORD", "LEAK_WORD, to: [db1.lab.example, evil.example]"))
     plan = compile_plan(tmp_path / "plan.yaml", inventory=inventory)
@@ -277,19 +265,17 @@ def test_an_inventory_may_name_further_hosts(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_is_normalised(text: str, expected: Place) -> None:
-    assert place(text) == expected
+    assert secret_destinations.place(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "*", "*.lab", "a b", "a/b", "http://x", "x:y", "x:123456", "-x", "x\n"])
 def test_invalid_places_are_refused(text: str) -> None:
     with pytest.raises(Unclear):
-        place(text)
+        secret_destinations.place(text)
 
 
 def test_all_hosts_that_libpq_finds_in_a_dsn_are_checked() -> None:
     """The hosts that libpq itself parses from a dsn are among those that `of_system` finds."""
-    from psycopg.conninfo import conninfo_to_dict
-
     for dsn in (
         "host=a host=b",
         "host = 'a' hostaddr=10.0.0.1",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
+from whole_run import run
 
-COMMAND = str(Path(sys.executable).with_name("proveout"))
 PLAN = """
 proveout: 1
 name: own-file
@@ -40,14 +38,14 @@ stages:
   - drop: {workload: stock, systems: shop}
 """
 
+pytestmark = pytest.mark.server
+
 
 def contents(path: Path) -> list[Any]:
     with closing(apsw.Connection(str(path))) as connection:
-        mode = connection.pragma("journal_mode")
-        objects = connection.execute(
-            "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat_'"
-        ).fetchall()
-        return [mode, objects, connection.execute("SELECT * FROM item").fetchall()]
+        query = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat_'"
+        rows = (connection.execute(text).fetchall() for text in (query, "SELECT * FROM item"))
+        return [connection.pragma("journal_mode"), *rows]
 
 
 def test_a_reset_restores_the_file_and_the_run_leaves_it_as_it_was(sqlite_file: Path, tmp_path: Path) -> None:
@@ -56,14 +54,9 @@ def test_a_reset_restores_the_file_and_the_run_leaves_it_as_it_was(sqlite_file: 
         connection.executemany("INSERT INTO item VALUES (?, ?)", ((i, f"n{i}") for i in range(1, 101)))
     before = contents(sqlite_file)
     assert before[0] == "delete"
-    (tmp_path / "plan.yaml").write_text(PLAN % sqlite_file)
-    argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    stages = {one["id"]: one for one in json.loads((tmp_path / "result.json").read_text())["stages"]}
-    taken = {name: one["values"][0]["values"].get("n") for name, one in stages.items() if one["values"]}
-    assert (taken["change"], taken["after"], taken["rows"]) == (3.0, 100.0, 10.0)
-    assert "as it was before the run, which removes what stage `change`" in done.stdout
+    done = run(tmp_path, PLAN % sqlite_file).ended(0)
+    assert done.values("n") == {"change": 3.0, "after": 100.0, "rows": 10.0}
+    assert "as it was before the run, which removes what stage `change`" in done.out
     assert contents(sqlite_file) == before
     assert [path.name for path in sqlite_file.parent.iterdir()] == [sqlite_file.name]
     assert not list(tmp_path.rglob("*.copy"))

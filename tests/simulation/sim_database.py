@@ -1,8 +1,7 @@
 """A simulated PostgreSQL for tuning: stored settings, and the settings in effect until the server is restarted.
 
 Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the
-`Settings` of its host, which outlive the server as its data does, or `SimOracle`. Statements fail while the server is
-down.
+`Settings` of its host, which outlive the server as its data does. Statements fail while the server is down.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from sim_oracle import SimOracle
 from sim_threads import is_dead
 
 from proveout.agent.errors import TaskFault
@@ -63,7 +61,7 @@ class Settings:
 
 
 class SimDatabases(Databases):
-    """The systems of the plan: `db`, which the run starts, and an Oracle Database that runs already.
+    """The system `db` of the plan, which the run starts.
 
     `answers(act)` executes a statement and takes the time of one; `wrote()` is called before each change.
     """
@@ -72,19 +70,16 @@ class SimDatabases(Databases):
         self,
         settings: Settings,
         is_up: Callable[[], bool],
-        oracle: SimOracle,
         answers: Callable[[Callable[[], None]], None],
         wrote: Callable[[str], None],
     ) -> None:
         super().__init__(())
-        self._settings, self._is_up, self._oracle, self._answers, self._wrote = settings, is_up, oracle, answers, wrote
+        self._settings, self._is_up, self._answers, self._wrote = settings, is_up, answers, wrote
 
     def is_of_the_run(self, system: str) -> bool:
-        return system == "db"
+        return True
 
     def rows(self, system: str, statement: str) -> Rows:
-        if system != "db":
-            return self._oracle.rows(statement)
         self._reached()
         settings = self._settings
         if "pg_roles" in statement:
@@ -99,11 +94,10 @@ class SimDatabases(Databases):
 
     def run(self, system: str, statement: str) -> None:
         def act() -> None:
-            if system == "db":
-                self._reached()
+            self._reached()
             if not is_dead():
                 self._wrote(system)
-            (self._oracle.run if system != "db" else self._settings.run)(statement)
+            self._settings.run(statement)
 
         self._answers(act)
 

@@ -46,7 +46,7 @@ from proveout.agent.daemon import servicer
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
 from proveout.agent.faults import injection
-from proveout.agent.tuning import file_changes, machine, partition_tables, tuner, undo_journal
+from proveout.agent.tuning import file_changes, machine, tuner, undo_journal
 from proveout.agent.tuning import handlers as tuning_handlers
 from proveout.agent.tuning import host as tuning_host
 from proveout.coordinator import run
@@ -63,7 +63,6 @@ from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 from proveout.proto.trust import task_signing
 from proveout.proto.wire import results
-from proveout.proto.wire.tasks import Endpoint
 
 END_S = 2400.0
 """The limit for a run with all its sittings, losses and retries; the plan takes half a minute."""
@@ -75,7 +74,6 @@ AGAIN_S = 180.0
 REVERTED_S = 10.0
 """The limit for reverting after the end of a lease, on the agent's own clock."""
 LOOK_EVERY_S = 0.5
-EXTERNAL = {name: Endpoint(system=name, engine="oracle", dsn="x/x@x") for name in ("orcl", "asm")}
 
 
 class RunJournal(Journal):
@@ -208,7 +206,6 @@ class History:
             directory=self.directory,
             version="1",
             credentials=COORDINATOR,
-            external=EXTERNAL,
             crashed=crashed,
             lease_s=LEASE_S,
             gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host are sent in groups
@@ -329,6 +326,8 @@ def _short(event: events.Event) -> str:
 def _patched(history: History) -> Iterator[None]:
     """Replace clock, network, numbers and host access in the modules under test."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
+    installed = SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None)
+    simulated_os = SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path))
     changes: list[tuple[Any, str, Any]] = [
         (servicer, "host_facts", facts),
         (dial, "grpc", history.network.grpc),
@@ -352,21 +351,11 @@ def _patched(history: History) -> Iterator[None]:
         (tuner, "asyncio", Asyncio(history.threads)),
         (injection, "time", history.time),
         (tuning_handlers, "time", history.time),
-        (
-            file_changes,
-            "os",
-            SimOs(history.threads, lambda: history.here().disk, lambda path: history.here().wrote(path)),
-        ),
+        (file_changes, "os", simulated_os),
         (undo_journal, "sqlite3", sqlite_of(history.here)),
         (undo_journal, "os", os_of(history.here)),
         (machine, "os", os_of(history.here)),
-        (partition_tables, "kept", lambda _root, _device, _spans: history.here().programs.ends),
-        (partition_tables, "put_back", lambda _root, _device, _spans, content: history.here().put_back(content)),
-        (
-            tuning_host,
-            "shutil",
-            SimpleNamespace(which=lambda program, **_more: DPKG if DPKG.endswith(program) else None),
-        ),
+        (tuning_host, "shutil", installed),
         *history.tally.changes(history.here),
     ]
     logging.disable(logging.CRITICAL)

@@ -3,7 +3,7 @@ the machine's owner.
 
 Data flow: the agent's `Tuner` -> the real transaction, revert and undo journal (`sim_undo`) -> `SimHostView` in place
 of `Host`: its files are the real ones over `SimOs`; its kernel attributes, units, programs and databases are tables
-(`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`) -> `Machine`. Each access takes time in `Threads.pause`.
+(`sim_kernel`, `sim_programs`, `sim_database`) -> `Machine`. Each access takes time in `Threads.pause`.
 
 A `Machine` also records the expected state: `owned` is the state without any run, `kept` the changes with `keep` of
 transactions that succeeded. `unexpected()` returns the differences from both.
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
-from sim_kernel import ASM_DISKS, BOOT, NEW_DISK, OLD_DISK, PLACE, SPARE_ID, Kernel, SimTexts
-from sim_oracle import SimOracle
-from sim_programs import MULTIPATHD, READERS, TOOLS, VOLUME, Programs
+from sim_kernel import BOOT, PLACE, Kernel, SimTexts
+from sim_programs import READERS, TOOLS, VOLUME, Programs
 from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
@@ -38,7 +37,6 @@ MOUNT = "ttdb.mount"
 UNITS = {
     "tuned.service": UnitFact(active=True, enabled=True),
     "app.service": UnitFact(active=True, enabled=True),
-    MULTIPATHD: UnitFact(active=True, enabled=True),
     MOUNT: UnitFact(active=False, enabled=None),
 }
 FILES = {
@@ -55,17 +53,14 @@ FOLDERS = (
     "/etc/sysctl.d",
     "/etc/udev",
     "/etc/udev/rules.d",
-    "/etc/multipath",
-    "/etc/multipath/conf.d",
     "/etc/security",
     "/etc/security/limits.d",
 )
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",
     sysctl=("vm.*", "net.*"),
-    units=("tuned.service", "app.service", MULTIPATHD, MOUNT),
-    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/block", "/sys/class/net", "/sys/devices/system/cpu"),
-    devices=(SPARE_ID, NEW_DISK, OLD_DISK, *(lasting for _, lasting in ASM_DISKS.values())),
+    units=("tuned.service", "app.service", MOUNT),
+    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/class/net", "/sys/devices/system/cpu"),
     udev_devices=("KERNEL==sd*",),
     tools=TOOLS,
     destructive=True,
@@ -98,8 +93,7 @@ class Machine:
         for path, data in FILES.items():
             self.disk.put(path, replace(data))
         self.kernel, self.units = Kernel(BOOT), dict(UNITS)
-        self.oracle = SimOracle()
-        self.programs = Programs(self.disk, self.oracle)
+        self.programs = Programs(self.disk)
         self.owned: dict[str, object] = self.state()
         self.kept: dict[str, object] = {}
         self.booted: dict[str, set[object]] = {}
@@ -120,8 +114,7 @@ class Machine:
     # ---- the present and the expected state ------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        table = {SPARE_ID: (self.programs.table, self.programs.ends), VOLUME: self.programs.volumes}
-        return {**self.kernel, **self.units, **table, **self.oracle.state(), **self.disk.picture()}
+        return {**self.kernel, **self.units, VOLUME: self.programs.volumes, **self.disk.picture()}
 
     def unexpected(self) -> dict[str, tuple[object, object]]:
         """Return subject -> (present state, expected state) where they differ; None for a missing name."""
@@ -133,8 +126,9 @@ class Machine:
             if now.get(one) != wanted.get(one) and now.get(one) not in self.booted.get(one, ())
         }
         for reader, pair in self.programs.stale().items():
-            where = READERS.get(reader, SPARE_ID)
-            if not any(one.startswith(where) for one in found):  # a wrong file is read again when it is reverted
+            if not any(
+                one.startswith(READERS[reader]) for one in found
+            ):  # a wrong file is read again when it is reverted
                 found[f"{reader}{READS}"] = pair
         return found
 
@@ -202,19 +196,11 @@ class Machine:
     # ---- the kernel and databases ----------------------------------------------------------------------------------
 
     def shown(self, path: str) -> bytes | None:
-        """Return the kernel attributes of mounts and partitions; None for other paths."""
+        """Return the kernel's list of mounts; None for other paths."""
         if path == "/proc/self/mounts":
             mounted = f"/dev/sde {PLACE} xfs rw,noatime 0 0\n" if self.units[MOUNT].active else ""
             return f"/dev/sda1 / ext4 rw 0 0\n{mounted}".encode()
-        if path in self.programs.parts():
-            return b"8:49\n"
         return None
-
-    def put_back(self, content: bytes) -> None:
-        """Write the first and last bytes of the spare disk, durable at once."""
-        self.threads.pause(STATEMENT_S)
-        self.wrote(SPARE_ID)
-        self.programs.ends = content
 
     def writes(self, path: str) -> None:
         """Take the time of a write to an attribute and check its undo entry."""
@@ -311,8 +297,6 @@ class SimUnits:
         if verb in ("enable", "disable"):
             now = replace(now, enabled=verb == "enable")
         machine.units[unit] = now
-        if unit in READERS and verb in ("start", "restart", "reload"):
-            machine.programs.read(unit)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -325,13 +309,13 @@ class SimHostView(Host):
     def texts(self) -> Attributes:
         machine = self.machine
         assert machine is not None
-        return SimTexts(kernel=machine.kernel, more=machine.shown, parts=machine.programs.parts, wrote=machine.writes)
+        return SimTexts(kernel=machine.kernel, more=machine.shown, wrote=machine.writes)
 
 
 def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:
     """Return the host for `Tuner(prepare=…)`."""
     units = SimUnits(machine, now_s)
-    databases = SimDatabases(machine.settings, machine.serves, machine.oracle, machine.answers, machine.wrote)
+    databases = SimDatabases(machine.settings, machine.serves, machine.answers, machine.wrote)
     return SimHostView(
         policy=host.policy,
         scratch=host.scratch,

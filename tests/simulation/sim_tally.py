@@ -36,8 +36,12 @@ class Tally:
         self.struck += other.struck
 
     def lines(self) -> list[str]:
-        """Return a line with the three counts of each operation, in the order of their table."""
-        return [f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}" for name in TUNING_KEYS]
+        """Return a line with the three counts of each applied operation, in the order of their table."""
+        return [
+            f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}"
+            for name in TUNING_KEYS
+            if self.applied[name]
+        ]
 
     def changes(self, here: Callable[[], Machine]) -> list[Change]:
         """Return the replacements of functions of tuning during a history, as (module, name, function)."""

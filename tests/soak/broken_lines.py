@@ -15,14 +15,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, eventually, lines, task
+from eventually import eventually_async
+from fabric_bench import FAKE_AGENT, Bench, Line, Proxy, lines, task
 from test_permanent_agents import Permanent
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import Lost
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.messages import Finish, Sample, TaskDone, TaskFailed
-from proveout.proto.wire.results import CaptureResult
+from proveout.proto.wire.messages import Sample, TaskDone, TaskFailed
 from proveout.proto.wire.tasks import RunCapture, Task
 
 Figure = tuple[str, list[str]]
@@ -116,7 +116,7 @@ async def retries(count: int, seed: int = 3) -> Figure:
                 for key in sorted(keys):
                     line.session.send(task(key, f"append {file} {key}"))
                 expected = start + len(keys)
-                await eventually(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
+                await eventually_async(lambda wanted=expected: len(lines(file)) >= wanted, "they have run")  # type: ignore[misc]
                 lost += len(keys)
                 await asyncio.sleep(chance.uniform(0.0, 0.01))
                 proxy.cut()
@@ -145,30 +145,3 @@ async def _all_done(line: Line, keys: set[str]) -> list[str]:
             wrongs.append(f"{message}")
         left.discard(message.key)  # type: ignore[union-attr]
     return wrongs
-
-
-async def counted(cut_every_s: float, samples: int, seed: int = 4) -> tuple[int, int, int]:
-    """Run a capture over a connection that breaks, for promise 12: samples (made, received, missing numbers)."""
-    chance = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        bench, proxy, line = await _through(Path(folder))
-        try:
-            spec = RunCapture(capture=Capture(name="c", kind="os", every_s=0.1))
-            line.session.send(Task(key="c", spec=spec, deadline_s=120))
-            received: list[int] = []
-            until = 0.0
-            while len(received) < samples:
-                message = await line.message(Sample, "c")
-                received.append(message.sequence)  # type: ignore[union-attr]
-                if len(received) > until:
-                    proxy.cut()
-                    until = len(received) + chance.uniform(0.5, 1.5) * cut_every_s / 0.002
-            line.session.send(Finish(key="c"))
-            done = await line.outcome("c")
-            assert isinstance(done, TaskDone) and isinstance(done.result, CaptureResult)
-            received = [m.sequence for m in line.messages() if isinstance(m, Sample)]
-        finally:
-            await bench.close()
-            await proxy.close()
-    made = done.result.samples
-    return made, len(set(received)), len(set(range(1, made + 1)) - set(received))

@@ -68,8 +68,7 @@ def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S,
         run.until_measuring()
         for offset_s in jumps:
             wall.jump(offset_s)
-            until_s = time.monotonic() + lease_s
-            run.until(lambda until_s=until_s: time.monotonic() >= until_s, "a lease has passed")  # type: ignore[misc]
+            run.until_s(time.monotonic() + lease_s)
         code, facts = run.end(), run.facts
         wrongs = [] if code == 0 else [f"exit code {code}: {run.output[-1000:]}"]
         wrongs += [f"{lost.host} was lost: {lost.reason}" for lost in run.all(AgentLost)]

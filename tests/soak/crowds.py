@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import grpc
+from eventually import eventually
 from fabric_bench import FAKE_AGENT, Bench, Proxy
 from hostile import Target
 
@@ -35,10 +36,7 @@ SPARE_FILES = 500
 def idle(count: int) -> tuple[str, list[str]]:
     """Open `count` connections to an agent from 127.0.0.1 while it serves one run after the other."""
     failures: list[str] = []
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + SPARE_FILES
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), max(hard, wanted)))
+    _room_for(count)
     with tempfile.TemporaryDirectory() as folder:
         target = Target(Path(folder))
         before_bytes, before = target.rss_bytes, target.descriptors
@@ -58,9 +56,8 @@ def idle(count: int) -> tuple[str, list[str]]:
         finally:
             for one in crowd:
                 one.close()
-        until_s = time.monotonic() + 120
-        while target.descriptors > before + 20 and time.monotonic() < until_s:
-            time.sleep(0.1)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: target.descriptors <= before + 20, "they are closed")
         left = target.descriptors - before
         _served(target, failures)
         alive = target.process.poll() is None
@@ -75,9 +72,7 @@ def idle(count: int) -> tuple[str, list[str]]:
 def handshakes(count: int) -> tuple[str, list[str]]:
     """Open `count` handshakes that stop after their first message, five times; each group is closed before the next."""
     failures: list[str] = []
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + SPARE_FILES), max(hard, count + SPARE_FILES)))
+    _room_for(count)
     with tempfile.TemporaryDirectory() as folder:
         target = Target(Path(folder))
         before_bytes, kept = target.rss_bytes, []
@@ -90,6 +85,13 @@ def handshakes(count: int) -> tuple[str, list[str]]:
         target.close()
     failures += [f"{kept[-1]} MiB are kept after the last crowd"] if kept[-1] > 64 else []
     return f"5 x {count} half-open handshakes: {', '.join(map(str, kept))} MiB more after each", failures
+
+
+def _room_for(count: int) -> None:
+    """Let this process, and the agent that it starts, have this many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + SPARE_FILES), max(hard, count + SPARE_FILES)))
 
 
 def _served(target: Target, failures: list[str]) -> float:

@@ -97,13 +97,10 @@ def killed(kind: str, at_s: float, dsn: str, folder: Path) -> Killed:
     fault = KINDS[kind].format(for_s=FOR_S, folder=etc)
     undo = folder / "undo" / "h"
     text = PLAN.format(dsn=dsn, at_s=AT_S, fault=fault)
-    run = LiveRun(
-        folder, text, "--policy", str(policy), lease_s=LEASE_S, environment={"LEASED_UNDO": str(undo)}
-    )  # fmt: skip
+    run = LiveRun(folder, text, "--policy", str(policy), lease_s=LEASE_S, environment={"LEASED_UNDO": str(undo)})
     try:
         started = run.until_event(IterationStarted)
-        begins_s = time.monotonic() + started.starts_in_s + started.ramp_up_s + at_s
-        run.until(lambda: time.monotonic() >= begins_s, "it is time")
+        run.until_s(time.monotonic() + started.starts_in_s + started.ramp_up_s + at_s)
         left = run.below()
         run.process.send_signal(signal.SIGKILL)
         killed_s = time.monotonic()

@@ -12,21 +12,16 @@ import errno
 import os
 import random
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from proveout.coordinator.schedule.progress import RunProgress, run_progress
-from proveout.coordinator.storage.event_codec import JournalFault
-from proveout.coordinator.storage.journal import StorageFailed, read
+from live_run import LiveRun
 
-T = TypeVar("T")
 ITERATIONS = 4
-RUN_S = 240.0
 MIB = 1 << 20
 PLAN = """
 proveout: 1
@@ -125,15 +120,6 @@ def fill(path: Path, left_bytes: int) -> None:
             assert error.errno == errno.ENOSPC
 
 
-def facts(runs: Path) -> RunProgress:
-    """Return the progress of the only run; an empty one when its journal has just been created."""
-    found = list(runs.glob("*/journal.sqlite"))
-    try:
-        return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
-    except (JournalFault, StorageFailed):
-        return RunProgress()
-
-
 def played(case: Case, folder: Path) -> Filled:
     """Run a case in an empty folder."""
     folder.chmod(0o755)  # the database runs as another user
@@ -148,13 +134,13 @@ def played(case: Case, folder: Path) -> Filled:
             measure="1s",
             retries=case.retries,
         )
-        (folder / "full.yaml").write_text(text)
-        codes, filler = _filled_run(case, folder, disk, mounts)
+        run, filler = _filled_run(case, folder, text, disk, mounts)
+        codes = [run.end()]
         filler.unlink(missing_ok=True)
-        wrongs = []
         if codes[0] == 4:
-            codes.append(_proveout(folder, disk, "resume", "latest"))
-        found, output = facts(disk / "runs"), (folder / "log").read_text(errors="replace")
+            codes.append(run.again("resume", "latest").end())
+        found, output = run.facts, run.output
+    wrongs = []
     valid = sum(iteration.valid for iteration in found.iterations)
     if codes[0] not in (0, 4) or codes[-1] != 0:
         wrongs.append(f"exit codes {codes}")
@@ -167,55 +153,30 @@ def played(case: Case, folder: Path) -> Filled:
     return Filled(case=case, codes=tuple(codes), iterations=valid, wrongs=tuple(wrongs), output=output)
 
 
-def _filled_run(case: Case, folder: Path, disk: Path, mounts: ExitStack) -> tuple[list[int], Path]:
-    """Return the run's exit code, and the file that has filled the disk."""
-    process = _start(folder, disk, "run", "full.yaml")
-    try:
-        if case.alone:  # its agent takes a second to start, and the database another one
-            (systems,) = _until(lambda: list(disk.glob("runs/*/systems")), process)
-            mounts.enter_context(small_disk(systems, case.size_bytes))
-        else:
-            systems = disk
-        _until(lambda: len(facts(disk / "runs").history) >= case.after_events, process)
-        time.sleep(case.after_s)
-        filler = systems / "filler"
-        if process.poll() is None:
-            fill(filler, case.left_bytes)
-        return [process.wait(RUN_S)], filler
-    finally:
-        process.kill()
-        process.wait()
+def _filled_run(case: Case, folder: Path, text: str, disk: Path, mounts: ExitStack) -> tuple[LiveRun, Path]:
+    """Return the run, and the file that has filled the disk."""
+    run = LiveRun(folder, text, environment={"PROVEOUT_RUNS_DIR": str(disk / "runs")})
+    mounts.callback(run.kill)
+    systems = disk
+    if case.alone:  # its agent takes a second to start, and the database another one
+        run.until(lambda: any(disk.glob("runs/*/systems")), "it has begun")
+        (systems,) = disk.glob("runs/*/systems")
+        mounts.enter_context(small_disk(systems, case.size_bytes))
+    run.until(lambda: len(run.facts.history) >= case.after_events or run.process.poll() is not None, "it goes on")
+    time.sleep(case.after_s)
+    if run.process.poll() is None:
+        fill(systems / "filler", case.left_bytes)
+    return run, systems / "filler"
 
 
-def _until(found: Callable[[], T], process: subprocess.Popen[bytes]) -> T:
-    """Wait until `found` returns a true value, or until the process ends; return the value."""
-    until_s = time.monotonic() + RUN_S
-    while not (value := found()) and process.poll() is None:
-        assert time.monotonic() < until_s, "it does not go on"
-        time.sleep(0.01)
-    return value
-
-
-def _start(folder: Path, disk: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(disk / "runs")}
-    argv = [sys.executable, "-m", "proveout", *arguments, "--headless"]
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=log, stderr=log)
-
-
-def _proveout(folder: Path, disk: Path, *arguments: str) -> int:
-    return _start(folder, disk, *arguments).wait(RUN_S)
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    engine_, *seeds_ = sys.argv[1:]
-    for seed_ in map(int, seeds_):
-        with tempfile.TemporaryDirectory() as place_:
-            result_ = played(drawn(seed_, engine_), Path(place_))
-        print(result_.case, result_.codes, result_.iterations, result_.wrongs or "fine", flush=True)
-        if result_.wrongs:
-            print(
-                "\n".join(line[:600] for line in result_.output.splitlines() if "exit code" in line or "rror" in line)
-            )
+def disks(count: int) -> tuple[str, list[str]]:
+    """Fill `count` disks of runs with SQLite, and as many with PostgreSQL."""
+    failures: list[str] = []
+    full = 0
+    for number in range(2 * count):
+        case = drawn(number // 2, ("sqlite", "postgres")[number % 2])
+        with tempfile.TemporaryDirectory(prefix="proveout-full-") as folder:
+            found = played(case, Path(folder))
+        full += found.codes[0] == 4
+        failures += [f"{case}: {wrong}" for wrong in found.wrongs]
+    return f"{2 * count} runs on full disks: {full} stopped with 4 and were resumed, none lost an iteration", failures

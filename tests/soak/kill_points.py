@@ -8,18 +8,13 @@ both must be restored, with their content and mode.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from proveout.coordinator.schedule.progress import run_progress
-from proveout.coordinator.storage.journal import read
+from live_run import LiveRun
 
 PLAN = """
 proveout: 1
@@ -55,7 +50,6 @@ DYING = str(Path(__file__).with_name("dying.py"))
 ORPHANS_S = {"agents": 10.0, "coordinator": 20.0}
 """The time limit for processes of an ended run (promise 1); an agent whose coordinator was killed waits for the end of
 its lease of 10 s first (promise 3)."""
-RUN_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +81,30 @@ def die(point: Point, folder: Path) -> Death:
     options = [*(_tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
     faults = FAULTS.format(etc=folder / "etc") if point.fault else ""
     text = PLAN.replace("retries: 3", f"{faults}retries: 3")
-    (folder / "small.yaml").write_text(text + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
+    text += TUNING.format(etc=folder / "etc") if point.tuned else ""
     mark = folder / "mark" / "died"
     mark.parent.mkdir()
     environment = {
-        **os.environ,
         "DYING_AT": str(point.at),
         "DYING_MARK": str(mark),
         "DYING_UNDO": str(folder / "undo"),
-        "PROVEOUT_RUNS_DIR": str(folder / "runs"),
         "PROVEOUT_PASS_ENV": "DYING_AT,DYING_MARK,DYING_UNDO,PROVEOUT_RUNS_DIR",
     }
-    codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless", *options)]
+    program = (DYING, point.who)
+    run = LiveRun(folder, text, *options, program=program, environment=environment)
+    codes = [run.end()]
     if codes[0] != 0:  # killed, or failed because of the kill: a resume continues it
-        codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless"))
+        codes.append(run.again("resume", "latest").end())
     orphans_s = _until_none(str(folder), ORPHANS_S[point.who] + 10.0)
     boundary = mark.read_text() if mark.exists() else ""
-    wrongs = _wrongs(point, folder, codes, boundary, orphans_s)
+    wrongs = _wrongs(point, run, codes, boundary, orphans_s)
+    if point.tuned and run.events() and "tuning settings: applied" not in run.output:
+        wrongs.append("no tuning was applied")
     left = point.tuned and not _as_before(folder)
     if left:  # the next agent on this host reverts the changes of a killed one
-        _proveout(folder, environment | {"DYING_AT": "-1"}, point.who, "run", "small.yaml", "--headless", *options)
+        LiveRun(folder, text, *options, program=program, environment=environment | {"DYING_AT": "-1"}).end()
     if point.tuned and not _as_before(folder):
         wrongs.append(f"the host is not restored: {[path.name for path in (folder / 'etc').iterdir()]}")
-    if point.tuned and _begun(folder) and not _tuned_once(folder):
-        wrongs.append("no tuning was applied")
     return Death(point, boundary, tuple(codes), orphans_s, tuple(wrongs), left)
 
 
@@ -133,30 +127,10 @@ def _as_before(folder: Path) -> bool:
     return there == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE
 
 
-def _tuned_once(folder: Path) -> bool:
-    """Whether a coordinator of the run logged that it applied the tuning."""
-    return "tuning settings: applied" in (folder / "log").read_text(errors="replace")
-
-
-def _begun(folder: Path) -> bool:
-    """Whether the run has a first event; one that was killed before it has changed nothing and cannot be resumed."""
-    return any(True for _ in read(min((folder / "runs").iterdir())))  # names of runs begin with their start time
-
-
-def _proveout(folder: Path, environment: dict[str, str], *arguments: str) -> int:
-    with (folder / "log").open("ab") as log:
-        argv = [sys.executable, DYING, *arguments]
-        return subprocess.run(
-            argv, cwd=folder, env=environment, stdout=log, stderr=log, check=False, timeout=RUN_S
-        ).returncode
-
-
 def _until_none(folder: str, patience_s: float) -> float:
     """Wait until no process has this run's folder in its environment; return the seconds."""
     began_s = time.monotonic()
-    while time.monotonic() - began_s < patience_s:
-        if not _left(folder):
-            break
+    while time.monotonic() - began_s < patience_s and _left(folder):
         time.sleep(0.1)
     return time.monotonic() - began_s
 
@@ -174,15 +148,15 @@ def _left(folder: str) -> list[int]:
     return found
 
 
-def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
-    (directory,) = (folder / "runs").iterdir()
-    facts = run_progress(stamped.event for stamped in read(directory))
+def _wrongs(point: Point, run: LiveRun, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
+    facts, directory = run.facts, run.directory
+    assert directory is not None
     late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S[point.who] else []
     if facts.started is None:  # killed before the first event: resume has nothing to continue and ends with exit code 2
         return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]
     good = codes[-1] == 0
-    wrongs = late if good else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}", *late]
-    results = (directory / "result.json", directory / "report.html", folder / "junit.xml")
+    wrongs = late if good else [f"exit codes {codes}: {run.output[-1500:]}", *late]
+    results = (directory / "result.json", directory / "report.html", run.folder / "junit.xml")
     wrongs += [f"no {path.name}" for path in results if not path.is_file()]
     if point.at and not boundary.startswith(f"{point.at} "):
         wrongs.append("no process was killed")

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "lab"))
 
 import network
 import servers
+from eventually import eventually
 from live_run import WORKER, LiveRun, command, plan
 from network import Host, Network
 
@@ -32,7 +33,6 @@ from proveout.proto.events import AgentLost
 CONTROL = Host(name="control", address="10.77.0.1", role="control")
 BOX = Host(name="box", address="10.77.0.2", role="client")
 PORT = 7443
-LISTEN_S = 60.0
 PASSWORD = secrets.token_urlsafe(12)
 POLL_S = 0.02
 
@@ -90,23 +90,11 @@ class Wire:
         authority.write_agent(self.folder / "pki", BOX.name, [BOX.address])
         authority.write_coordinator(self.folder / "coordinator")
         files = ["--pki", str(self.folder / "pki"), "--state-dir", str(self.folder / "state")]
-        argv = [
-            sys.executable,
-            "-m",
-            "proveout",
-            "agent",
-            "--listen",
-            f"{BOX.address}:{PORT}",
-            "--name",
-            BOX.name,
-            *files,
-        ]
+        where = ["--listen", f"{BOX.address}:{PORT}", "--name", BOX.name]
+        argv = [sys.executable, "-m", "proveout", "agent", *where, *files]
         with (self.folder / "agent.log").open("wb") as log:
             self.agent = subprocess.Popen(self.network.command(BOX, *argv), stdout=log, stderr=log)
-        until_s = time.monotonic() + LISTEN_S
-        while "listens at" not in self.log:
-            assert time.monotonic() < until_s and self.agent.poll() is None, self.log
-            time.sleep(POLL_S)
+        eventually(lambda: "listens at" in self.log, lambda: self.log)
 
     @property
     def log(self) -> str:

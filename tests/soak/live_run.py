@@ -1,8 +1,8 @@
 """A real run of a small plan as a child process: its growing journal, its agents' processes, and its end.
 
 Data flow: plan -> `proveout run` as a process (below `leased.py` for a lease other than 10 s) -> `LiveRun.until(…)`
-polls the journal -> the test disturbs the run -> `end()` returns the exit code. The default database is SQLite in a
-file, because it starts fast.
+polls the journal -> the test disturbs the run -> `end()` returns the exit code -> perhaps `again("resume", "latest")`.
+The default database is SQLite in a file, because it starts fast.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import psutil
+from eventually import eventually
 
 from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
-from proveout.coordinator.storage.journal import read
+from proveout.coordinator.storage.journal import StorageFailed, read
 from proveout.proto.events import Event, IterationStarted
 
 LEASED = str(Path(__file__).with_name("leased.py"))
 WORKER = "proveout.agent.load.worker"
-PATIENCE_S = 240.0
+END_S = 240.0
 POLL_S = 0.05
+NEVER_VOID = (
+    "{start_skew: 10m, client_cpu: 100%, client_handling: 100%, pause: 10m, schedule_p99: 10m, achieved: 1%,"
+    " tps_slope: 10000%, tps_cv: 10000%, errors: 100%, void: 100%}"
+)
+"""Limits that no iteration breaks, however busy this machine is. What voids is tested in tests/coordinator/measure."""
 
 PLAN = """
 proveout: 1
@@ -61,57 +67,92 @@ def plan(
 
 
 class LiveRun:
-    """One run in `folder`; `end()` or `kill()` it."""
+    """One run in `folder`, where `text` becomes its plan; `end()` or `kill()` it. `program` follows the interpreter."""
 
     def __init__(
         self,
         folder: Path,
-        text: str,
+        text: str = "",
         *options: str,
+        verb: Sequence[str] = ("run", "plan.yaml"),
+        program: Sequence[str] = ("-m", "proveout"),
         lease_s: float | None = None,
         before: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        headless: bool = True,
     ) -> None:
-        self.folder, self.runs = folder, folder / "runs"
-        (folder / "plan.yaml").write_text(text)
-        leased = [LEASED, str(lease_s)] if lease_s else ["-m", "proveout"]
-        argv = [*before, sys.executable, *leased, "run", "plan.yaml", "--headless", *options]
-        environment = {**os.environ, **environment, "PROVEOUT_RUNS_DIR": str(self.runs)}
-        with (folder / "log").open("wb") as log:
+        self.folder = folder
+        self.environment = {"PROVEOUT_RUNS_DIR": str(folder / "runs"), **environment}
+        self.runs = Path(self.environment["PROVEOUT_RUNS_DIR"])
+        if text:
+            (folder / "plan.yaml").write_text(text.replace("NEVER_VOID", NEVER_VOID))
+        self._program = (LEASED, str(lease_s)) if lease_s else tuple(program)
+        argv = [*before, sys.executable, *self._program, *verb, *(["--headless"] if headless else []), *options]
+        self._from = len(self.output)
+        with (folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                argv, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+                argv, cwd=folder, env=os.environ | self.environment, stdout=log, stderr=log, start_new_session=True
             )
+        self.family: dict[int, psutil.Process] = {}
+        """All processes below it that were found while it ran."""
+        self._more: list[LiveRun] = []
+
+    def again(self, *verb: str) -> LiveRun:
+        """Start another command in the same folder and environment; it ends with this one."""
+        self._more.append(LiveRun(self.folder, verb=verb, program=self._program, environment=self.environment))
+        return self._more[-1]
 
     @property
     def output(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")
+        """What this and earlier commands of the folder have printed."""
+        log = self.folder / "log"
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    @property
+    def said(self) -> str:
+        """What this command has printed."""
+        return self.output[self._from :]
 
     @property
     def directory(self) -> Path | None:
-        return next((path.parent for path in self.runs.glob("*/journal.sqlite")), None)
+        """The newest run; names of runs begin with their start time."""
+        return max((path.parent for path in self.runs.glob("*/journal.sqlite")), default=None)
 
     def events(self) -> list[Event]:
         """Return the events that are in the journal."""
         directory = self.directory
         try:
             return [stamped.event for stamped in read(directory)] if directory else []
-        except JournalFault:  # its tables do not exist yet
+        except (JournalFault, StorageFailed):  # its tables do not exist yet
             return []
 
     @property
     def facts(self) -> RunProgress:
         return run_progress(self.events())
 
-    def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> float:
-        """Wait until `holds` is true while the run goes on; return the seconds. AssertionError after `patience_s`."""
+    def until(self, holds: Callable[[], object], what: str) -> float:
+        """Wait until `holds` is true while the run goes on; return the seconds."""
         began_s = time.monotonic()
-        while not holds():
-            assert self.process.poll() is None or holds(), (
-                f"it ended ({self.process.returncode}): {self.output[-2000:]}"
-            )
-            assert time.monotonic() - began_s < patience_s, f"never: {what}\n{self.output[-2000:]}"
-            time.sleep(POLL_S)
+
+        def found() -> object:
+            self.below()
+            ended = self.process.poll() is not None
+            if not (value := holds()):
+                assert not ended, f"it ended ({self.process.returncode}): {self.output[-2000:]}"
+                time.sleep(POLL_S)  # reading a journal takes CPU time from the run
+            return value
+
+        eventually(found, lambda: f"{what}\n{self.output[-2000:]}")
         return time.monotonic() - began_s
+
+    def until_iteration(self, after: int) -> None:
+        """Wait until an iteration runs after `after` finished ones of this and earlier commands."""
+
+        def holds() -> bool:
+            facts = self.facts
+            return len(facts.iterations) >= after and facts.open_iteration is not None
+
+        self.until(holds, f"an iteration after {after}")
 
     def until_event(self, kind: type[E], number: int = 1) -> E:
         """Wait for the `number`th event of a kind and return it."""
@@ -124,13 +165,16 @@ class LiveRun:
     def until_measuring(self, number: int = 1, into_s: float = 1.0) -> None:
         """Wait until the `number`th iteration measures, and `into_s` more."""
         started = self.until_event(IterationStarted, number)
-        begins_s = time.monotonic() + started.starts_in_s + started.ramp_up_s + into_s
-        self.until(lambda: time.monotonic() >= begins_s, "it measures")
+        self.until_s(time.monotonic() + started.starts_in_s + started.ramp_up_s + into_s)
 
-    def end(self, patience_s: float = PATIENCE_S) -> int:
+    def until_s(self, instant_s: float) -> None:
+        """Wait for an instant of the monotonic clock while the run goes on."""
+        self.until(lambda: time.monotonic() >= instant_s, "it is time")
+
+    def end(self) -> int:
         """Wait for the end of the run and return the exit code."""
         try:
-            return self.process.wait(patience_s)
+            return self.process.wait(END_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end\n{self.output[-2000:]}") from None
 
@@ -146,20 +190,38 @@ class LiveRun:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        for more in self._more:
+            more.kill()
 
     def below(self) -> list[psutil.Process]:
         """Return the child processes of the run, with those of its local agents."""
         process = psutil_of(self.process.pid)
         try:
-            return process.children(recursive=True) if process else []
+            found = process.children(recursive=True) if process else []
         except psutil.NoSuchProcess:
             return []
+        self.family |= {child.pid: child for child in found}
+        return found
+
+    def assert_nothing_left(self) -> None:
+        """Wait until no process of the run is alive; their leases last 10 s."""
+        eventually(lambda: not self._alive(), self._alive)
+
+    def _alive(self) -> list[list[str]]:
+        return [command(process) for process in self.family.values() if _lives(process)]
 
     def agents(self) -> list[int]:
         return [process.pid for process in self.below() if "--local" in command(process)]
 
     def workers(self) -> list[int]:
         return [process.pid for process in self.below() if WORKER in command(process)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def psutil_of(pid: int) -> psutil.Process | None:

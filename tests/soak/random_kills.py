@@ -17,7 +17,6 @@ import ctypes
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,13 +26,10 @@ from pathlib import Path
 
 import psutil
 from kill_points import BEFORE, MODE
+from live_run import LiveRun, signalled
 from restarts import OF_THE_DATABASE
 
-from proveout.coordinator.schedule.progress import run_progress
-from proveout.coordinator.storage.journal import read
-
 PR_SET_CHILD_SUBREAPER = 36
-RUN_S = 240.0
 GONE_S = 30.0
 RESUMES_MAX = 4
 ITERATIONS = 2
@@ -107,13 +103,13 @@ class Outcome:
     wrongs: tuple[str, ...]
 
 
-def kills(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
-    """Execute blows, each to a run of its own, until `count` have found their victim."""
+def kills(count: int, progress: Callable[[int], None], first: int = 0) -> tuple[str, list[str]]:
+    """Execute blows, each to a run of its own, until `count` have found their victim; `first` is their first seed."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     lengths = {engine: _length_s(engine) for engine in ("sqlite", "postgres")}
     failures: list[str] = []
-    hits, resumed, seed = 0, 0, 0
-    while hits < count and seed < 3 * count:
+    hits, resumed, seed = 0, 0, first
+    while hits < count and seed < first + 3 * count:
         blow = Blow.drawn(seed)
         seed += 1
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
@@ -125,9 +121,9 @@ def kills(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
             print(f"{blow}: {wrong}", file=sys.stderr, flush=True)
         progress(hits)
     if hits < count:
-        failures.append(f"only {hits} of {seed} signals found their victim")
+        failures.append(f"only {hits} of {seed - first} signals found their victim")
     return (
-        f"{hits} parts of runs struck in {seed} runs, {resumed} of them resumed, {len(failures)} errors",
+        f"{hits} parts of runs struck in {seed - first} runs, {resumed} of them resumed, {len(failures)} errors",
         failures,
     )
 
@@ -151,93 +147,55 @@ def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
     policy = f"policy: 1\npaths: [{{path: {folder / 'etc'}, i_know: files of the soak alone}}]\n"
     (folder / "policy" / "policy.yaml").write_text(policy)
     (folder / "policy" / "policy.yaml").chmod(0o600)
-    (folder / "small.yaml").write_text(PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS))
+    text = PLAN.format(engine=blow.engine, etc=folder / "etc", iterations=ITERATIONS)
     folder.chmod(0o755)
     shared = _shared_memory()
-    first = _start(folder)
-    hit = _strike(blow, first, length_s)
-    codes = [_code(first)]
-    while not _is_end(folder, codes[-1]) and len(codes) <= RESUMES_MAX:
+    options, environment = ("--policy", str(folder / "policy" / "policy.yaml")), {"TMPDIR": str(folder / "tmp")}
+    run = LiveRun(folder, text, *options, environment=environment)
+    hit = _strike(blow, run, length_s)
+    codes = [run.end()]
+    while not _is_end(run, codes[-1]) and len(codes) <= RESUMES_MAX:
         _until_alone()
-        # Before the first event nothing was written, so there is nothing to resume.
-        codes.append(_code(_proveout(folder, "resume", "latest") if _begun(folder) else _start(folder)))
-    return Outcome(blow=blow, hit=hit, codes=tuple(codes), wrongs=tuple(_wrongs(folder, codes, shared)))
+        if not run.events():  # nothing was written, so there is nothing to resume
+            run = LiveRun(folder, text, *options, environment=environment)
+            codes.append(run.end())
+        else:
+            codes.append(run.again("resume", "latest").end())
+    return Outcome(blow=blow, hit=hit, codes=tuple(codes), wrongs=tuple(_wrongs(run, codes, shared)))
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    return _proveout(folder, "run", "small.yaml", "--policy", str(folder / "policy" / "policy.yaml"))
-
-
-def _proveout(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(folder / "runs"), "TMPDIR": str(folder / "tmp")}
-    argv = [sys.executable, "-m", "proveout", *arguments, "--headless"]
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
-
-
-def _code(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(RUN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def _strike(blow: Blow, run: subprocess.Popen[bytes], length_s: float) -> bool:
+def _strike(blow: Blow, run: LiveRun, length_s: float) -> bool:
     """Wait for the moment, then send the signal; return whether the victim existed."""
     until_s = time.monotonic() + blow.moment * length_s
     while time.monotonic() < until_s:
-        if run.poll() is not None:
+        if run.process.poll() is not None:
             return False
         time.sleep(0.01)
-    victims = _victims(blow, run)
-    reached = [pid for pid in victims if _signalled(pid, blow.signal)]
+    reached = [pid for pid in _victims(blow, run) if signalled(pid, blow.signal)]
     if blow.signal is signal.SIGSTOP:
         time.sleep(random.Random(blow.seed).uniform(0.2, 14.0))
         for pid in reached:
-            _signalled(pid, signal.SIGCONT)
+            signalled(pid, signal.SIGCONT)
     return bool(reached)
 
 
-def _victims(blow: Blow, run: subprocess.Popen[bytes]) -> list[int]:
-    below = list(psutil.Process(run.pid).children(recursive=True)) if run.poll() is None else []
+def _victims(blow: Blow, run: LiveRun) -> list[int]:
     if blow.victim == "coordinator":
-        return [run.pid]
+        return [run.process.pid]
     found = []
-    for process in below:
-        try:
-            matches = VICTIMS["agent" if blow.victim == "together" else blow.victim](process)
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-        if matches:
-            found.append(process.pid)
+    for process in run.below():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if VICTIMS["agent" if blow.victim == "together" else blow.victim](process):
+                found.append(process.pid)
     if blow.victim == "together":
-        return [run.pid, *found]
+        return [run.process.pid, *found]
     return [random.Random(blow.seed).choice(found)] if found else []
 
 
-def _signalled(pid: int, number: signal.Signals) -> bool:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _begun(folder: Path) -> bool:
-    """Whether the newest run has a first event."""
-    runs = sorted((folder / "runs").glob("*/journal.sqlite"))
-    return bool(runs) and any(True for _ in read(runs[-1].parent))
-
-
-def _is_end(folder: Path, code: int) -> bool:
+def _is_end(run: LiveRun, code: int) -> bool:
     """Whether a run need not be resumed: it ended with 0, or with 3 and a finding on the database."""
-    if code != 3:
-        return code == 0
-    directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
-    iterations = run_progress(stamped.event for stamped in read(directory)).iterations
-    findings = [finding for iteration in iterations for finding in iteration.findings if not finding.ok]
-    return any(finding.check.startswith(OF_THE_DATABASE) for finding in findings)
+    findings = [finding for iteration in run.facts.iterations for finding in iteration.findings if not finding.ok]
+    return code == 0 or (code == 3 and any(finding.check.startswith(OF_THE_DATABASE) for finding in findings))
 
 
 def _until_alone(patience_s: float = GONE_S) -> list[str]:
@@ -275,18 +233,17 @@ def _shared_memory() -> set[str]:
     return posix | {f"shmid {row[1]}" for row in table if row[6] == "0"}
 
 
-def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
-    log = (folder / "log").read_text(errors="replace")
+def _wrongs(run: LiveRun, codes: list[int], shared: set[str]) -> list[str]:
+    folder, log = run.folder, run.output
     wrongs = [f"process left: {name}" for name in _until_alone()]
-    wrongs += [] if _is_end(folder, codes[-1]) else [f"exit codes {codes}: {log[-1500:]}"]
+    wrongs += [] if _is_end(run, codes[-1]) else [f"exit codes {codes}: {log[-1500:]}"]
     wrongs += ["a traceback"] if "Traceback (most recent call last)" in log else []
     wrongs += [f"temporary file left: {path.name}" for path in (folder / "tmp").iterdir()]
     # Check again after 2 s: a server that another program is just starting is not attached yet.
     if new := _shared_memory() - shared:
         time.sleep(2.0)
         wrongs += [f"shared memory left: {name}" for name in sorted(new & _shared_memory())]
-    wrongs += _tuned(folder)
-    return wrongs + _recorded(folder)
+    return wrongs + _tuned(folder) + _recorded(run)
 
 
 def _tuned(folder: Path) -> list[str]:
@@ -297,17 +254,12 @@ def _tuned(folder: Path) -> list[str]:
     return [f"the host is not restored: {names}, {place.read_bytes() if place.exists() else b''!r}"]
 
 
-def _recorded(folder: Path) -> list[str]:
+def _recorded(run: LiveRun) -> list[str]:
     """Check the journal and the files of the finished run."""
-    directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
-    facts = run_progress(stamped.event for stamped in read(directory))
+    facts, directory = run.facts, run.directory
+    if directory is None or facts.ended is None or facts.ended.status != "finished":
+        return ["the journal does not contain the end of the run"]
     valid = [str(one.id) for one in facts.iterations if one.valid]
     wrongs = [f"{len(valid)} valid iterations: {valid}"] if len(valid) != ITERATIONS else []
-    wrongs += (
-        []
-        if facts.ended is not None and facts.ended.status == "finished"
-        else ["the journal does not contain the end of the run"]
-    )
     wrongs += [f"no {name}" for name in ("result.json", "report.html") if not (directory / name).exists()]
-    wrongs += ["data of systems was left"] if (directory / "systems").exists() else []
-    return wrongs
+    return wrongs + (["data of systems was left"] if (directory / "systems").exists() else [])

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from eventually import eventually
 from live_run import LiveRun
 
 from proveout.agent.engines.postgres.installation import find_installation
-from proveout.proto.events import IterationFinished, Notice
+from proveout.proto.events import IterationFinished
 
 USER = "nobody"
 KINDS = {"restart": 2.0, "refuse": 4.0}
@@ -89,15 +90,15 @@ class External:
 
     def until_up(self) -> None:
         """Wait until the server accepts connections."""
-        assert self._process is not None
-        while True:
-            try:
-                psycopg.connect(self.dsn).close()
-            except psycopg.OperationalError:
-                assert self._process.poll() is None, self._log.read_text()
-                time.sleep(0.05)
-            else:
-                return
+        eventually(self._is_up, self._log.read_text)
+
+    def _is_up(self) -> bool:
+        try:
+            psycopg.connect(self.dsn).close()
+        except psycopg.OperationalError:
+            assert self._process is not None and self._process.poll() is None, self._log.read_text()
+            return False
+        return True
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """Stop the server. SIGINT: a fast shutdown; SIGQUIT: an immediate one, like a crash."""
@@ -132,15 +133,13 @@ def external() -> Iterator[External]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """The result of a run: the kind and moment of the interruption, exit code, notices, the findings of the iterations
-    on the database, length and output."""
+    """The result of a run: the kind and moment of the interruption, exit code, findings of the iterations on the
+    database, and output."""
 
     kind: str
     at_s: float
     code: int
-    notices: tuple[str, ...]
     findings: tuple[str, ...]
-    seconds: float
     output: str
 
     @property
@@ -149,20 +148,8 @@ class Struck:
         return self.code not in ((0, 3) if self.findings else (0,))
 
 
-def undisturbed(server: External, folder: Path) -> float:
-    """Measure the length of a run without an interruption, s."""
-    began_s = time.monotonic()
-    run = LiveRun(folder, PLAN.format(dsn=server.dsn, address="local"))
-    try:
-        assert run.end() == 0, run.output
-    finally:
-        run.kill()
-    return time.monotonic() - began_s
-
-
 def strike(server: External, folder: Path, kind: str, at_s: float) -> Struck:
     """Stop the database `at_s` seconds after the run's start, and start it again after the time of `KINDS`."""
-    began_s = time.monotonic()
     run = LiveRun(folder, PLAN.format(dsn=server.dsn, address="local"))
 
     def away() -> None:
@@ -172,31 +159,31 @@ def strike(server: External, folder: Path, kind: str, at_s: float) -> Struck:
         server.start(wait=False)
 
     striking = threading.Thread(target=away)
-    striking.start()
+    if kind in KINDS:
+        striking.start()
     try:
         code = run.end()
     finally:
-        striking.join()
+        if kind in KINDS:
+            striking.join()
         run.kill()
-    notices = tuple(notice.text for notice in run.all(Notice))
-    findings = tuple(
+    findings = (
         f"{iteration.id}: {finding.check}: {finding.evidence}"
         for iteration in run.all(IterationFinished)
         for finding in iteration.findings
         if not finding.ok and finding.check.startswith(OF_THE_DATABASE)
     )
-    seconds = time.monotonic() - began_s
-    return Struck(
-        kind=kind, at_s=at_s, code=code, notices=notices, findings=findings, seconds=seconds, output=run.output
-    )
+    return Struck(kind=kind, at_s=at_s, code=code, findings=tuple(findings), output=run.output)
 
 
 def struck(count: int, seed: int = 1) -> Iterator[Struck]:
     """Yield `count` runs, each with one interruption; the seeded moments are spread over the length of a run."""
     drawn = random.Random(seed)
     with external() as server:
+        began_s = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            length_s = undisturbed(server, Path(folder))
+            assert strike(server, Path(folder), "nothing", 0.0).code == 0
+        length_s = time.monotonic() - began_s
         for number in range(count):
             kind = list(KINDS)[number % len(KINDS)]
             at_s = (number + drawn.random()) * length_s / count

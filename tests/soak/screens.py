@@ -7,6 +7,7 @@ attempt. Then the next run.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -17,17 +18,16 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from eventually import eventually
 from live_run import plan
 
 from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.journal import is_driven, read
 
 DRAWN_MIN_BYTES = 3000
-PATIENCE_S = 120.0
 
 
 class Screen:
@@ -46,17 +46,15 @@ class Screen:
 
     def until(self, holds: Callable[[], bool]) -> bool:
         """Read its output until `holds` is true; False when it ends before."""
-        until_s = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < until_s, self.drawn[-500:]
-            if self.process.poll() is not None:
-                return holds()
+
+        def held_or_ended() -> bool:
             if select.select([self._master], [], [], 0.05)[0]:
-                try:
+                with contextlib.suppress(OSError):  # it has ended
                     self.drawn += os.read(self._master, 65536)
-                except OSError:
-                    self.process.wait(PATIENCE_S)
-        return True
+            return holds() or self.process.poll() is not None
+
+        eventually(held_or_ended, lambda: self.drawn[-500:])
+        return holds()
 
     def draws(self) -> bool:
         return self.until(lambda: len(self.drawn) >= DRAWN_MIN_BYTES)
@@ -97,10 +95,7 @@ def _one_run(folder: Path, wanted: int) -> tuple[int, RunProgress, list[str]]:
         screen = Screen(folder, "watch", str(directory))
         screen.until(lambda screen=screen: len(screen.drawn) >= DRAWN_MIN_BYTES or not is_driven(directory))  # type: ignore[misc]
         kills += screen.kill()
-    until_s = time.monotonic() + PATIENCE_S
-    while is_driven(directory):
-        assert time.monotonic() < until_s, "the run does not end"
-        time.sleep(0.1)
+    eventually(lambda: not is_driven(directory), "the run ends")
     facts = run_progress(stamped.event for stamped in read(directory))
     wrongs = [] if facts.ended is not None and facts.ended.exit_code == 0 else [f"the run ended so: {facts.ended}"]
     wrongs += [f"void: {void.reason}" for void in facts.voided]

@@ -24,12 +24,12 @@ import pytest
 from eventually import PATIENCE_S
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from shared_servers import LabMysql, mysql_database
 
 from proveout.agent.engines.driver_contract import Driver, PolledSession
 from proveout.agent.engines.duckdb.driver import DuckdbDriver
 from proveout.agent.engines.duckdb.external_access import open_database
 from proveout.agent.engines.mysql import dsn as mysql_dsn
-from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql.driver import MysqlDriver, MysqlSession
 from proveout.agent.engines.mysql.driver import direct_session as mysql_direct_session
 from proveout.agent.engines.oracle.driver import OracleDriver
@@ -262,9 +262,13 @@ def mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -
         pytest.importorskip("proveout.agent.engines.mysql.protocol_native", reason="the hot path was not compiled here")
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
     mysql_direct_session.cache_clear()
-    server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
-    dsn: str = request.getfixturevalue("mysql_database")
+    server: LabMysql = request.getfixturevalue("own_mysql")
+    with mysql_database(server.dsn) as dsn:
+        yield _mysql_subject(server, dsn, way)
+    mysql_direct_session.cache_clear()
 
+
+def _mysql_subject(server: LabMysql, dsn: str, way: str) -> Subject:
     def administer(text: str) -> list[tuple[Any, ...]]:
         connection = mysql_dsn.connect(mysql_dsn.parse(dsn))
         with contextlib.closing(connection), connection.cursor() as cursor:
@@ -280,7 +284,7 @@ def mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -
         assert isinstance(session, MysqlSession) == (way == "wire")
         return session
 
-    yield Subject(
+    return Subject(
         engine="mysql",
         connect=directly,
         driver=MysqlDriver(),
@@ -294,7 +298,6 @@ def mysql(request: pytest.FixtureRequest, *, way: Literal["wire", "compiled"]) -
         end_session=end_session,
         table_ending=" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4",
     )
-    mysql_direct_session.cache_clear()
 
 
 # ---- Oracle, over its protocol --------------------------------------------------------------------------------------

@@ -56,9 +56,9 @@ async def test_a_start_leaves_temporary_tables_of_other_servers_and_makes_a_new_
 
 
 async def test_a_checkpoint_leaves_no_dirty_pages_and_the_setting_as_it_was(
-    task_context: Any, mysql_server: embedded_mysql.Server, mysql_database: str
+    task_context: Any, own_mysql: embedded_mysql.Server
 ) -> None:
-    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_database)
+    endpoint = Endpoint(system="shared", engine="mysql", dsn=own_mysql.dsn)
     query = "SELECT 1 FROM dual WHERE @@global.innodb_max_dirty_pages_pct > 0"
     before = await run(task_context, endpoint, query)
     await run(task_context, endpoint, "CREATE TABLE t (n int)", "INSERT INTO t SELECT seq FROM seq_1_to_200000")
