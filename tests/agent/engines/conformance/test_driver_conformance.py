@@ -44,7 +44,8 @@ def test_the_driver_is_in_the_table(subject: Subject) -> None:
 
 
 def test_values_in_and_out(filled: Subject) -> None:
-    """Integers of all widths, text beyond ASCII, NULL; arguments twice and out of order, and `$` in a literal."""
+    """Integers of all widths, text beyond ASCII, NULL; arguments twice, out of order and of two digits, and `$` in a
+    literal."""
     session = filled.open()
     find = filled.statement(
         "SELECT id, small, big, word, fixed FROM item WHERE id >= $1 AND word <> $2 ORDER BY id",
@@ -57,6 +58,9 @@ def test_values_in_and_out(filled: Subject) -> None:
     assert session.rows() == [(4, -4, 40_000_000_000, "word 4", "abc"), (5, -5, 50_000_000_000, "word 5", "abc")]
     twice = "SELECT id FROM item WHERE small = $2 AND id = $1 AND id >= $1 AND small <= $2"
     assert filled.execute(session, filled.statement(twice, int, int, columns=(int,)), 3, -3).rows() == [(3,)]
+    twelve = f"SELECT id FROM item WHERE id IN ({', '.join(f'${number}' for number in range(1, 13))})"
+    twelfth = filled.statement(twelve, *[int] * 12, columns=(int,))
+    assert filled.execute(session, twelfth, *[99] * 11, 2).rows() == [(2,)]
     dollar = filled.statement("SELECT id FROM item WHERE id = $1 AND word <> 'costs $2'", int, columns=(int,))
     assert filled.execute(session, dollar, 1).rows() == [(1,)]
     insert = filled.statement("INSERT INTO item (id, big, word) VALUES ($1, $2, $3)", int, int, str, reads=False)
@@ -95,7 +99,8 @@ def test_an_answer_longer_than_one_read_of_the_socket(filled: Subject) -> None:
 
 
 def test_begin_commit_and_rollback_of_the_load(filled: Subject) -> None:
-    """BEGIN, COMMIT and ROLLBACK of the load: rolled back rows are gone, committed rows stay."""
+    """BEGIN, COMMIT and ROLLBACK of the load: rolled back rows are gone, committed rows stay; a statement alone is
+    committed, also after a transaction."""
     one, other = filled.open(), filled.open()
     insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
     find = filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,))
@@ -103,7 +108,8 @@ def test_begin_commit_and_rollback_of_the_load(filled: Subject) -> None:
         filled.execute(one, filled.statement(filled.begin, reads=False))
         filled.execute(one, insert, number)
         filled.execute(one, end)
-    assert filled.execute(other, find, 5).rows() == [(11,)]
+        filled.execute(one, insert, number + 10)
+    assert filled.execute(other, find, 5).rows() == [(11,), (20,), (21,)]
 
 
 # ---- failures -------------------------------------------------------------------------------------------------------
