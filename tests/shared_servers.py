@@ -96,7 +96,7 @@ def _lock(path: Path, kind: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Run a server until nobody uses it."""
+    """Run a server until no worker uses it."""
     engine, folder = sys.argv[1], Path(sys.argv[2])
     server = {"postgres": postgres.Server, "mysql": LabMysql}[engine](system(engine), folder / engine)
     address = folder / f"{engine}.address"

@@ -1,6 +1,6 @@
 """A rule over the tests themselves: none waits for a time to pass, so none depends on how fast its machine is.
 
-A test waits with `eventually` until something holds. What is to happen at an instant is driven by a clock of the test's
+A test waits with `eventually` until something holds. An event at an instant is driven by a clock of the test's
 own. `asyncio.sleep(0)` lets other tasks run and is no wait.
 """
 

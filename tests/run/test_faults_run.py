@@ -24,7 +24,7 @@ stages:
       target: db
       threads: 2
       rate: 100/s
-      ramp_up: 500ms
+      ramp_up: 0s
       measure: MEASURE
       ramp_down: 0s
       repeat: REPEAT
@@ -50,7 +50,7 @@ def plan(fault: str, *, measure: str, repeat: int) -> str:
 
 
 def test_a_killed_server_is_back_in_each_repeat_and_its_errors_are_a_result(tmp_path: Path) -> None:
-    done = run(tmp_path, plan(CRASH, measure="4s", repeat=2)).ended(0)
+    done = run(tmp_path, plan(CRASH, measure="3s", repeat=2)).ended(0)
     for text in ("h: fault crash: begins ", "h: fault crash: in place after ", "h: fault crash: healed after "):
         assert done.out.count(text) == 2, done.out
     iterations = run_progress(one.event for one in read(done.directory)).iterations
@@ -63,7 +63,7 @@ def test_a_killed_server_is_back_in_each_repeat_and_its_errors_are_a_result(tmp_
 
 
 def test_a_condition_on_the_last_second_begins_a_fault(tmp_path: Path) -> None:
-    done = run(tmp_path, plan(MARK, measure="5s", repeat=1)).ended(0)
+    done = run(tmp_path, plan(MARK, measure="4s", repeat=1)).ended(0)
     steps = [one.event for one in read(done.directory) if isinstance(one.event, events.FaultSeen)]
     assert [one.step for one in steps] == ["begins", "in_place", "healing", "healed"]
     assert all(one.at_s > 1.0 for one in steps), "after a whole second of the window"

@@ -13,10 +13,10 @@ from whole_run import run
 from proveout.agent.engines.mysql.provision import FOLDERS
 
 INDEXES = {
-    "sqlite": "SELECT count(*) AS n FROM sqlite_schema WHERE name = 'extra'",
-    "duckdb": "SELECT count(*) AS n FROM duckdb_indexes() WHERE index_name = 'extra'",
-    "postgres": "SELECT count(*) AS n FROM pg_indexes WHERE indexname = 'extra'",
-    "mysql": "SELECT count(*) AS n FROM information_schema.statistics WHERE index_name = 'extra'",
+    "sqlite": "SELECT count(*) AS n FROM sqlite_schema WHERE name = 'extra_%(way)s'",
+    "duckdb": "SELECT count(*) AS n FROM duckdb_indexes() WHERE index_name = 'extra_%(way)s'",
+    "postgres": "SELECT count(*) AS n FROM pg_indexes WHERE indexname = 'extra_%(way)s'",
+    "mysql": "SELECT count(*) AS n FROM information_schema.statistics WHERE index_name = 'extra_%(way)s'",
 }
 HEAD = """
 proveout: 1
@@ -30,7 +30,7 @@ CHANGE = """
   - sql:
       id: make_%(id)s
       system: %(engine)s
-      statements: [CREATE INDEX extra ON vpn_users (last_calling_party), DELETE FROM vpn_users]
+      statements: [CREATE INDEX extra_%(way)s ON vpn_users (last_calling_party), DELETE FROM vpn_users]
   - reset: {id: reset_%(id)s, systems: %(engine)s%(keep)s}
   - sql: {id: left_%(id)s, system: %(engine)s, query: "%(query)s", metrics: {n: {column: n}}}
   - sql: {id: rows_%(id)s, system: %(engine)s, query: SELECT count(*) AS n FROM vpn_users, metrics: {n: {column: n}}}
@@ -47,7 +47,8 @@ def engines() -> list[str]:
 def changes(keep: str) -> str:
     way = "kept" if keep else "gone"
     return "".join(
-        CHANGE % {"engine": one, "id": f"{one}_{way}", "keep": keep, "query": INDEXES[one]} for one in engines()
+        CHANGE % {"engine": one, "id": f"{one}_{way}", "way": way, "keep": keep, "query": INDEXES[one] % {"way": way}}
+        for one in engines()
     )
 
 

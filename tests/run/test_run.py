@@ -40,9 +40,9 @@ stages:
       target: db
       threads: [1, 2]
       think: {constant: 10ms}
-      ramp_up: 200ms
+      ramp_up: 0s
       measure: 1s
-      ramp_down: 200ms
+      ramp_down: 0s
       repeat: 2
       retries: 4
       capture: [host]
@@ -176,7 +176,12 @@ def test_a_run_that_cannot_proceed_fails_with_one_message(tmp_path: Path) -> Non
 
 def test_agents_that_run_already_require_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROVEOUT_PKI", raising=False)
-    text = PLAN.replace("client], address: local", 'client], address: "127.0.0.1:7443"')
+    text = """
+proveout: 1
+name: remote
+topology: {hosts: {lab1: {roles: [client], address: "127.0.0.1:7443"}}}
+stages: [{pause: {duration: 1s}}]
+"""
     assert "--pki DIR" in run(tmp_path, text).ended(2).err
     done = proveout(tmp_path, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--pki", str(tmp_path)).ended(4)
     assert "Traceback" not in done.said

@@ -129,7 +129,7 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
 
 
 async def test_a_run_warns_when_the_coordinators_certificates_end_soon(tmp_path: Path) -> None:
-    Authority.create(timedelta(minutes=10)).write_coordinator(tmp_path / "pki")
+    Authority.create(timedelta(minutes=2)).write_coordinator(tmp_path / "pki")
     sitting = replace(arrange(tmp_path, PAUSE), credentials=Credentials.read(tmp_path / "pki"))
     with Journal(sitting.directory.path) as journal:
         ended = await run(sitting, journal, [])

@@ -71,7 +71,7 @@ def _compare(first: Done) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("SELECT 1 AS a", ("plan.yaml:8:10: stage s: sql:db on h failed", "metric `x`: the result has no column", "one of a")),
+        ("SELECT 1 AS a", ("plan.yaml:9:10: stage s: sql:db on h failed", "metric `x`: the result has no column", "one of a")),
         ("COPY (SELECT 1) TO PROGRAM 'touch /tmp/escaped'", ("permission denied",)),
     ],
 )  # fmt: skip

@@ -32,7 +32,7 @@ class Done:
 
     @property
     def words(self) -> str:
-        """What it has printed, without line breaks."""
+        """The text of both outputs, without line breaks."""
         return " ".join(self.said.split())
 
     @property

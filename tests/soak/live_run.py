@@ -104,13 +104,13 @@ class LiveRun:
 
     @property
     def output(self) -> str:
-        """What this and earlier commands of the folder have printed."""
+        """The output of this and of earlier commands of the folder."""
         log = self.folder / "log"
         return log.read_text(errors="replace") if log.exists() else ""
 
     @property
     def said(self) -> str:
-        """What this command has printed."""
+        """The output of this command."""
         return self.output[self._from :]
 
     @property

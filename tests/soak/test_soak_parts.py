@@ -111,6 +111,7 @@ async def test_cuts_and_retries() -> None:
         assert not failures, figure
 
 
+@pytest.mark.soak
 async def test_missing_samples_are_counted_by_their_numbers() -> None:
     figure, failures = await crowds.lossy(200, share=0.1)
     assert not failures, figure
