@@ -6,9 +6,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.units import format_duration
+from proveout.dsl.explain import cell_table
+from proveout.dsl.explain.cell_table import CellStages
 from proveout.dsl.explain.host_parts import HostPart
-from proveout.dsl.explain.timetable import StageLine, Timetable
-from proveout.dsl.explain.tuning import TuningSum
+from proveout.dsl.explain.timetable import CellLine, StageLine, Timetable
+from proveout.dsl.explain.tuning import TuningLine, TuningSum
 from proveout.dsl.plan.values import Value
 
 WIDTH = 110
@@ -42,8 +44,13 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield from _tunings(table)
     yield ""
     yield "stages"
-    for number, stage in enumerate(table.stages, 1):
-        yield from _stage(number, stage)
+    for of, stages in cell_table.matrices(table.stages):
+        every = cell_table.cells(stages)
+        if len(every) > 1:
+            yield from _matrix(of, every)
+        else:
+            for number, stage in stages:
+                yield from _stage(number, stage, stage.order)
     yield from _verdicts(table)
 
 
@@ -137,10 +144,37 @@ def _tunings(table: Timetable) -> Iterator[str]:
         yield ""
         yield f"  {host}"
         mine = [line for line in table.tunings if line.host == host]
-        for number, line in enumerate(mine, 1):
-            yield f"  {number:>3}. {line.name} ({line.operation}{''.join(f', {word}' for word in line.words)})"
+        for number, line, more in _of_all_cells(mine, {stage.id: stage.cell for stage in table.stages}):
+            words = "".join(f", {word}" for word in (line.operation, *line.words)).removeprefix(", ")
+            yield f"  {number:>3}. {line.name} ({words}{more})"
             for wanted in line.wanted:
                 yield f"       {wanted}"
+
+
+def _of_all_cells(
+    lines: Sequence[TuningLine], cells: Mapping[str, CellLine | None]
+) -> Iterator[tuple[int, TuningLine, str]]:
+    """(number, tuning, in how many cells of a matrix it is beside the first): one tuning for those of all cells that
+    differ in nothing but the labels."""
+    found: dict[int, tuple[TuningLine, CellLine | None, int]] = {}
+    for number, line in enumerate(lines, 1):
+        cell = cells.get(line.stage)
+        for known, (first, of, count) in found.items() if cell is not None else ():
+            if of is not None and of.of == cell.of and _same_tuning(first, line, of, cell):
+                found[known] = (first, of, count + 1)
+                break
+        else:
+            found[number] = (line, cell, 0)
+    for number, (line, cell, count) in found.items():
+        matrix = cell.of if cell is not None else ""
+        yield number, line, f"; likewise in {_plural(count, 'other cell')} of {matrix}" if count else ""
+
+
+def _same_tuning(one: TuningLine, other: TuningLine, cell: CellLine, of: CellLine) -> bool:
+    texts = [(line.name, line.operation, *line.words, *line.wanted) for line in (one, other)]
+    return len(texts[0]) == len(texts[1]) and all(
+        cell_table.alike(text, found, cell, of) for text, found in zip(*texts, strict=True)
+    )
 
 
 def _summed(one: TuningSum) -> str:
@@ -157,14 +191,83 @@ def _summed(one: TuningSum) -> str:
     return (", ".join(parts) or "nothing is changed") + destroyed
 
 
-def _stage(number: int, stage: StageLine) -> Iterator[str]:
-    count = f", {_plural(stage.iterations, 'iteration')}" if stage.iterations else ""
+def _stage(number: int, stage: StageLine, order: Sequence[str]) -> Iterator[str]:
     yield f"  {number}. {stage.id} ({stage.kind}): {stage.summary}"
-    yield f"       about {_span(stage.seconds_min, stage.seconds)}{count}"
-    for line in stage.detail:
-        yield from _wrapped("       ", line) if len(line) > WIDTH else (f"       {line}",)
-    for hosts, tasks in _together(stage.hosts):
-        yield from _wrapped("       ", f"{', '.join(hosts)}: {'; '.join(tasks)}")
+    yield f"       {_about(stage.seconds_min, stage.seconds, stage.iterations)}"
+    yield from _indented((*stage.detail, *order))
+    for line in _on_hosts(stage):
+        yield from _wrapped("       ", line)
+
+
+def _indented(lines: Iterable[str], width: int = 7) -> Iterator[str]:
+    for line in lines:
+        yield from _wrapped(" " * width, line) if len(line) > WIDTH else (f"{'':{width}}{line}",)
+
+
+def _on_hosts(stage: StageLine) -> Iterator[str]:
+    """What each host does."""
+    return (f"{', '.join(hosts)}: {'; '.join(tasks)}" for hosts, tasks in _together(stage.hosts))
+
+
+def _matrix(of: str, every: Sequence[CellStages]) -> Iterator[str]:
+    """The sum of a matrix, one of its cells in full, and a table of the others with what is different in them."""
+    seconds = [one.seconds for one in every]
+    count = sum(one.iterations for one in every)
+    labels = "; ".join(f"{axis} {', '.join(found)}" for axis, found in cell_table.axes(every).items())
+    first, full = every[0], cell_table.fullest(every)
+    yield f"  {first.stages[0][0]}-{every[-1].stages[-1][0]}. {of} (matrix): {len(every)} cells"
+    yield from _wrapped("       ", labels)
+    yield f"       {_about(sum(least for least, _ in seconds), sum(most for _, most in seconds), count)}"
+    yield from _indented(first.order())
+    yield f"       one cell in full, {_labelled(full)}:"
+    for number, stage in full.stages:
+        yield from _stage(number, stage, ())
+    yield f"  {of}, the other cells and what is different in them apart from their labels:"
+    yield from _cell_rows(every, full)
+
+
+def _cell_rows(every: Sequence[CellStages], full: CellStages) -> Iterator[str]:
+    first = every[0]
+    rows = [("stages", "cell", *(axis for axis, _ in first.cell.labels), "about", "iterations")]
+    for one in every:
+        least, most = one.seconds
+        labels = (label for _, label in one.cell.labels)
+        rows.append((one.numbers, one.cell.id, *labels, _span(least, most), str(one.iterations)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, cell in zip(rows, (None, *every), strict=True):
+        if cell is full:
+            continue
+        yield "       " + "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
+        if cell is not None:
+            yield from _indented(_different(cell, full, first), 9)
+
+
+def _different(one: CellStages, full: CellStages, first: CellStages) -> Iterator[str]:
+    """The lines of a cell that are neither those of the cell in full nor, of their order, those of the first cell."""
+    own, shown = one.parts(), full.parts()
+    parts = [*shown, *(part for part in own if part not in shown)]
+    yield from cell_table.differences(
+        one, full, [(part, _said(shown.get(part)), _said(own.get(part))) for part in parts if part in own]
+    )
+    follows = f"takes turns with {first.cell.id}; "
+    for line in one.order():
+        known = any(cell_table.alike(each, line, first.cell, one.cell) for each in first.order())
+        if not known and not line.startswith(follows):
+            yield line
+
+
+def _said(stage: StageLine | None) -> tuple[str, ...]:
+    return () if stage is None else (stage.summary, *stage.detail, *_on_hosts(stage))
+
+
+def _labelled(one: CellStages) -> str:
+    return ", ".join(f"{axis} {label}" for axis, label in one.cell.labels)
+
+
+def _about(shortest_s: float, longest_s: float, iterations: int) -> str:
+    """`about 22s, 2 iterations`."""
+    count = f", {_plural(iterations, 'iteration')}" if iterations else ""
+    return f"about {_span(shortest_s, longest_s)}{count}"
 
 
 def _together(parts: Iterable[HostPart]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:

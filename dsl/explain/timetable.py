@@ -9,7 +9,7 @@ people). The estimates are also what a run shows as remaining time; they are rou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import percent, threads, threads_by_rung
@@ -30,6 +30,7 @@ from proveout.dsl.explain.tuning import (
     tunings_of,
 )
 from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.matrix_labels import written
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
     CommandRun,
@@ -73,9 +74,19 @@ START_SPAN = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellLine:
+    """A cell of the matrix `of`: the id of its ladder, and its labels, (axis, value)."""
+
+    of: str
+    id: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
     """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it
-    may end early."""
+    may end early. `order`: the order in which its rungs run, where that is not the one in which they are listed.
+    `cell`: the cell that the stage measures, or is a step of."""
 
     id: str
     kind: str
@@ -85,6 +96,8 @@ class StageLine:
     seconds: float
     hosts: tuple[HostPart, ...]
     seconds_min: float = 0.0
+    order: tuple[str, ...] = ()
+    cell: CellLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +325,23 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
         seconds=estimate_s(stage, plan),
         seconds_min=shortest_s(stage, plan),
         hosts=host_parts(plan, stage),
+        order=tuple(_order(plan, stage)) if isinstance(stage, Ladder) else (),
+        cell=_cell(plan, stage),
     )
+
+
+def _cell(plan: Plan, stage: Stage) -> CellLine | None:
+    """The cell of a ladder, of one of its loads alone, or of a step of either; None for a stage outside a matrix."""
+    found = {
+        one.id: one.cell
+        for one in plan.stages
+        if isinstance(one, Ladder) and one.cell and (stage.id == one.id or stage.id.startswith(f"{one.id}__"))
+    }
+    if not found:
+        return None
+    ladder = max(found, key=len)
+    labels = tuple((axis, written(value)) for axis, value in found[ladder].labels)
+    return CellLine(of=found[ladder].of, id=ladder, labels=labels)
 
 
 def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
@@ -339,7 +368,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             return f"load {stage.workload} into {', '.join(stage.into)}", tuple(database_changes.populated(plan, stage))
         case Ladder():
             arrival = loads.arrival_text(stage.arrival)
-            detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage)]
             detail += loads.phase_lines(stage)
             detail += (*loads.details(stage), *loads.pipelined(plan, stage))
             if stage.stop_when is not None:
@@ -438,10 +467,7 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
         return
     alike = len({member.threads for member in members}) == 1
     if len(members) > 1:
-        others = ", ".join(one.id for one in members[1:]) if len(members) < OTHERS_SHOWN else f"{len(members) - 1} more"
-        whole = any(member.before or member.after for member in members)
-        length = "in each repeat, the steps around each turn" if whole else "at each rung"
-        yield f"takes turns with {others} {length}; every second repeat has the ladders in reverse"
+        yield _turns_text(members)
     if leader.seed is not None:
         yield f"shuffled in each repeat, {drawn}:"
     elif alike:
@@ -454,6 +480,16 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
         yield f"  repeat {repeat}: {', '.join(turns)}"
     if stage.repeat > ORDERS_SHOWN:
         yield f"  and so on, {stage.repeat} repeats at most"
+
+
+def _turns_text(members: Sequence[Ladder]) -> str:
+    """How ladders take turns; of one matrix all together."""
+    whole = any(member.before or member.after for member in members)
+    length = "in each repeat, the steps around each turn" if whole else "at each rung"
+    if len({member.cell.of if member.cell is not None else member.id for member in members}) == 1:
+        return f"the cells take turns {length}; every second repeat has them in reverse"
+    others = ", ".join(one.id for one in members[1:]) if len(members) < OTHERS_SHOWN else f"{len(members) - 1} more"
+    return f"takes turns with {others} {length}; every second repeat has the ladders in reverse"
 
 
 def _windows(stage: Ladder | Tool) -> str:

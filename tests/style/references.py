@@ -6,14 +6,13 @@ each file -> messages. Prose is what `vocabulary` reads: docstrings and comments
 blocks. Rules, each on text between backquotes unless another form is named:
 
 1. A path to a source, a page or a plan exists, from the root, from `tests/` or `docs/`, or from the file that names it.
-2. A file name without a folder (`units.py`) is the name of a tracked file.
-3. A dotted name that begins with a package of the project leads to a module, and to a name in it.
-4. A dotted name that begins with a module of the same top-level package leads to a name in it.
-5. In Python, each identifier occurs in the code of the project; names of other projects are in OUTSIDE.
-6. An identifier after "see", or in the docstring of a package, is a module, a definition, or a name in the same file.
-7. A name of a test is defined.
-8. A decision (`ADR 12`, without backquotes) exists.
-9. A relative link in Markdown leads to a file, and its anchor to a heading there.
+   A file name without a folder (`units.py`) is the name of a tracked file. A name of a test is defined.
+2. A dotted name that begins with a package or a module of the project leads to a module, and to a name in it.
+3. In Python, each identifier occurs in the code of the project; names of other projects are in OUTSIDE. One after
+   "see", or in the docstring of a package, is a module, a definition, or a name in the same file.
+4. On a page, a CONSTANT_NAME occurs in the code, and a _private_name in a module that the page names.
+5. A decision (`ADR 12`, without backquotes) exists.
+6. A relative link in Markdown leads to a file, and its anchor to a heading there.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -38,34 +37,21 @@ FOLDERS = ("agent", "coordinator", "dsl", "proto", "tui", "benchmarks", "docs", 
 CODE_SUFFIXES = (".py", ".pyx", ".pxd", ".pyi")
 FILE_SUFFIXES = (*CODE_SUFFIXES, ".proto", ".md", ".tcss", ".j2")
 DATA_SUFFIXES = (".yaml", ".yml", ".sql", ".toml", ".json", ".svg", ".pem", ".key", ".service")
+WITH_WORDS = (".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")
 OLD_NAMES = "docs/adr/0060-*.md"  # has a table of modules with their old names
-# with names that do not exist
-EXAMPLES = ("tests/style/references.py", "tests/style/test_stale_references.py")
-# files of other projects, and names that texts invent as examples
+EXAMPLES = ("tests/style/references.py", "tests/style/test_prose.py")  # have names that do not exist
 OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
-# names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray
+"""Files of other projects, and names that texts invent as examples."""
 OUTSIDE = frozenset(
-    [
-        "PQconsumeInput",
-        "PQgetResult",
-        "PQisBusy",
-        "PQsendQueryPrepared",
-        "numeric_recv",
-        "disable_on_error",
-        "select_stmnt",
-        "lowestDiscernibleValue",
-        "cutime",
-        "ps",
-        "polars",
-        "from_arrow",
-        "node_ip_address",
-        "not_applicable",
-        "solve__lz4__degree_2",
-    ]
+    "PQconsumeInput PQgetResult PQisBusy PQsendQueryPrepared numeric_recv disable_on_error select_stmnt "
+    "lowestDiscernibleValue cutime ps polars from_arrow node_ip_address not_applicable solve__lz4__degree_2".split()
 )
+"""Names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray."""
 _SPAN = re.compile(r"(\b[Ss]ee\s+)?`([^`\n]+)`")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 _PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
+_CONSTANT = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_PRIVATE = re.compile(r"_[a-z]\w*(?:\(\))?")
 _MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metrics: `memory.used_bytes`
 _DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -95,11 +81,8 @@ class Tree:
 def read_tree() -> Tree:
     """Read all tracked files."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    tree = Tree(
-        frozenset(
-            path for path in listed.split("\0") if path and (ROOT / path).is_file() and not (ROOT / path).is_symlink()
-        )
-    )
+    files = (path for path in listed.split("\0") if path)
+    tree = Tree(frozenset(path for path in files if (ROOT / path).is_file() and not (ROOT / path).is_symlink()))
     tree.words |= {*dir(builtins), *sys.stdlib_module_names}
     for path in tree.paths:
         tree.words.update(_WORD.findall(path))
@@ -107,7 +90,7 @@ def read_tree() -> Tree:
             tree.modules[Path(path).stem].append(path)
         elif path.endswith(CODE_SUFFIXES):
             _add_code(tree, path)
-        elif path.endswith((".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")):
+        elif path.endswith(WITH_WORDS):
             tree.words.update(_WORD.findall((ROOT / path).read_text(encoding="utf-8", errors="replace")))
     return tree
 
@@ -148,7 +131,7 @@ def _names_of(nodes: list[ast.AST]) -> set[str]:
 
 def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
     """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
-    is_code = path.endswith(CODE_SUFFIXES) or path == "docs/glossary.md"
+    is_page = path.endswith(".md") and path != "docs/glossary.md"
     if fnmatch.fnmatch(path, OLD_NAMES):
         return
     for block in vocabulary.read_blocks(path, text):
@@ -156,19 +139,22 @@ def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
             continue
         is_package_docstring = path.endswith("/__init__.py") and text.startswith('"""' + block.text)
         for match in _SPAN.finditer(block.text):
-            line = block.line + block.text.count("\n", 0, match.start())
-            strict = is_code and (bool(match[1]) or is_package_docstring)
-            for reason in filter(None, [_why_stale(tree, path, match[2], is_code=is_code, strict=strict)]):
-                yield f"{path}:{line}: `{match[2]}`: {reason}"
+            strict = bool(match[1]) or is_package_docstring
+            if is_page:
+                reason = _why_stale(tree, path, match[2]) or _why_not_on_page(tree, text, match[2])
+            else:
+                reason = _why_stale(tree, path, match[2]) or _why_not_in_code(tree, path, match[2], strict=strict)
+            if reason:
+                yield f"{path}:{block.line_at(match.start())}: `{match[2]}`: {reason}"
         for match in _DECISION.finditer(block.text):
             if not any(name.startswith(f"docs/adr/{int(match[1]):04d}-") for name in tree.paths):
-                yield f"{path}:{block.line + block.text.count(chr(10), 0, match.start())}: {match[0]}: no such decision in docs/adr"
+                yield f"{path}:{block.line_at(match.start())}: {match[0]}: no such decision in docs/adr"
     if path.endswith(".md"):
         yield from _stale_links(tree, path, text)
 
 
-def _why_stale(tree: Tree, path: str, reference: str, *, is_code: bool, strict: bool) -> str:
-    """Return why a text between backquotes is a reference that leads nowhere, "" when it is not."""
+def _why_stale(tree: Tree, path: str, reference: str) -> str:
+    """Return why a path, a test or a name in a package leads nowhere, "" when it is none or leads somewhere."""
     name, _, inner = reference.partition("::")
     if _PATH.fullmatch(name) and _is_path(name):
         if not _path_exists(tree, path, name):
@@ -176,9 +162,16 @@ def _why_stale(tree: Tree, path: str, reference: str, *, is_code: bool, strict: 
         return "" if not inner or _test_exists(tree, inner) else "no such test"
     if re.fullmatch(r"test_[\w*]+", reference):
         return "" if _test_exists(tree, reference) else "no such test"
-    if not _NAME.fullmatch(reference) or name.endswith(DATA_SUFFIXES):
-        return ""
-    return _why_stale_name(tree, path, reference.removesuffix("()").split("."), is_code=is_code, strict=strict)
+    parts = _parts_of(reference)
+    if len(parts) > 1 and parts[0] == "proveout" and parts[1] in PACKAGES:
+        return _why_unresolved(tree, parts[1:])
+    return ""
+
+
+def _parts_of(reference: str) -> list[str]:
+    """The parts of a dotted name; none of another text."""
+    is_name = _NAME.fullmatch(reference) and not reference.endswith(DATA_SUFFIXES) and not _is_path(reference)
+    return reference.removesuffix("()").split(".") if is_name else []
 
 
 def _is_path(name: str) -> bool:
@@ -194,33 +187,15 @@ def _path_exists(tree: Tree, path: str, name: str) -> bool:
     name = name.removeprefix("src/proveout/").rstrip("/")  # links to the folders of the root
     pattern = re.sub("[A-Z]{3,}", "*", name)  # populate_ENGINE.py: one file for each engine
     for base in (".", "tests", "docs", *(str(folder) for folder in Path(path).parents)):
-        if str(Path(base, name)) in tree.entries or (
-            "*" in pattern and fnmatch.filter(tree.paths, str(Path(base, pattern)))
-        ):
+        if str(Path(base, name)) in tree.entries:
+            return True
+        if "*" in pattern and fnmatch.filter(tree.paths, str(Path(base, pattern))):
             return True
     return False
 
 
 def _test_exists(tree: Tree, name: str) -> bool:
     return bool(fnmatch.filter(tree.definitions, name)) or bool(fnmatch.filter(tree.modules, name))
-
-
-def _why_stale_name(tree: Tree, path: str, parts: list[str], *, is_code: bool, strict: bool) -> str:
-    rooted = parts[1:] if parts[0] == "proveout" else parts
-    if len(parts) > 1 and rooted[0] in PACKAGES and (parts[0] == "proveout" or is_code):
-        return _why_unresolved(tree, rooted)
-    if not is_code:
-        return ""
-    measured = _MEASURED.search(parts[-1])
-    missing = [part for part in parts if part not in tree.words and part not in OUTSIDE]
-    if missing and not measured:
-        return f"`{missing[0]}` occurs nowhere in the code"
-    if len(parts) > 1 and not measured:
-        return _why_not_in_module(tree, path, parts)
-    here = tree.names.get(path, frozenset())
-    if strict and len(parts) == 1 and not {parts[0]} & (here | tree.definitions | tree.modules.keys()):
-        return "not a module, a definition, or a name of this file"
-    return ""
 
 
 def _why_unresolved(tree: Tree, parts: list[str]) -> str:
@@ -236,24 +211,48 @@ def _why_unresolved(tree: Tree, parts: list[str]) -> str:
     return "no such module"
 
 
+def _why_not_in_code(tree: Tree, path: str, reference: str, *, strict: bool) -> str:
+    """Rules 2 and 3 for a name in a docstring or a comment."""
+    parts = _parts_of(reference)
+    if not parts or re.fullmatch(r"test_\w+", reference):
+        return ""
+    if len(parts) > 1 and parts[0] in PACKAGES:
+        return _why_unresolved(tree, parts)
+    measured = _MEASURED.search(parts[-1])
+    missing = [part for part in parts if part not in tree.words and part not in OUTSIDE]
+    if missing and not measured:
+        return f"`{missing[0]}` occurs nowhere in the code"
+    if len(parts) > 1:
+        return "" if measured else _why_not_in_module(tree, path, parts)
+    here = tree.names.get(path, frozenset())
+    if strict and parts[0] not in here | tree.definitions | tree.modules.keys():
+        return "not a module, a definition, or a name of this file"
+    return ""
+
+
 def _why_not_in_module(tree: Tree, path: str, parts: list[str]) -> str:
     candidates = [name for name in tree.modules.get(parts[0], ()) if name in tree.names]
-    if not candidates:
-        return ""
     if not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8")):
         if parts[0] in tree.names.get(path, frozenset()):  # a name of this file
             return ""
         candidates = [name for name in candidates if name.split("/")[0] == path.split("/", maxsplit=1)[0]]
-    if not candidates:
-        return ""
     folders = [str(Path(name).parent) for name in candidates if name.endswith("/__init__.py")]
-    inside = any(
-        f"{folder}/{parts[1]}.py" in tree.paths or f"{folder}/{parts[1]}/__init__.py" in tree.paths
-        for folder in folders
-    )
-    if inside or any(parts[1] in tree.names[name] for name in candidates):
+    inside = {f"{folder}/{parts[1]}{end}" for folder in folders for end in (".py", "/__init__.py")} & tree.paths
+    if not candidates or inside or any(parts[1] in tree.names[name] for name in candidates):
         return ""
     return f"no `{parts[1]}` in {' or '.join(sorted(candidates))}"
+
+
+def _why_not_on_page(tree: Tree, page: str, reference: str) -> str:
+    """Rule 4."""
+    if _CONSTANT.fullmatch(reference):
+        return "" if reference in tree.words or reference in OUTSIDE else "occurs nowhere in the code"
+    if _PRIVATE.fullmatch(reference):
+        named = {name for name in re.findall(r"[\w/]+\.pyx?\b", page)}
+        files = [file for file in tree.names if any(file == name or file.endswith(f"/{name}") for name in named)]
+        known = any(reference.removesuffix("()") in tree.names[file] for file in files)
+        return "" if known else "in no module that this page names"
+    return ""
 
 
 # ---- links of Markdown
@@ -263,21 +262,15 @@ def _stale_links(tree: Tree, path: str, text: str) -> Iterator[str]:
     for block in vocabulary.markdown_blocks(text):
         for match in _LINK.finditer(block.text):
             target, _, anchor = match[1].partition("#")
-            line = block.line + block.text.count("\n", 0, match.start())
             if "://" in target or target.startswith("mailto:"):
                 continue
-            file = (ROOT / path).parent / target if target else ROOT / path
-            name = str(Path(*file.parts)).rstrip("/")
-            relative = _relative(name)
+            file = ((ROOT / path).parent / target if target else ROOT / path).resolve()
+            relative = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else str(file)
+            place = f"{path}:{block.line_at(match.start())}: link to {match[1]}"
             if relative not in tree.entries:
-                yield f"{path}:{line}: link to {match[1]}: no such file"
+                yield f"{place}: no such file"
             elif anchor and relative.endswith(".md") and anchor not in _anchors(relative):
-                yield f"{path}:{line}: link to {match[1]}: no such heading"
-
-
-def _relative(name: str) -> str:
-    resolved = Path(name).resolve()
-    return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else name
+                yield f"{place}: no such heading"
 
 
 @cache
@@ -290,10 +283,3 @@ def _slug(heading: str) -> str:
     """Return the anchor that GitHub and Python-Markdown give a heading of plain words."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", text.lower()).strip())
-
-
-def all_stale(tree: Tree, paths: Iterable[str]) -> list[str]:
-    """Return the messages for a set of files."""
-    return [
-        found for path in paths for found in stale_references(tree, path, (ROOT / path).read_text(encoding="utf-8"))
-    ]

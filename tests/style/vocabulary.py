@@ -11,7 +11,6 @@ rules below select.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import fnmatch
 import io
@@ -32,16 +31,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RULES = HERE / "vocabulary.yaml"
 
-COMMENT_MARKS = {
-    ".proto": "//",
-    ".js": "//",
-    ".yaml": "#",
-    ".yml": "#",
-    ".toml": "#",
-    ".sh": "#",
-    ".sql": "--",
-    "Makefile": "#",
-}
+COMMENT_MARKS = {".proto": "//", ".js": "//", ".sql": "--"} | dict.fromkeys((".yaml", ".yml", ".toml", ".sh", "Makefile"), "#")
+PROSE_SUFFIXES = (".py", ".pyx", ".pxd", ".md")
 SKIPPED = (
     "*_pb2.py", "*_pb2_grpc.py",  # generated from .proto files, which are checked
     "docs/reference/*", "docs/studies/*.md",  # generated from sources, which are checked
@@ -69,6 +60,10 @@ class Block:
     text: str
     line: int
     literal: int = 0
+
+    def line_at(self, offset: int) -> int:
+        """The line of a place in the text."""
+        return self.line + self.text.count("\n", 0, offset)
 
 
 @dataclass(frozen=True)
@@ -240,16 +235,9 @@ def select_files(paths: Iterable[str]) -> Iterator[str]:
         ["git", "ls-files", "-z", "--", *given], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     for name in sorted(set(listed.split("\0")) - {""}):
-        known = (
-            Path(name).suffix in {".py", ".pyx", ".pxd", ".md"}
-            or (Path(name).suffix or Path(name).name) in COMMENT_MARKS
-        )
-        if (
-            known
-            and not (ROOT / name).is_symlink()
-            and (ROOT / name).exists()
-            and not any(fnmatch.fnmatch(name, glob) for glob in SKIPPED)
-        ):
+        known = name.endswith(PROSE_SUFFIXES) or (Path(name).suffix or Path(name).name) in COMMENT_MARKS
+        is_file = (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+        if known and is_file and not any(fnmatch.fnmatch(name, glob) for glob in SKIPPED):
             yield name
 
 
@@ -268,7 +256,7 @@ def check_text(path: str, text: str, rules: Iterable[Rule], allowed: Iterable[Al
 
 def _line_of(block: Block, offset: int, found: str, lines: list[str]) -> int:
     if not block.literal:
-        return min(block.line + block.text.count("\n", 0, offset), len(lines))
+        return min(block.line_at(offset), len(lines))
     candidates = range(block.line, block.literal + 1)
     for words in (found, found.split(maxsplit=1)[0]):  # a literal of several parts can break between the words
         for number in candidates:
@@ -277,39 +265,28 @@ def _line_of(block: Block, offset: int, found: str, lines: list[str]) -> int:
     return block.line
 
 
-def unused_allowances(paths: Iterable[str], allowed: Iterable[Allowed]) -> list[Allowed]:
+def unused_allowances(texts: Iterable[tuple[str, str]], allowed: Iterable[Allowed]) -> list[Allowed]:
     """Return the entries of the allow-list that no file contains."""
-    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
+    known = list(texts)
     return [
         entry
         for entry in allowed
-        if not any(fnmatch.fnmatch(path, entry.path) and entry.text in text for path, text in texts.items())
+        if not any(fnmatch.fnmatch(path, entry.path) and entry.text in text for path, text in known)
     ]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the findings. Exit code 1 when there are any, or when an entry of the allow-list is not used."""
-    parser = argparse.ArgumentParser(description="Check the wording of sources and documentation.")
-    parser.add_argument("paths", nargs="*", help="files or folders; all tracked files by default")
-    options = parser.parse_args(argv)
+def main(paths: list[str]) -> int:
+    """Print the findings in these files and folders, or in all tracked files. Exit code 1 when there are any, or when
+    an entry of the allow-list is not used."""
     rules, allowed = read_rules()
-    paths = list(select_files(options.paths))
-    findings = {path: check_text(path, (ROOT / path).read_text(encoding="utf-8"), rules, allowed) for path in paths}
-    stale = [] if options.paths else unused_allowances(paths, allowed)
-    for entry in stale:
-        print(f"{RULES.relative_to(ROOT)}: allowed text {entry.text!r} ({entry.path}) does not occur: remove the entry")
-    return max(report(findings), int(bool(stale)))
-
-
-def report(findings: dict[str, list[Finding]]) -> int:
-    """Print the findings and a summary; 1 when there are any."""
-    found = [finding for each in findings.values() for finding in each]
-    for finding in found:
-        print(finding)
+    texts = [(path, (ROOT / path).read_text(encoding="utf-8")) for path in select_files(paths)]
+    found = [str(finding) for path, text in texts for finding in check_text(path, text, rules, allowed)]
+    for entry in [] if paths else unused_allowances(texts, allowed):
+        found.append(f"{RULES.relative_to(ROOT)}: allowed text {entry.text!r} ({entry.path}) does not occur: remove it")
     advice = "; for text that is correct as it is, add `allow` in tests/style/vocabulary.yaml" if found else ""
-    print(f"vocabulary: {len(findings)} files, {len(found)} findings{advice}")
+    print("\n".join([*found, f"vocabulary: {len(texts)} files, {len(found)} findings{advice}"]))
     return int(bool(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -31,14 +31,11 @@ def apart(plan: Plan) -> set[str]:
     return {stage.apart for stage in plan.stages if isinstance(stage, Ladder)}
 
 
-def test_cells_take_turns_by_default(tmp_path: Path) -> None:
+def test_cells_take_turns_by_default_with_repeatable_steps(tmp_path: Path) -> None:
     plan = compiled(tmp_path, ladder("m", matrix=MODES), ladder("n", matrix=MODES, order="shuffled", seed=7))
     assert turns(plan) == [["m__a", "m__b"], ["n__a", "n__b"]]
     assert apart(plan) == {""}
     assert [stage.seed for stage in plan.stages if isinstance(stage, Ladder)] == [None, None, 7, None]
-
-
-def test_cells_take_turns_with_repeatable_steps(tmp_path: Path) -> None:
     before = [sql("PRAGMA cache_size = 7", "SELECT '${matrix.mode}'"), {"pause": {"duration": "4s"}}]
     plan = compiled(tmp_path, ladder("m", matrix=MODES, before=before, after=[{"reset": {"systems": ["db"]}}]))
     assert turns(plan) == [["m__a", "m__b"]]
@@ -56,18 +53,14 @@ def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apa
     assert turns(plan) == [["m__a"], ["m__b"]]
     reason = "step `m__a__before_1` is not repeatable (`CREATE INDEX i_a ON subscriber (s_id)` may have another effect "
     assert apart(plan) == {reason + "the second time)"}
-    detail = next(line for line in timetable(plan).stages if line.id == "m__a").detail
-    assert any(line.endswith("drift is not distinguished from the difference") for line in detail)
+    order = next(line for line in timetable(plan).stages if line.id == "m__a").order
+    assert any(line.endswith("drift is not distinguished from the difference") for line in order)
     undone = ladder(
         "m", matrix=MODES, before=[sql(create, repeatable=True)], after=[sql("DROP INDEX x", repeatable=True)]
     )
     assert turns(compiled(tmp_path, undone)) == [["m__a", "m__b"]]
-
-
-def test_a_plan_can_require_one_cell_after_the_other(tmp_path: Path) -> None:
-    plan = compiled(tmp_path, ladder("m", matrix=MODES, order="ladder"))
-    assert turns(plan) == [["m__a"], ["m__b"]]
-    assert apart(plan) == {"the plan has `order: ladder`"}
+    asked = compiled(tmp_path, ladder("m", matrix=MODES, order="ladder"))
+    assert (turns(asked), apart(asked)) == ([["m__a"], ["m__b"]], {"the plan has `order: ladder`"})
 
 
 @pytest.mark.parametrize(
@@ -93,12 +86,11 @@ def test_cells_with_one_condition_take_turns(tmp_path: Path) -> None:
 
 
 def test_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
-    steps = {"before": [sql("ANALYZE")]}
-    plan = compiled(tmp_path, ladder("one", **steps), ladder("two", **steps, order="interleaved", **{"with": "one"}))
-    assert turns(plan) == [["one", "two"]]
-    once = {"before": [sql("CREATE TABLE t (a int)")]}
-    errors = refused(tmp_path, ladder("one", **steps), ladder("two", **once, order="interleaved", **{"with": "one"}))
-    assert errors == [
+    def pair(**second: Any) -> list[dict[str, Any]]:
+        return [ladder("one", before=[sql("ANALYZE")]), ladder("two", **second, order="interleaved", **{"with": "one"})]
+
+    assert turns(compiled(tmp_path, *pair(before=[sql("ANALYZE")]))) == [["one", "two"]]
+    assert refused(tmp_path, *pair(before=[sql("CREATE TABLE t (a int)")])) == [
         "`two` cannot take turns: step `two__before_1` is not repeatable (`CREATE TABLE t (a int)` may have another "
         "effect the second time)"
     ]

@@ -52,9 +52,6 @@ def test_each_part_is_a_stage_of_that_load_alone() -> None:
     assert (third.stage.id, third.stage.workload, third.stage.target, third.stage.clients) == ("l", "w", "two", ("c2",))
     assert third.stage.session == (("x", "1"),) and third.stage.loads == ()
     assert own.arrival == Open(rate=2.0, distribution="poisson")
-
-
-def test_a_stage_of_one_load_is_its_own_part() -> None:
     stage = ladder(loads=(), workload="w", target="one")
     (one,) = parts(stage)
     assert one.stage is stage and one.name == "" and one.threads(5) == 5 and one.rate(7.0) == 7.0

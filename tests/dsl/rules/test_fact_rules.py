@@ -12,27 +12,16 @@ from proveout.dsl.rules.fact_rules import differing, equal, holds, measured, unm
 FACTS = {
     "cpus": 56,
     "cpu_smt": "on",
-    "kernel": "5.4.17-2102",
     "memory_bytes": 768 * 2**30,
-    "cpu_cache.l3": "36608K",
     "net.ens1.mtu": 9000,
     "net.ens2.mtu": 1500,
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "stands_for"),
-    [
-        ("cpus", ["cpus"]),
-        ("mtu", ["net.ens1.mtu", "net.ens2.mtu"]),
-        ("net.*.mtu", ["net.ens1.mtu", "net.ens2.mtu"]),
-        ("net.ens2.mtu", ["net.ens2.mtu"]),
-        ("tu", []),
-        ("us", []),
-    ],
-)
-def test_a_name_stands_for_a_fact_a_pattern_or_the_last_part(name: str, stands_for: list[str]) -> None:
-    assert list(measured(name, FACTS)) == stands_for
+def test_a_name_stands_for_a_fact_a_pattern_or_the_last_part() -> None:
+    both = ["net.ens1.mtu", "net.ens2.mtu"]
+    known = {"cpus": ["cpus"], "mtu": both, "net.*.mtu": both, "net.ens2.mtu": both[1:], "tu": [], "us": []}
+    assert {name: list(measured(name, FACTS)) for name in known} == known
 
 
 @pytest.mark.parametrize(
@@ -41,17 +30,16 @@ def test_a_name_stands_for_a_fact_a_pattern_or_the_last_part(name: str, stands_f
         (2, "2", True),
         (2, 2.0, True),
         ("768 GiB", 768 * 2**30, True),
+        ("36608K", 36608 * 1024, True),
         ("2  x 25 GbE", "2 x 25 gbe", True),
         (True, "on", True),
         (False, "on", False),
         (True, 1, False),
         ("9000", 1500, False),
-        ("36608K", 36608 * 1024, True),
     ],
 )
 def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: bool) -> None:
-    assert equal(one, other) is same
-    assert equal(other, one) is same
+    assert equal(one, other) is equal(other, one) is same
 
 
 @pytest.mark.parametrize(
@@ -70,21 +58,18 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
 )
 def test_a_condition(condition: dict[str, Any], value: Any, met: bool, words: str) -> None:
     expectation = Expectation(**{"fact": "f", **condition})
-    assert holds(expectation, value) is met
-    assert wanted(expectation) == words
+    assert (holds(expectation, value), wanted(expectation)) == (met, words)
 
 
 def test_every_fact_that_a_name_stands_for_meets_it_and_what_is_measured_comes_first() -> None:
+    expected = {"mtu": (9000,), "cpus": (28,), "raid": ("5",), "net.ens1.mtu": (9000,)}
     declared = Declared(
         name="db1",
         kind="host",
         facts=(("cpus", 28), ("raid", "10"), ("mtu", 9000)),
         expect=(
-            Expectation(fact="mtu", one_of=(9000,)),
-            Expectation(fact="cpus", one_of=(28,)),
-            Expectation(fact="raid", one_of=("5",)),
+            *(Expectation(fact=fact, one_of=values) for fact, values in expected.items()),
             Expectation(fact="slots", min=4.0),
-            Expectation(fact="net.ens1.mtu", one_of=(9000,)),
         ),
     )
     assert [str(one) for one in unmet(declared, FACTS)] == [

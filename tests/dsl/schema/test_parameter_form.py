@@ -75,13 +75,6 @@ def test_the_defaults_of_every_shipped_plan_are_valid_answers() -> None:
             assert field.required or form.objection(field.name, field.default) == "", (path.name, field)
 
 
-def test_invalid_yaml_is_an_error_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("proveout: 1\nname: [\n")
-    with pytest.raises(PlanError) as caught:
-        read_form(tmp_path / "bad.yaml")
-    assert caught.value.problems[0].where.line
-
-
 def test_an_invalid_parameter_is_left_out(plan: Path) -> None:
     plan.write_text(PLAN.replace("type: bool", "type: boolean"))
     assert "on" not in {field.name for field in read_form(plan).fields}

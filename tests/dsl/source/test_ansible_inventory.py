@@ -84,18 +84,15 @@ def test_groups_ranges_and_precedence(name: str, text: str, tmp_path: Path) -> N
     assert values(by_name["jump"])["ansible_user"] == "all"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("db[01:03]", ("db01", "db02", "db03")),
-        ("db[8:10].lab", ("db8.lab", "db9.lab", "db10.lab")),
-        ("n[0:6:3]", ("n0", "n3", "n6")),
-        ("r[1:2]-[a:b]", ("r1-a", "r1-b", "r2-a", "r2-b")),
-        ("plain", ("plain",)),
-    ],
-)
-def test_ranges(pattern: str, names: tuple[str, ...]) -> None:
-    assert expanded(pattern, Where(), Problems()) == names
+def test_ranges() -> None:
+    known = {
+        "db[01:03]": ("db01", "db02", "db03"),
+        "db[8:10].lab": ("db8.lab", "db9.lab", "db10.lab"),
+        "n[0:6:3]": ("n0", "n3", "n6"),
+        "r[1:2]-[a:b]": ("r1-a", "r1-b", "r2-a", "r2-b"),
+        "plain": ("plain",),
+    }
+    assert {pattern: expanded(pattern, Where(), Problems()) for pattern in known} == known
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.source.loader import BYTES_MAX, NODES_MAX, load, loads
+from proveout.dsl.source.loader import NODES_MAX, load, loads
 from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, plain
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -44,27 +44,22 @@ def test_values_and_positions() -> None:
     assert (quoted.where.line, quoted.where.column, quoted.at(1).column) == (2, 16, 18)
 
 
-def test_windows_line_ends_are_fine() -> None:
-    root, problems = read("a: 1\r\nb: 2\r\n")
-    assert (root and plain(root), problems) == ({"a": 1, "b": 2}, [])
+def test_windows_line_ends_and_aliases() -> None:
+    assert read("a: 1\r\nb: 2\r\n")[1] == []
+    root, problems = read("a: &x {b: [1]}\r\nc: *x\r\n")
+    assert (root and plain(root), problems) == ({"a": {"b": [1]}, "c": {"b": [1]}}, [])
 
 
-def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
-    path = tmp_path / "large.yaml"
-    with path.open("wb") as file:
+def test_a_file_that_is_too_large_is_not_parsed_and_a_pipe_does_not_block(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
         file.truncate(50 << 20)
-    problems = Problems()
-    assert load(path, "large.yaml", problems) is None
-    assert [problem.message for problem in problems.found] == ["the file is larger than 1 MiB"]
-    assert BYTES_MAX == 1 << 20
-
-
-def test_a_pipe_does_not_block(tmp_path: Path) -> None:
-    path = tmp_path / "pipe.yaml"
-    os.mkfifo(path)
-    problems = Problems()
-    assert load(path, "pipe.yaml", problems) is None
-    assert [problem.message for problem in problems.found] == ["not a regular file"]
+    os.mkfifo(tmp_path / "pipe")
+    found = {}
+    for name in ("large", "pipe"):
+        problems = Problems()
+        assert load(tmp_path / name, name, problems) is None
+        found[name] = [problem.message for problem in problems.found]
+    assert found == {"large": ["the file is larger than 1 MiB"], "pipe": ["not a regular file"]}
 
 
 def test_aliases_expand_up_to_the_limit() -> None:
@@ -74,13 +69,6 @@ def test_aliases_expand_up_to_the_limit() -> None:
     assert root is None
     assert len(problems) == 1
     assert "values once aliases are expanded" in problems[0]
-
-
-def test_an_alias_reads_like_its_anchor() -> None:
-    root, problems = read("a: &x {b: [1]}\nc: *x\n")
-    assert problems == []
-    assert root is not None
-    assert plain(root) == {"a": {"b": [1]}, "c": {"b": [1]}}
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,141 +1,112 @@
-"""Parameters of workloads: valid and invalid ones, conversion to the compiled plan and back, and queries of the
-compiler."""
+"""Parameters of workloads: defaults, and those that are refused. (`test_golden.py` holds that parameters survive the
+compiled plan.)"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.hlr import KIND
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
-from proveout.dsl.workloads.kinds import BUILT_IN, build, built_in, of_workload, writes
+from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.kinds import built_in
+from proveout.dsl.workloads.program.parameters import Program, words
+
+ARGV = ["pgbench", "--client={threads}", "--time={seconds}"]
+COLUMNS = {"time": "t", "tps": "n"}
+PGBENCH = {"argv": ARGV, "output": "pgbench"}
 
 
-def workload(model: Hlr) -> Workload:
-    return Workload(name="hlr", kind="hlr", parameters=to_values(model))
-
-
-def test_defaults_are_the_specification() -> None:
-    model = Hlr.model_validate({})
+def test_the_defaults_of_the_hlr_workload_are_the_specification() -> None:
+    model = Hlr()
     assert list(model.weights.items()) == list(zip(HLR_TRANSACTIONS, (35, 35, 10, 2, 14, 2, 2), strict=True))
-    assert (model.keys, model.cardinality, model.partitions, model.first, model.last) == (
-        "uniform",
-        "tatp",
-        1,
-        1,
-        model.population,
-    )
+    assert (model.keys, model.cardinality, model.partitions) == ("uniform", "tatp", 1)
+    assert (model.first, model.last) == (1, model.population)
+    mix = Hlr.model_validate({"weights": {"UpdateLocation": 3, "GetAccessData": 1.5}})
+    assert tuple(mix.weights) == HLR_TRANSACTIONS
+    given = {name: weight for name, weight in mix.weights.items() if weight}
+    assert given == {"GetAccessData": 1.5, "UpdateLocation": 3.0}
 
 
 @pytest.mark.parametrize(
-    ("given_parameters", "message"),
+    ("kind", "parameters", "message"),
     [
-        ({"population": 0}, "greater than or equal to 1"),
-        ({"population": 10_000_000_001}, "less than or equal to 10000000000"),
-        ({"population": "many"}, "valid integer"),
-        ({"population": True}, "valid integer"),
-        ({"keys": "zipf"}, "'uniform' or 'nurand'"),
-        ({"cardinality": 5}, "'tatp' or 'lab'"),
-        ({"seed": -1}, "greater than or equal to 0"),
-        ({"partitions": 0}, "greater than or equal to 1"),
-        ({"population": 3, "partitions": 4}, "would leave some empty"),
-        ({"population": 100, "range": [1, 101]}, "range [1, 101] does not lie within the subscribers 1..100"),
-        ({"population": 100, "range": [5, 4]}, "range [5, 4]"),
-        ({"population": 100, "range": [0, 4]}, "greater than or equal to 1"),
-        ({"population": 100, "range": [1, 2, 3]}, "at most 2"),
-        ({"weights": {"GetAcessData": 1}}, "no transaction is called GetAcessData"),
-        ({"weights": {"GetAccessData": 0}}, "sum to 0"),
-        ({"weights": {}}, "sum to 0"),
-        ({"weights": {"GetAccessData": -1}}, "from 0 to 1e9"),
-        ({"weights": {"GetAccessData": float("nan")}}, "from 0 to 1e9"),
-        ({"weights": {"GetAccessData": "1"}}, "valid number"),
-        ({"weights": [1, 2]}, "valid dictionary"),
-        ({"subscribers": 5}, "Extra inputs"),
+        ("hlr", {"population": 0}, "greater than or equal to 1"),
+        ("hlr", {"population": 10_000_000_001}, "less than or equal to 10000000000"),
+        ("hlr", {"population": True}, "valid integer"),
+        ("hlr", {"keys": "zipf"}, "'uniform' or 'nurand'"),
+        ("hlr", {"population": 3, "partitions": 4}, "would leave some empty"),
+        ("hlr", {"population": 100, "range": [1, 101]}, "range [1, 101] does not lie within the subscribers 1..100"),
+        ("hlr", {"population": 100, "range": [5, 4]}, "range [5, 4]"),
+        ("hlr", {"population": 100, "range": [1, 2, 3]}, "at most 2"),
+        ("hlr", {"weights": {"GetAcessData": 1}}, "no transaction is called GetAcessData"),
+        ("hlr", {"weights": {"GetAccessData": 0}}, "sum to 0"),
+        ("hlr", {"weights": {}}, "sum to 0"),
+        ("hlr", {"weights": {"GetAccessData": -1}}, "from 0 to 1e9"),
+        ("hlr", {"weights": {"GetAccessData": float("nan")}}, "from 0 to 1e9"),
+        ("hlr", {"subscribers": 5}, "Extra inputs"),
+        ("prepaid", {"weights": {"Refill": 1.0}}, "no transaction is called Refill"),
+        ("tpcb", {"weights": {"Transfer": 1.0}}, "no transaction is called Transfer"),
+        ("tpcb", {"scale": 0}, "greater than or equal to 1"),
+        ("tprocc", {"weights": {"Payment": 0.0}}, "sum to 0"),
+        ("tprocc", {"mix": "paper", "weights": {"Payment": 1.0}}, "give one of them"),
+        ("tproch", {"scale": 0.015}, "multiple of 0.01"),
+        ("tproch", {"scale": 0.001}, "greater than or equal to 0.01"),
+        ("tproch", {"queries": [1, 23]}, "query 23 does not exist"),
+        ("tproch", {"queries": [2, 2]}, "twice"),
+        ("program", PGBENCH | {"argv": [*ARGV, "{rates}"]}, "unknown field {rates}; the fields are {threads}"),
+        ("program", PGBENCH | {"argv": ARGV[:2]}, "no argument has {seconds}"),
+        ("program", PGBENCH | {"argv": ARGV[::2]}, "no argument has {threads}"),
+        ("program", PGBENCH | {"argv": ["./pgbench", *ARGV[1:]]}, "neither the absolute path"),
+        ("program", PGBENCH | {"argv": [*ARGV, "a\0b"]}, "control characters"),
+        ("program", PGBENCH | {"argv": []}, "at least 1"),
+        ("program", PGBENCH | {"output": "csv"}, "a summary needs the metric `tps` or `transactions`"),
+        ("program", PGBENCH | {"output": "csv", "metrics": {"tps": {}, "transactions": {}}}, "and not both"),
+        ("program", PGBENCH | {"output": {"log": COLUMNS}, "metrics": {"tps": {}}}, "`tps` is a column of the `log`"),
+        ("program", PGBENCH | {"output": {"log": {"time": "t"}}}, "either `tps` or `transactions`"),
+        ("program", PGBENCH | {"output": {"log": {**COLUMNS, "transactions": "n"}}}, "either `tps` or `transactions`"),
+        ("program", PGBENCH | {"output": {"format": "csv", "file": "../x", "log": COLUMNS}}, "not the name of a file"),
+        ("program", PGBENCH | {"output": {"pattern": "no groups"}, "metrics": {"tps": {}}}, "no named group"),
+        ("program", PGBENCH | {"output": {"format": "csv", "separator": '"'}, "metrics": {"tps": {}}}, "not a quote"),
+        ("program", PGBENCH | {"metrics": {"p90_ms": {}}}, "output: pgbench has numbers of its own"),
+        ("program", PGBENCH | {"output": "json", "metrics": {"tps": {"as": "rate"}}}, "`as: rate` is of captures"),
+        ("program", PGBENCH | {"range": [1, 10]}, "{range_to} belong together"),
+        ("program", PGBENCH | {"argv": [*ARGV, "{range_from}"], "range": [10, 1]}, "is empty"),
+        ("program", PGBENCH | {"argv": [*ARGV, "{measure_s}"]}, "exclude each other"),
+        ("program", PGBENCH | {"exit_codes": [256]}, "from 0 to 255"),
     ],
 )
-def test_invalid_parameters_are_refused(given_parameters: dict[str, object], message: str) -> None:
+def test_wrong_parameters_are_refused(kind: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        Hlr.model_validate(given_parameters)
+        built_in(kind).parameters.model_validate(parameters)
     assert message in str(caught.value)
 
 
-def test_a_mix_has_the_written_weights() -> None:
-    model = Hlr.model_validate({"weights": {"UpdateLocation": 3, "GetAccessData": 1.5}})
-    assert tuple(model.weights) == HLR_TRANSACTIONS
-    assert {name: weight for name, weight in model.weights.items() if weight} == {
-        "GetAccessData": 1.5,
-        "UpdateLocation": 3.0,
-    }
-
-
-@given(
-    population=st.integers(10, 10**10),
-    partitions=st.integers(1, 10),
-    keys=st.sampled_from(["uniform", "nurand"]),
-    bounds=st.none() | st.tuples(st.integers(1, 5), st.integers(5, 10)),
-    weights=st.dictionaries(st.sampled_from(HLR_TRANSACTIONS), st.floats(0.1, 100), min_size=1),
-)
-def test_parameters_survive_the_compiled_plan(
-    population: int, partitions: int, keys: str, bounds: tuple[int, int] | None, weights: dict[str, float]
-) -> None:
-    given_parameters = {
-        "population": population,
-        "partitions": partitions,
-        "keys": keys,
-        "range": bounds,
-        "weights": weights,
-    }
-    model = Hlr.model_validate(given_parameters)
-    compiled = workload(model)
-    assert of_workload(compiled) == model
-    plain = json.loads(json.dumps(to_data(compiled)))
-    again = Workload(name="hlr", kind="hlr", parameters=plain["parameters"])
-    assert of_workload(again) == model
-
-
-@pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if kind not in ("sql", "program")])
-def test_the_description_of_a_kind_agrees_with_what_is_built(kind: str) -> None:
-    """Of the kinds that have defaults; the plan gives the transactions of `sql` and the `program`."""
-    described = built_in(kind)
-    model = described.parameters.model_validate({})
-    built = build(Workload(name=kind, kind=kind, parameters=to_values(model)))
-    assert tuple(transaction.name for transaction in built.transactions) == described.transactions(model)
-    assert tuple(table.name for table in built.population.tables) == described.tables(model)
-    assert described.load_only <= {*described.parameters.model_fields}
-    low, high = (sum(ends) for ends in zip(*built.population.expected.values(), strict=True))
-    assert 0.999 * low <= described.rows(model) <= 1.001 * high
-
-
-def test_which_workloads_write() -> None:
-    assert writes(workload(Hlr.model_validate({})))
-    assert writes(workload(Hlr.model_validate({"weights": {"GetAccessData": 1, "UpdateLocation": 1}})))
-    assert not writes(workload(Hlr.model_validate({"weights": {"GetAccessData": 1, "GetNewDestination": 1}})))
-
-
 def test_sqlite_has_no_partitions() -> None:
-    assert KIND.engine_problem(Hlr.model_validate({"partitions": 2}), "postgres") is None
-    assert KIND.engine_problem(Hlr.model_validate({}), "sqlite") is None
-    assert "2 partitions" in (KIND.engine_problem(Hlr.model_validate({"partitions": 2}), "sqlite") or "")
+    parted = Hlr.model_validate({"population": 100, "partitions": 2})
+    assert KIND.engine_problem(parted, "postgres") is None
+    assert KIND.engine_problem(Hlr(), "sqlite") is None
+    assert "2 partitions" in (KIND.engine_problem(parted, "sqlite") or "")
+    assert {"oracle", "postgres"} <= build(parted).population.before.keys() - {"sqlite"}
+    assert "sqlite" not in build(parted).population.before
 
 
-def test_an_unknown_kind_is_a_plan_error() -> None:
-    with pytest.raises(ProveoutError, match="there is no workload kind 'ycsb'"):
-        build(Workload(name="x", kind="ycsb", parameters=()))
+def test_the_fields_of_a_program_s_arguments_are_filled_in() -> None:
+    argv = Program.model_validate(PGBENCH).argv
+    assert words(argv, {"threads": "4", "seconds": "10"}) == ("pgbench", "--client=4", "--time=10")
 
 
-def test_parameters_import_nothing_heavy() -> None:
-    code = (
-        "import sys; from proveout.dsl.workloads.kinds import BUILT_IN, built_in; [*map(built_in, BUILT_IN)]; "
-        "print(*sys.modules)"
-    )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "psycopg", "apsw", "scipy", "grpc"} & set(loaded)
+@pytest.mark.parametrize(
+    ("parameters", "whole"),
+    [
+        ({"output": "pgbench"}, True),
+        ({"output": "sysbench"}, False),
+        ({"output": "json", "metrics": {"tps": {}}}, False),
+        ({"output": {"log": COLUMNS}}, True),
+        ({"output": "json", "metrics": {"tps": {}}, "argv": ["c", "{threads}", "{measure_s}"]}, True),
+    ],
+)
+def test_a_run_of_a_program_covers_the_ramp_up_where_its_window_can_be_cut(parameters: Any, whole: bool) -> None:
+    assert Program.model_validate(PGBENCH | parameters).runs_whole is whole

@@ -1,16 +1,5 @@
--- before the load
-CREATE TABLE vpn_users (vpn_id INTEGER NOT NULL, vpn_nb INTEGER NOT NULL, directory_nb TEXT NOT NULL, last_calling_party TEXT NOT NULL, descr TEXT NOT NULL, PRIMARY KEY (vpn_id, vpn_nb)) WITHOUT ROWID
--- after the load, phase 1
-ANALYZE vpn_users
--- removal
-DROP TABLE IF EXISTS vpn_users
--- read
-SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
--- update
-UPDATE vpn_users SET last_calling_party = $1 WHERE vpn_id = $2 AND vpn_nb = $3
--- insert
-INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) VALUES ($1, $2, $3, $4, $5)
--- delete
-DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2
--- callers
-SELECT SUM(CASE WHEN RTRIM(last_calling_party) IN ('0000000000', SUBSTR(CAST(vpn_id AS VARCHAR(20)) || 'x' || CAST(vpn_nb AS VARCHAR(20)), 1, 10)) THEN 1 ELSE 0 END), COUNT(*) FROM vpn_users
+-CREATE TABLE vpn_users (vpn_id bigint NOT NULL, vpn_nb integer NOT NULL, directory_nb char(10) NOT NULL, last_calling_party char(10) NOT NULL, descr char(100) NOT NULL)
++CREATE TABLE vpn_users (vpn_id INTEGER NOT NULL, vpn_nb INTEGER NOT NULL, directory_nb TEXT NOT NULL, last_calling_party TEXT NOT NULL, descr TEXT NOT NULL, PRIMARY KEY (vpn_id, vpn_nb)) WITHOUT ROWID
+-ALTER TABLE vpn_users ADD CONSTRAINT vpn_users_pk PRIMARY KEY (vpn_id, vpn_nb)
+-VACUUM (FREEZE, ANALYZE) vpn_users
++ANALYZE vpn_users

@@ -44,13 +44,11 @@ def fits(values: list[Any], expected: dict[Any, float]) -> float:
     [
         ({"uniform": [1, 10]}, dict.fromkeys(range(1, 11), 1.0)),
         ({"uniform": [-3, 3]}, dict.fromkeys(range(-3, 4), 1.0)),
-        ({"uniform": [0, 1], "digits": 1}, dict.fromkeys([i / 10 for i in range(11)], 1.0)),
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
         ({"pick": [1.5, 2]}, {1.5: 1.0, 2.0: 1.0}),
         ({"zipf": [5, 24], "theta": 0.8}, {4 + r: r**-0.8 for r in range(1, 21)}),
-        ({"zipf": [1, 20], "theta": 1.0}, {r: 1 / r for r in range(1, 21)}),
         ({"zipf": [1, 20]}, {r: r**-0.99 for r in range(1, 21)}),
     ],
     ids=str,
@@ -59,16 +57,11 @@ def test_discrete(given: dict[str, Any], expected: dict[Any, float]) -> None:
     assert fits(drawn(given), expected) > P_MIN
 
 
-def test_uniform_fractions() -> None:
-    values = np.array(drawn({"uniform": [10, 20.5]}))
-    assert values.min() >= 10
-    assert values.max() < 20.5
-    assert scipy.stats.kstest(values, scipy.stats.uniform(10, 10.5).cdf).pvalue > P_MIN
-
-
-def test_wide_uniform() -> None:
-    values = np.array(drawn({"uniform": [0, 2**61]}), dtype=np.float64)
-    assert scipy.stats.kstest(values, scipy.stats.uniform(0, 2**61).cdf).pvalue > P_MIN
+@pytest.mark.parametrize(("low", "high"), [(10, 20.5), (0, 2**61)])
+def test_fractions_and_wide_ranges(low: int, high: float) -> None:
+    values = np.array(drawn({"uniform": [low, high]}), dtype=np.float64)
+    assert low <= values.min() <= values.max() < high
+    assert scipy.stats.kstest(values, scipy.stats.uniform(low, high - low).cdf).pvalue > P_MIN
 
 
 def test_nurand_is_the_specifications() -> None:
@@ -115,24 +108,12 @@ def test_uuid_and_timestamp() -> None:
     assert fits(seconds, dict.fromkeys(range(4), 1.0)) > P_MIN
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"uniform": [1, 9]},
-        {"uniform": [1, 9.5]},
-        {"nurand": [1, 9]},
-        {"zipf": [1, 10**6]},
-        {"pick": {"a": 1, "b": 2}},
-        {"text": [1, 9]},
-        {"text": 0},
-        {"uuid": "random"},
-        {"timestamp": ["2024-01-01", "2024-01-02"]},
-    ],
-    ids=str,
-)
-def test_no_rows_at_all(given: dict[str, Any]) -> None:
+def test_no_rows_at_all() -> None:
     """A small table has no row in most slices of a large population."""
-    assert drawn(given, 0) == []
+    ranges = [{kind: [1, 9]} for kind in ("uniform", "nurand", "zipf", "text")]
+    others = [{"uniform": [1, 9.5]}, {"pick": {"a": 1, "b": 2}}, {"text": 0}, {"uuid": "random"}]
+    for given in (*ranges, *others, {"timestamp": ["2024-01-01", "2024-01-02"]}):
+        assert drawn(given, 0) == []
 
 
 def test_choice_covers_its_range() -> None:
@@ -142,7 +123,7 @@ def test_choice_covers_its_range() -> None:
     assert choice(edges, 2**40).max() < 2**40
 
 
-@pytest.mark.parametrize("given", [{"sequence": 1}, {"from": "a.b"}])
-def test_what_is_not_drawn(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not drawn"):
-        draw(Generator.model_validate(given))
+def test_what_is_not_drawn() -> None:
+    for given in ({"sequence": 1}, {"from": "a.b"}):
+        with pytest.raises(ValueError, match="not drawn"):
+            draw(Generator.model_validate(given))

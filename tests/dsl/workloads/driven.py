@@ -1,0 +1,100 @@
+"""Workloads without a database: compiled from parameters, their transactions driven on given answers, their draws
+compared with distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.base import Outcome, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
+from proveout.dsl.workloads.kinds import build, built_in
+
+Sent = list[tuple[str, tuple[Any, ...]]]
+Columns = dict[str, npt.NDArray[np.generic]]
+
+
+def compiled(kind: str, parameters: BaseModel | dict[str, Any]) -> Workload:
+    """A workload as a compiled plan has it."""
+    model = built_in(kind).parameters.model_validate(parameters)
+    return Workload(name=kind, kind=kind, parameters=to_values(model))
+
+
+def built(kind: str, parameters: BaseModel | dict[str, Any]) -> WorkloadKind:
+    return build(compiled(kind, parameters))
+
+
+def rows(of: WorkloadKind, table: str, first: int, count: int) -> list[tuple[Any, ...]]:
+    """Rows of a table, for these units."""
+    return list(zip(*(column.tolist() for column in columns(of, table, first, count).values()), strict=True))
+
+
+def columns(of: WorkloadKind, table: str, first: int, count: int) -> Columns:
+    """The same by column."""
+    (made,) = (one for one in of.population.tables if one.name == table)
+    return dict(zip((column for column, _ in made.columns), made.rows(first, count), strict=True))
+
+
+@dataclass(frozen=True)
+class Given:
+    """The answer to a statement: a number of rows, and the rows."""
+
+    count: int = 1
+    values: tuple[tuple[Any, ...], ...] = ()
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return list(self.values)
+
+
+Answer = Callable[[Statement, tuple[Any, ...]], Given]
+
+
+def in_turn(*given: Given) -> Answer:
+    """These answers, one after the other."""
+    rest = list(given)
+    return lambda statement, arguments: rest.pop(0)
+
+
+def drive(transaction: TransactionType, inputs: Any, answer: Answer) -> tuple[Sent, Outcome]:
+    """Run a transaction on these inputs; return its statements with their arguments, and its outcome. Each statement is
+    one that the transaction declares, with arguments of the declared types."""
+    body, sent = transaction.body(inputs), []
+    statement, arguments = next(body)
+    while True:
+        assert statement in transaction.statements
+        assert len(arguments) == len(statement.arguments)
+        assert all(isinstance(value, kind) for value, kind in zip(arguments, statement.arguments, strict=True))
+        sent.append((statement.name, arguments))
+        given = answer(statement, arguments)
+        try:
+            statement, arguments = body.send(given)
+        except StopIteration as stop:
+            return sent, stop.value
+
+
+def findings(
+    workload: Workload, seen: dict[str, tuple[int, int]], earlier: Sequence[Workload] = ()
+) -> dict[str, Finding]:
+    """The findings on a load with these counts: transaction -> (ok, logical failures)."""
+    counted = [Seen(name=name, ok=ok, logical_failures=failed) for name, (ok, failed) in seen.items()]
+    return {finding.check: finding for finding in conform(workload, counted, earlier)}
+
+
+def assert_alike(observed: Any, weights: Any) -> None:
+    """Counts drawn by the weights, by χ² (the seed is fixed, so this holds or it does not)."""
+    counts, shares = np.asarray(observed, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    expected = counts.sum() * shares / shares.sum()
+    assert len(counts) == len(expected)
+    assert chi2_survival(float(((counts - expected) ** 2 / expected).sum()), len(counts) - 1) > 1e-4
+
+
+def assert_even(values: Any, low: int, high: int) -> None:
+    """Every number from `low` to `high` was drawn, all alike."""
+    assert_alike(np.bincount(np.asarray(values) - low, minlength=high - low + 1), np.ones(high - low + 1))

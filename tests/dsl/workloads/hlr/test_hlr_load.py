@@ -1,0 +1,214 @@
+"""The load of the HLR workload: its arguments, its seven transactions on given answers, its expected success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from driven import Given, Sent, assert_alike, assert_even, built, compiled, drive, in_turn
+
+from proveout.dsl.workloads.base import Outcome
+from proveout.dsl.workloads.hlr.keys import draw_nurand, effective_subscribers, nurand_mask
+from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
+from proveout.dsl.workloads.hlr.shares import HOURS, START_TIMES, Share, shares
+from proveout.dsl.workloads.kinds import build, with_range
+
+SMALL = {"population": 1_000, "seed": 3}
+WORKLOAD = built("hlr", SMALL)
+TRANSACTIONS = {transaction.name: transaction for transaction in WORKLOAD.transactions}
+FOUND, SOME, NONE = Given(1, ((77,),)), Given(1), Given(0)
+
+# ---- arguments
+
+
+def drawn(parameters: dict[str, Any], source: str, count: int = 2_000) -> list[list[Any]]:
+    """`count` draws as flat lists of the values, statements left out."""
+    take = getattr(built("hlr", parameters).keys(0), source)
+    return [flat(take()) for _ in range(count)]
+
+
+def flat(value: object) -> list[Any]:
+    if isinstance(value, tuple):
+        return [inner for item in value for inner in flat(item)]
+    return [value] if isinstance(value, (int, str)) else []
+
+
+@pytest.mark.parametrize(
+    ("source", "ranges"),
+    [
+        ("access", {1: (1, 4)}),
+        ("destination", {1: (1, 4), 3: (1, 24)}),
+        ("subscriber_data", {0: (0, 1), 2: (0, 255), 4: (1, 4)}),
+        ("insert", {1: (1, 4), 3: (1, 24)}),
+        ("delete", {1: (1, 4)}),
+    ],
+)
+def test_the_arguments_are_those_of_the_specification(source: str, ranges: dict[int, tuple[int, int]]) -> None:
+    found = drawn(SMALL, source, 20_000)
+    for position, (low, high) in ranges.items():
+        assert_even([values[position] for values in found], low, high)
+    if source in ("destination", "insert", "delete"):
+        assert_even([values[2] // 8 for values in found], 0, 2)
+        assert {values[2] for values in found} == {0, 8, 16}
+    if source == "subscriber_data":
+        assert all(values[1] == values[3] for values in found)
+    if source == "insert":
+        assert all(len(values[4]) == 15 and values[4].isdigit() for values in found)
+
+
+def test_the_subscribers_are_those_of_the_population() -> None:
+    assert_even([values[0] for values in drawn(SMALL, "subscriber", 20_000)], 1, 1_000)
+    locations = drawn(SMALL, "location")
+    assert {values[0] for values in locations} <= {f"{s_id:015d}" for s_id in range(1, 1_001)}
+    assert all(1 <= values[1] <= 2**32 - 1 for values in locations)
+    lab = SMALL | {"cardinality": "lab"}
+    for source in ("access", "delete"):
+        assert_even([values[1] for values in drawn(lab, source)], 1, 5)
+
+
+def test_streams_are_independent_of_each_other() -> None:
+    """Two terminals meet on a subscriber as often as chance has it, not in step."""
+    takes = [WORKLOAD.keys(stream).subscriber for stream in (0, 1)]
+    assert 3 <= sum(takes[0]() == takes[1]() for _ in range(20_000)) <= 45
+
+
+@pytest.mark.parametrize("keys", ["uniform", "nurand"])
+def test_a_range_confines_a_load(keys: str) -> None:
+    confined = build(with_range(compiled("hlr", SMALL | {"keys": keys}), 401, 500)).keys(0)
+    assert {flat(confined.subscriber())[0] for _ in range(5_000)} == set(range(401, 501))
+    assert {int(flat(confined.insert())[0]) for _ in range(5_000)} == set(range(401, 501))
+
+
+def test_nurand_is_the_specification_s_formula() -> None:
+    """Against the exact distribution of ((U(0, A) | U(1, P)) mod P) + 1, enumerated bit by bit."""
+    masks = {subscribers: nurand_mask(subscribers) for subscribers in (10**6, 10**6 + 1, 10**7, 10**7 + 1)}
+    assert list(masks.values()) == [65_535, 1_048_575, 1_048_575, 2_097_151]
+    population = 50
+    weights = np.zeros(population)
+    for value in range(1, population + 1):
+        reached = np.array([value])
+        for bit in (bit for bit in range(16) if not value >> bit & 1):
+            reached = np.concatenate([reached, reached | 1 << bit])
+        np.add.at(weights, reached % population, 1.0 / len(reached) / population)
+    parameters = Hlr.model_validate({"population": population, "keys": "nurand"})
+    found = draw_nurand(parameters, np.random.default_rng(5), 100_000)
+    assert_alike(np.bincount(found - 1, minlength=population), weights)
+    assert effective_subscribers(parameters) == pytest.approx(1 / float((weights**2).sum()), rel=0.02)
+    assert effective_subscribers(Hlr.model_validate(SMALL | {"range": (1, 10)})) == 10
+
+
+# ---- transactions
+
+
+def driven(name: str, *answers: Given) -> tuple[Sent, Outcome]:
+    return drive(TRANSACTIONS[name], TRANSACTIONS[name].inputs(WORKLOAD.keys(0))(), in_turn(*answers))
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "statements", "outcome"),
+    [
+        ("GetBasicSubscriberData", [SOME], "get_subscriber", Outcome.COMMIT),
+        ("GetBasicSubscriberData", [NONE], "get_subscriber", Outcome.LOGICAL_FAILURE),
+        ("GetAccessData", [NONE], "get_access", Outcome.LOGICAL_FAILURE),
+        ("GetNewDestination", [Given(3)], "get_destination", Outcome.COMMIT),
+        ("UpdateSubscriberData", [SOME, SOME], "set_bit set_data_a", Outcome.COMMIT),
+        ("UpdateSubscriberData", [SOME, NONE], "set_bit set_data_a", Outcome.LOGICAL_FAILURE),
+        ("UpdateSubscriberData", [NONE], "set_bit", Outcome.LOGICAL_FAILURE),
+        ("UpdateLocation", [FOUND, SOME], "find_number set_location", Outcome.COMMIT),
+        ("UpdateLocation", [FOUND, NONE], "find_number set_location", Outcome.LOGICAL_FAILURE),
+        ("UpdateLocation", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
+        ("InsertCallForwarding", [FOUND, NONE, SOME], "find_number get_facilities insert_forwarding", Outcome.COMMIT),
+        ("InsertCallForwarding", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
+        ("DeleteCallForwarding", [FOUND, SOME], "find_number delete_forwarding", Outcome.COMMIT),
+        ("DeleteCallForwarding", [FOUND, NONE], "find_number delete_forwarding", Outcome.LOGICAL_FAILURE),
+        ("DeleteCallForwarding", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
+    ],
+)
+def test_statements_and_outcomes(name: str, answers: list[Given], statements: str, outcome: Outcome) -> None:
+    sent, ended = driven(name, *answers)
+    assert [statement for statement, _ in sent] == statements.split()
+    assert ended is outcome
+    if answers[0] is FOUND:
+        position = {"set_location": 1}
+        found = [arguments[position.get(statement, 0)] for statement, arguments in sent[1:]]
+        assert found == [77] * len(found), "the subscriber found by number is the one that changes"
+
+
+def test_reads_are_single_statements_and_the_first_reads_all_columns() -> None:
+    assert {name for name, one in TRANSACTIONS.items() if one.single} == set(HLR_TRANSACTIONS[:3])
+    assert {name for name, one in TRANSACTIONS.items() if one.bare} == set(HLR_TRANSACTIONS[:3])
+    (subscriber,) = TRANSACTIONS["GetBasicSubscriberData"].statements
+    assert len(subscriber.columns) == 34
+    assert subscriber.columns.count(str) == 1
+
+
+# ---- expected success
+
+
+SPECIFICATION = {
+    "GetBasicSubscriberData": (1.0, 1.0),
+    "GetAccessData": (0.625, 0.625),
+    "GetNewDestination": (0.148, 0.204),
+    "UpdateSubscriberData": (0.625, 0.625),
+    "UpdateLocation": (1.0, 1.0),
+    "InsertCallForwarding": (0.3125, 0.3125),
+    "DeleteCallForwarding": (0.3125, 0.3125),
+}
+
+
+def weighted(insert: float, delete: float) -> Hlr:
+    weights = {**HLR_WEIGHTS, "InsertCallForwarding": insert, "DeleteCallForwarding": delete}
+    return Hlr.model_validate({"weights": weights})
+
+
+def test_the_figures_of_the_specification_and_of_the_lab() -> None:
+    for keys in ({}, {"keys": "nurand"}, {"range": [10, 20]}):
+        found = shares(Hlr.model_validate(keys))
+        assert {name: (share.fresh, share.steady) for name, share in found.items()} == {
+            name: pytest.approx(pair, abs=5e-4) for name, pair in SPECIFICATION.items()
+        }
+    lab = shares(Hlr.model_validate({"cardinality": "lab"}))
+    assert lab["GetAccessData"] == Share(fresh=1.0, steady=1.0, low=1.0, high=1.0)
+    assert lab["InsertCallForwarding"].fresh == pytest.approx(1 - 0.1 / 15)
+    assert lab["DeleteCallForwarding"].fresh == pytest.approx(0.1 / 15)
+    assert lab["DeleteCallForwarding"].steady == pytest.approx(0.5)
+
+
+def test_reads_alone_do_not_age_the_data_and_deletes_alone_empty_the_table() -> None:
+    for share in shares(weighted(0, 0)).values():
+        assert share.fresh == share.steady == share.low == share.high
+    emptied = shares(weighted(0, 2))
+    assert (emptied["GetNewDestination"].steady, emptied["DeleteCallForwarding"].steady) == (0.0, 0.0)
+    assert emptied["InsertCallForwarding"].steady == pytest.approx(0.625)
+
+
+@pytest.mark.parametrize(("insert", "delete"), [(2, 2), (1, 2), (3, 1), (1, 0), (0, 1)])
+@pytest.mark.parametrize("age", [0.0, 0.5, 8.0])
+def test_every_age_lies_between_low_and_high(insert: float, delete: float, age: float) -> None:
+    """Simulated facilities, aged by random inserts and deletes, answer within the band; fresh and old ones at its named
+    ends."""
+    random = np.random.default_rng(11)
+    facilities = 15_000
+    order = random.permuted(np.tile([0, 1, 2], (facilities, 1)), axis=1)
+    loaded = order < random.integers(0, 4, facilities)[:, None]
+    full = loaded.copy()
+    ends = np.array(START_TIMES) + random.choice(np.array(HOURS), size=(facilities, 3))
+    events = random.poisson(age * (insert + delete) * facilities * 3)
+    for slot, is_insert in zip(
+        random.integers(0, facilities * 3, events).tolist(),
+        (random.random(events) < insert / (insert + delete)).tolist(),
+        strict=True,
+    ):
+        row, column = divmod(slot, 3)
+        if is_insert and not full[row, column]:
+            full[row, column], ends[row, column] = True, random.integers(1, 25)
+        elif not is_insert:
+            full[row, column] = False
+    starts = np.array(START_TIMES)[random.integers(0, 3, facilities)]
+    hits = full & (np.array(START_TIMES) <= starts[:, None]) & (ends > random.integers(1, 25, facilities)[:, None])
+    share = 0.625 * 0.85 * float(hits.any(axis=1).mean())
+    expected = shares(weighted(insert, delete))["GetNewDestination"]
+    assert expected.low - 0.01 <= share <= expected.high + 0.01
+    named = {0.0: expected.fresh, 8.0: expected.steady}
+    assert age not in named or share == pytest.approx(named[age], abs=0.01)

@@ -1,0 +1,177 @@
+"""TPROC-C's rows have what clause 4.3.3 of TPC-C asks for, and its random inputs the shares and distributions of the
+specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from driven import Columns, assert_alike, assert_even, built, columns
+
+from proveout.dsl.workloads.tprocc import rows as tprocc_rows
+from proveout.dsl.workloads.tprocc import tables as tprocc_tables
+from proveout.dsl.workloads.tprocc.keys import (
+    C_CUSTOMER,
+    C_ITEM,
+    NO_ITEM,
+    customer_numbers,
+    item_numbers,
+    name_numbers,
+)
+from proveout.dsl.workloads.tprocc.parameters import UNITS_PER_WAREHOUSE, Tprocc
+from proveout.dsl.workloads.tprocc.rows import C_LAST_LOAD, C_LAST_RUN, nurand
+
+THREE = built("tprocc", {"warehouses": 3, "seed": 7})
+FIVE = built("tprocc", {"warehouses": 5, "seed": 3})
+DRAWS = 20_000
+
+# ---- rows
+
+
+def loaded(name: str, first: int = 1, count: int = UNITS_PER_WAREHOUSE) -> Columns:
+    return columns(THREE, name, first, count)
+
+
+def ints(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    return values.astype(np.int64)
+
+
+def test_keys_are_each_there_once() -> None:
+    for name, key in tprocc_tables.PRIMARY_KEYS.items():
+        found = loaded(name, 28_000, 8_000)  # across two warehouses
+        keys = list(zip(*(ints(found[column]).tolist() for column in key.split(", ")), strict=True))
+        assert len(set(keys)) == len(keys), name
+
+
+def test_a_tenth_of_the_items_and_stock_is_original() -> None:
+    for name, column in (("item", "i_data"), ("stock", "s_data")):
+        data = loaded(name)[column]
+        lengths = np.char.str_len(data)  # type: ignore[arg-type,type-var]
+        assert (lengths.min(), lengths.max()) == (26, 50)
+        assert 0.095 < np.mean(np.char.find(data, b"ORIGINAL") >= 0) < 0.105  # type: ignore[arg-type,type-var]
+
+
+def test_customers() -> None:
+    found = loaded("customer")
+    last = found["c_last"].astype(str)
+    assert last[:3].tolist() == ["BARBARBAR", "BARBAROUGHT", "BARBARABLE"]
+    assert last[999] == "EINGEINGEING"
+    lengths = np.char.str_len(found["c_data"])  # type: ignore[arg-type,type-var]
+    assert (lengths.min(), lengths.max()) == (300, 500)
+    assert 0.09 < np.mean(found["c_credit"] == b"BC") < 0.11
+    assert set(ints(found["c_balance"]).tolist()) == {-1_000}
+    discount = ints(found["c_discount"])
+    assert (discount.min(), discount.max()) == (0, 5_000)
+
+
+def test_last_names_of_the_load_follow_nurand() -> None:
+    """Those after the first thousand of a district, against the distribution that all pairs of draws make."""
+    found = loaded("customer", 1, 3 * UNITS_PER_WAREHOUSE)
+    late = found["c_last"][ints(found["c_id"]) > 1_000].astype(str)
+    index = {tprocc_rows.last_name(number): number for number in range(1_000)}
+    counts = np.bincount([index[name] for name in late], minlength=1_000)
+    assert_alike(counts, all_pairs(256, 0, 999, C_LAST_LOAD))
+    with pytest.raises(AssertionError):
+        assert_alike(counts, np.ones(1_000))
+
+
+def test_orders_belong_to_each_customer_once_and_the_last_900_wait() -> None:
+    found = loaded("orders", 3_001, 3_000)
+    customers = ints(found["o_c_id"]).tolist()
+    assert customers != sorted(customers) == list(range(1, 3_001))
+    waiting = np.ma.getmaskarray(found["o_carrier_id"])
+    assert np.array_equal(np.flatnonzero(waiting) + 1, np.arange(2_101, 3_001))
+    assert np.array_equal(ints(loaded("new_order", 3_001, 3_000)["no_o_id"]), np.arange(2_101, 3_001))
+
+
+def test_order_lines_are_as_many_as_their_orders_say() -> None:
+    orders, lines = loaded("orders", 1, 6_000), loaded("order_line", 1, 6_000)
+    place = (ints(lines["ol_d_id"]) - 1) * 3_000 + ints(lines["ol_o_id"]) - 1
+    assert np.array_equal(np.bincount(place, minlength=6_000), ints(orders["o_ol_cnt"]))
+    assert set(ints(orders["o_ol_cnt"]).tolist()) == set(range(5, 16))
+    waiting = np.ma.getmaskarray(lines["ol_delivery_d"])
+    amounts = ints(lines["ol_amount"])
+    assert set(amounts[~waiting].tolist()) == {0}
+    assert 1 <= amounts[waiting].min() <= amounts[waiting].max() <= 999_999
+
+
+# ---- inputs
+
+
+def near(share: Any, expected: float, count: int) -> bool:
+    """Whether a share is within five standard deviations of the expected one."""
+    return bool(abs(share - expected) < 5 * (expected * (1 - expected) / count) ** 0.5)
+
+
+def test_new_orders() -> None:
+    keys = FIVE.keys(0)
+    drawn = [keys.new_order() for _ in range(DRAWS)]
+    assert_even([len(order.lines) for order in drawn], 5, 15)
+    failing = [order for order in drawn if any(item == NO_ITEM for item, _, _ in order.lines)]
+    assert near(len(failing) / DRAWS, 0.01, DRAWS)
+    assert all(order.lines[-1][0] == NO_ITEM for order in failing)
+    lines = [(order.w_id, line) for order in drawn for line in order.lines]
+    assert near(np.mean([line[1] != w_id for w_id, line in lines]), 0.01, len(lines))
+    assert {line[2] for _, line in lines} == set(range(1, 11))
+    assert {line[1] for _, line in lines} == {1, 2, 3, 4, 5}
+    assert {order.w_id for order in drawn} == {1}
+    assert {order.d_id for order in drawn} == set(range(1, 11))
+
+
+def test_payments_and_the_other_transactions() -> None:
+    keys = FIVE.keys(1)
+    drawn = [keys.payment() for _ in range(DRAWS)]
+    assert near(np.mean([p.customer.w_id != p.w_id for p in drawn]), 0.15, DRAWS)
+    assert near(np.mean([p.customer.c_id == 0 for p in drawn]), 0.60, DRAWS)
+    assert all(p.customer.d_id == p.d_id for p in drawn if p.customer.w_id == p.w_id)
+    assert all((p.customer.c_id == 0) == bool(p.customer.last) for p in drawn)
+    cents = np.array([p.cents for p in drawn])
+    assert 100 <= cents.min() < 600 and 499_500 < cents.max() <= 500_000
+    assert {keys.delivery()[1] for _ in range(1_000)} == set(range(1, 11))
+    assert {level for _, _, level in (keys.stock_level() for _ in range(1_000))} == set(range(10, 21))
+    assert near(np.mean([keys.order_status().c_id == 0 for _ in range(DRAWS)]), 0.60, DRAWS)
+
+
+def test_with_one_warehouse_all_draws_are_local() -> None:
+    keys = built("tprocc", {"warehouses": 1}).keys(0)
+    assert all(keys.payment().customer.w_id == 1 for _ in range(500))
+    assert all(supply == 1 for _ in range(500) for _, supply, _ in keys.new_order().lines)
+
+
+def all_pairs(hot: int, low: int, high: int, constant: int) -> npt.NDArray[np.float64]:
+    """The probabilities of NURand by all pairs of draws."""
+    pairs = np.meshgrid(np.arange(hot), np.arange(low, high + 1))
+    values = nurand(pairs[0].ravel(), pairs[1].ravel(), constant, low, high)
+    return np.bincount(values - low, minlength=high - low + 1) / values.size
+
+
+def test_customers_and_names_are_uniform_or_nurand() -> None:
+    drawn = customer_numbers(Tprocc(keys="tpc"), np.random.default_rng(1), 300_000)
+    assert_alike(np.bincount(drawn - 1, minlength=3_000), all_pairs(1_024, 1, 3_000, C_CUSTOMER))
+    assert_even(customer_numbers(Tprocc(keys="tproc"), np.random.default_rng(1), 300_000), 1, 3_000)
+    names = name_numbers(np.random.default_rng(1), 300_000)
+    assert_alike(np.bincount(names, minlength=1_000), all_pairs(256, 0, 999, C_LAST_RUN))
+    delta = abs(C_LAST_RUN - C_LAST_LOAD)
+    assert 65 <= delta <= 119 and delta not in {96, 112}, "the constant of the run goes with that of the load"
+
+
+def test_items_are_nurand_by_the_tpc_specification() -> None:
+    """Folded into a thousand cells: all pairs of draws would be 800 million, so the expectation is a sample too."""
+    random = np.random.default_rng(2)
+    many = nurand(random.integers(0, 8_192, 8_000_000), random.integers(1, 100_001, 8_000_000), C_ITEM, 1, 100_000)
+    expected = np.bincount((many - 1) // 100, minlength=1_000) / 8_000_000
+    drawn = item_numbers(Tprocc(keys="tpc"), np.random.default_rng(1), 2_000_000)
+    counts = np.bincount((drawn - 1) // 100, minlength=1_000)
+    assert ((counts - expected * 2e6) ** 2 / (expected * 2e6)).sum() < 1.25 * 1_000 + 5 * 2_000**0.5
+    assert ((counts - 2e3) ** 2 / 2e3).sum() > 10_000, "and not uniform"
+    uniform = item_numbers(Tprocc(), np.random.default_rng(1), 2_000_000)
+    assert_even((uniform - 1) // 100, 0, 999)
+
+
+def test_homes() -> None:
+    assert [FIVE.keys((9 << 32) | number).delivery()[0] for number in range(7)] == [1, 2, 3, 4, 5, 1, 2]
+    assert [FIVE.keys(number).stock_level()[1] for number in (0, 5, 49, 50)] == [1, 2, 10, 1]
+    everywhere = built("tprocc", {"warehouses": 5, "home": "all"}).keys(0)
+    assert {everywhere.delivery()[0] for _ in range(200)} == {1, 2, 3, 4, 5}

@@ -1,0 +1,144 @@
++CREATE OR REPLACE PROCEDURE tprocc_neword(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_local NUMBER, p_items VARCHAR2, p_supply VARCHAR2, p_quantity VARCHAR2) AS
++  lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
++  v_discount NUMBER; v_last VARCHAR2(16); v_credit CHAR(2); v_w_tax NUMBER; v_d_tax NUMBER;
++  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data VARCHAR2(50);
++  v_dist CHAR(24);
++BEGIN
++  SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
++    WHERE w_id = p_w AND c_w_id = w_id AND c_d_id = p_d AND c_id = p_c;
++  UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = p_w AND d_id = p_d
++    RETURNING d_next_o_id - 1, d_tax INTO v_o, v_d_tax;
++  INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local)
++    VALUES (v_o, p_d, p_w, p_c, SYSDATE, lines, p_local);
++  INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES (v_o, p_d, p_w);
++  FOR i IN 1 .. lines LOOP
++    v_item := TO_NUMBER(REGEXP_SUBSTR(p_items, '[0-9]+', 1, i));
++    v_supply := TO_NUMBER(REGEXP_SUBSTR(p_supply, '[0-9]+', 1, i));
++    v_quantity := TO_NUMBER(REGEXP_SUBSTR(p_quantity, '[0-9]+', 1, i));
++    BEGIN
++      SELECT i_price, i_name, i_data INTO v_price, v_name, v_data FROM item WHERE i_id = v_item;
++    EXCEPTION WHEN NO_DATA_FOUND THEN
++      ROLLBACK;
++      RAISE_APPLICATION_ERROR(-20001, 'item ' || v_item || ' does not exist');
++    END;
++    UPDATE stock SET s_quantity = s_quantity - v_quantity + CASE WHEN s_quantity - v_quantity < 10 THEN 91 ELSE 0 END,
++      s_ytd = s_ytd + v_quantity, s_order_cnt = s_order_cnt + 1,
++      s_remote_cnt = s_remote_cnt + CASE WHEN v_supply <> p_w THEN 1 ELSE 0 END
++      WHERE s_w_id = v_supply AND s_i_id = v_item
++      RETURNING CASE p_d WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 WHEN 9 THEN s_dist_09 WHEN 10 THEN s_dist_10 END INTO v_dist;
++    INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount,
++      ol_dist_info) VALUES (v_o, p_d, p_w, i, v_item, v_supply, v_quantity, v_quantity * v_price, v_dist);
++  END LOOP;
++  COMMIT;
++END;
++CREATE OR REPLACE PROCEDURE tprocc_payment(p_w NUMBER, p_d NUMBER, p_c_w NUMBER, p_c_d NUMBER, p_c NUMBER, p_last VARCHAR2, p_amount VARCHAR2) AS
++  v_c NUMBER := p_c; v_amount NUMBER := TO_NUMBER(p_amount, '9999D99', 'NLS_NUMERIC_CHARACTERS=''.,''');
++  v_w_name VARCHAR2(10); v_d_name VARCHAR2(10); v_credit CHAR(2); v_balance NUMBER;
++BEGIN
++  UPDATE warehouse SET w_ytd = w_ytd + v_amount WHERE w_id = p_w RETURNING w_name INTO v_w_name;
++  UPDATE district SET d_ytd = d_ytd + v_amount WHERE d_w_id = p_w AND d_id = p_d RETURNING d_name INTO v_d_name;
++  IF v_c = 0 THEN
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
++      FROM customer WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_last = p_last)
++      WHERE place = TRUNC((namesakes + 1) / 2);
++  END IF;
++  UPDATE customer SET c_balance = c_balance - v_amount, c_ytd_payment = c_ytd_payment + v_amount,
++    c_payment_cnt = c_payment_cnt + 1,
++    c_data = CASE WHEN c_credit = 'BC' THEN SUBSTR(v_c || ' ' || p_c_d || ' ' || p_c_w || ' ' || p_d || ' ' || p_w
++      || ' ' || p_amount || '|' || c_data, 1, 500) ELSE c_data END
++    WHERE c_w_id = p_c_w AND c_d_id = p_c_d AND c_id = v_c RETURNING c_credit, c_balance INTO v_credit, v_balance;
++  INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data)
++    VALUES (v_c, p_c_d, p_c_w, p_d, p_w, SYSDATE, v_amount, v_w_name || '    ' || v_d_name);
++  COMMIT;
++END;
++CREATE OR REPLACE PROCEDURE tprocc_ostat(p_w NUMBER, p_d NUMBER, p_c NUMBER, p_last VARCHAR2) AS
++  v_c NUMBER := p_c; v_balance NUMBER; v_o NUMBER; v_entered DATE; v_carrier NUMBER; lines NUMBER := 0;
++BEGIN
++  IF v_c = 0 THEN
++    SELECT c_id INTO v_c FROM (SELECT c_id, ROW_NUMBER() OVER (ORDER BY c_first) place, COUNT(*) OVER () namesakes
++      FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_last = p_last)
++      WHERE place = TRUNC((namesakes + 1) / 2);
++  END IF;
++  SELECT c_balance INTO v_balance FROM customer WHERE c_w_id = p_w AND c_d_id = p_d AND c_id = v_c;
++  SELECT o_id, o_entry_d, o_carrier_id INTO v_o, v_entered, v_carrier FROM (SELECT o_id, o_entry_d, o_carrier_id
++    FROM orders WHERE o_w_id = p_w AND o_d_id = p_d AND o_c_id = v_c ORDER BY o_id DESC) WHERE ROWNUM = 1;
++  FOR line IN (SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line
++    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id = v_o) LOOP
++    lines := lines + 1;
++  END LOOP;
++END;
++CREATE OR REPLACE PROCEDURE tprocc_delivery(p_w NUMBER, p_carrier NUMBER) AS
++  v_o NUMBER; v_c NUMBER; v_total NUMBER;
++BEGIN
++  FOR d IN 1 .. 10 LOOP
++    SELECT MIN(no_o_id) INTO v_o FROM new_order WHERE no_w_id = p_w AND no_d_id = d;
++    DELETE FROM new_order WHERE no_w_id = p_w AND no_d_id = d AND no_o_id = v_o;
++    IF SQL%ROWCOUNT = 0 THEN
++      CONTINUE;
++    END IF;
++    UPDATE orders SET o_carrier_id = p_carrier WHERE o_w_id = p_w AND o_d_id = d AND o_id = v_o
++      RETURNING o_c_id INTO v_c;
++    UPDATE order_line SET ol_delivery_d = SYSDATE WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
++    SELECT SUM(ol_amount) INTO v_total FROM order_line WHERE ol_w_id = p_w AND ol_d_id = d AND ol_o_id = v_o;
++    UPDATE customer SET c_balance = c_balance + v_total, c_delivery_cnt = c_delivery_cnt + 1
++      WHERE c_w_id = p_w AND c_d_id = d AND c_id = v_c;
++  END LOOP;
++  COMMIT;
++END;
++CREATE OR REPLACE PROCEDURE tprocc_slev(p_w NUMBER, p_d NUMBER, p_threshold NUMBER) AS
++  v_next NUMBER; v_low NUMBER;
++BEGIN
++  SELECT d_next_o_id INTO v_next FROM district WHERE d_w_id = p_w AND d_id = p_d;
++  SELECT COUNT(DISTINCT s_i_id) INTO v_low FROM order_line, stock
++    WHERE ol_w_id = p_w AND ol_d_id = p_d AND ol_o_id >= v_next - 20 AND ol_o_id < v_next
++    AND s_w_id = p_w AND s_i_id = ol_i_id AND s_quantity < p_threshold;
++END;
+-SELECT c_discount, c_last, c_credit, w_tax FROM customer, warehouse WHERE w_id = $1 AND c_w_id = w_id AND c_d_id = $2 AND c_id = $3
+-SELECT d_next_o_id, d_tax FROM district WHERE d_w_id = $1 AND d_id = $2 FOR UPDATE
+-UPDATE district SET d_next_o_id = $1 WHERE d_w_id = $2 AND d_id = $3
+-INSERT INTO orders (o_id, o_d_id, o_w_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP, $5, $6)
+-INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES ($1, $2, $3)
+-SELECT i_id, i_price * 100, i_name, i_data FROM item WHERE i_id IN ($1)
+-SELECT i_id, i_price * 100, i_name, i_data FROM item WHERE i_id IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+-SELECT s_i_id, s_quantity, s_data, CASE 0 + $1 WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 WHEN 9 THEN s_dist_09 WHEN 10 THEN s_dist_10 END FROM stock WHERE s_w_id = $2 AND s_i_id IN ($3) FOR UPDATE
+-SELECT s_i_id, s_quantity, s_data, CASE 0 + $1 WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 WHEN 9 THEN s_dist_09 WHEN 10 THEN s_dist_10 END FROM stock WHERE s_w_id = $2 AND s_i_id IN ($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) FOR UPDATE
+-UPDATE stock SET s_quantity = $1, s_ytd = s_ytd + $2, s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + $3 WHERE s_w_id = $4 AND s_i_id = $5
+-INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM dual UNION ALL SELECT $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM dual UNION ALL SELECT $19, $20, $21, $22, $23, $24, $25, $26, $27 FROM dual UNION ALL SELECT $28, $29, $30, $31, $32, $33, $34, $35, $36 FROM dual UNION ALL SELECT $37, $38, $39, $40, $41, $42, $43, $44, $45 FROM dual
+-INSERT INTO order_line (ol_o_id, ol_d_id, ol_w_id, ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM dual UNION ALL SELECT $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM dual UNION ALL SELECT $19, $20, $21, $22, $23, $24, $25, $26, $27 FROM dual UNION ALL SELECT $28, $29, $30, $31, $32, $33, $34, $35, $36 FROM dual UNION ALL SELECT $37, $38, $39, $40, $41, $42, $43, $44, $45 FROM dual UNION ALL SELECT $46, $47, $48, $49, $50, $51, $52, $53, $54 FROM dual UNION ALL SELECT $55, $56, $57, $58, $59, $60, $61, $62, $63 FROM dual UNION ALL SELECT $64, $65, $66, $67, $68, $69, $70, $71, $72 FROM dual UNION ALL SELECT $73, $74, $75, $76, $77, $78, $79, $80, $81 FROM dual UNION ALL SELECT $82, $83, $84, $85, $86, $87, $88, $89, $90 FROM dual UNION ALL SELECT $91, $92, $93, $94, $95, $96, $97, $98, $99 FROM dual UNION ALL SELECT $100, $101, $102, $103, $104, $105, $106, $107, $108 FROM dual UNION ALL SELECT $109, $110, $111, $112, $113, $114, $115, $116, $117 FROM dual UNION ALL SELECT $118, $119, $120, $121, $122, $123, $124, $125, $126 FROM dual UNION ALL SELECT $127, $128, $129, $130, $131, $132, $133, $134, $135 FROM dual
+-UPDATE warehouse SET w_ytd = w_ytd + $1 WHERE w_id = $2
+-SELECT w_name, w_street_1, w_street_2, w_city, w_state, w_zip FROM warehouse WHERE w_id = $1
+-UPDATE district SET d_ytd = d_ytd + $1 WHERE d_w_id = $2 AND d_id = $3
+-SELECT d_name, d_street_1, d_street_2, d_city, d_state, d_zip FROM district WHERE d_w_id = $1 AND d_id = $2
+-SELECT c_id FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3 ORDER BY c_first
+-SELECT c_first, c_middle, c_last, c_street_1, c_street_2, c_city, c_state, c_zip, c_phone, c_credit, c_credit_lim, c_discount, c_balance, c_since FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3 FOR UPDATE
+-SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3
+-UPDATE customer SET c_balance = c_balance - $1, c_ytd_payment = c_ytd_payment + $2, c_payment_cnt = c_payment_cnt + 1 WHERE c_w_id = $3 AND c_d_id = $4 AND c_id = $5
+-UPDATE customer SET c_balance = c_balance - $1, c_ytd_payment = c_ytd_payment + $2, c_payment_cnt = c_payment_cnt + 1, c_data = $3 WHERE c_w_id = $4 AND c_d_id = $5 AND c_id = $6
+-INSERT INTO history (h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, h_date, h_amount, h_data) VALUES ($1, $2, $3, $4, $5, CURRENT_TIMESTAMP, $6, $7)
+-SELECT c_balance, c_first, c_middle, c_last FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3
+-SELECT o_id, o_entry_d, o_carrier_id FROM orders WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = $3 ORDER BY o_id DESC FETCH FIRST 1 ROWS ONLY
+-SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3
+-SELECT MIN(no_o_id) FROM new_order WHERE no_w_id = $1 AND no_d_id = $2
+-DELETE FROM new_order WHERE no_w_id = $1 AND no_d_id = $2 AND no_o_id = $3
+-SELECT o_c_id FROM orders WHERE o_w_id = $1 AND o_d_id = $2 AND o_id = $3
+-UPDATE orders SET o_carrier_id = $1 WHERE o_w_id = $2 AND o_d_id = $3 AND o_id = $4
+-UPDATE order_line SET ol_delivery_d = CURRENT_TIMESTAMP WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3
+-SELECT SUM(ol_amount) FROM order_line WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3
+-UPDATE customer SET c_balance = c_balance + $1, c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = $2 AND c_d_id = $3 AND c_id = $4
+-SELECT d_next_o_id FROM district WHERE d_w_id = $1 AND d_id = $2
+-SELECT COUNT(DISTINCT s_i_id) FROM order_line, stock WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id >= $3 AND ol_o_id < $4 AND s_w_id = $5 AND s_i_id = ol_i_id AND s_quantity < $6
++BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_neword'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;
++BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_payment'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;
++BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_ostat'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;
++BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_delivery'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;
++BEGIN EXECUTE IMMEDIATE 'DROP PROCEDURE tprocc_slev'; EXCEPTION WHEN OTHERS THEN IF SQLCODE != -4043 THEN RAISE; END IF; END;
++-- call_tprocc_neword
++BEGIN tprocc_neword($1, $2, $3, $4, $5, $6, $7); END;
++-- call_tprocc_payment
++BEGIN tprocc_payment($1, $2, $3, $4, $5, $6, $7); END;
++-- call_tprocc_ostat
++BEGIN tprocc_ostat($1, $2, $3, $4); END;
++-- call_tprocc_delivery
++BEGIN tprocc_delivery($1, $2); END;
++-- call_tprocc_slev
++BEGIN tprocc_slev($1, $2, $3); END;
