@@ -285,7 +285,7 @@ class IterationFinished:
     transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
     loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits. `cost`: the source of
     each number of `metrics.COST`, or why it is not there. `server_started_ms`: by load, the newest start of its server
-    on the server's clock, Unix ms, where the server tells it.
+    on the server's clock, Unix ms, where the server reports it.
     """
 
     id: IterationId

@@ -1,6 +1,6 @@
 """Wait in a test until something holds. One patience for all tests: `PROVEOUT_PATIENCE` seconds, 60 by default.
 
-A wait ends as soon as it holds, so patience costs time only where a test fails. What is to happen at an instant is
+A wait ends as soon as it holds, so patience costs time only where a test fails. An event that has its instant is
 driven by a clock of the test's own and not waited for.
 """
 

@@ -166,13 +166,13 @@ class StageResult:
 
     @cached_property
     def restarts(self) -> dict[int, str]:
-        """Where the server was started again by nothing of the plan: by threads of the rung, the first evidence."""
+        """The rungs, by threads, in which the server was started again by nothing of the plan, with the evidence."""
         found = ((rung.threads, one) for rung in self.rungs for item in rung.iterations for one in item.findings)
         return {threads: one.evidence for threads, one in reversed([*found]) if one.is_restart}
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What a reader must know before the numbers, in a sentence each: a load that was not the workload, a server
+        """The remarks without which the numbers mislead, a sentence each: a load that was not the workload, a server
         that was started again."""
         if not self.restarts:
             return self.other_loads

@@ -109,4 +109,6 @@ def test_committed_schema_is_the_one_the_models_give_and_plans_point_editors_at_
     check_golden(schema, schema_json())
     edited = [path for path in sorted((ROOT / "plans").rglob("*.yaml")) if path.parent.name != "policies"]
     firsts = {path: path.read_text().splitlines()[0].partition("# yaml-language-server: $schema=") for path in edited}
-    assert [path for path, (before, _, place) in firsts.items() if before or (path.parent / place).resolve() != schema] == []
+    assert [
+        path for path, (before, _, place) in firsts.items() if before or (path.parent / place).resolve() != schema
+    ] == []

@@ -192,7 +192,9 @@ def test_commands_without_a_tag_are_run(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "plans", tmp_path / "plans")
     (tmp_path / "tiny.yaml").write_text(TINY)
     commands = {str(block): "\n".join(block.commands) for block in SHELL if not block.tag}
-    ended = {place: shell(tmp_path, text) for place, text in {"": "proveout run tiny.yaml --headless", **commands}.items()}
+    ended = {
+        place: shell(tmp_path, text) for place, text in {"": "proveout run tiny.yaml --headless", **commands}.items()
+    }
     failed = {place: one.stdout + one.stderr for place, one in ended.items() if one.returncode != 0}
     assert failed == {}, "\n".join(f"{place}\n{output}" for place, output in failed.items())
 

@@ -87,8 +87,9 @@ def problems(text: str) -> Iterator[tuple[str, str]]:
                 yield function, COPY
             case ast.BinOp(left=left) if _is_environ(left):
                 yield function, COPY
-            case ast.List(elts=[ast.Constant(value=str(program)), ast.Constant(value="-c"), *_]) | ast.Tuple(
-                elts=[ast.Constant(value=str(program)), ast.Constant(value="-c"), *_]
+            case (
+                ast.List(elts=[ast.Constant(value=str(program)), ast.Constant(value="-c"), *_])
+                | ast.Tuple(elts=[ast.Constant(value=str(program)), ast.Constant(value="-c"), *_])
             ) if program.rpartition("/")[2] in SHELLS:
                 yield function, f"{program} -c"
             case ast.Call(func=func, args=arguments, keywords=keywords):

@@ -54,7 +54,7 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
 
 
 def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
-    """What a reader must know before the numbers; then each verdict in a line: outcome, title, the numbers with their
+    """The cautions; then each verdict in a line: outcome, title, the numbers with their
     limits, and of an undecided one what to do."""
     yield from ((text, "warn") for text in results.cautions)
     for verdict in results.verdicts:

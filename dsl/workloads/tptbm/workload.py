@@ -84,7 +84,7 @@ class TptbmWorkload:
 
     @property
     def _counted(self) -> Mapping[str, Statement]:
-        """What a transaction of one statement adds one to."""
+        """The numbers that grow by one with each transaction of one statement."""
         key = self.parameters.key
         return {"Insert": inserted(key), "Delete": deleted(key)} if self.parameters.ops_per_transaction == 1 else {}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from any_host import Case, World, valid_tuning, world
 from hypothesis import strategies as st
-from sim_kernel import ASM_DISKS
 from sim_oracle import Group, SimOracle
 from tuning_bench import StubTools, put
 
@@ -243,7 +242,8 @@ def oracle_redo(draw: st.DrawFn) -> Case:
 @st.composite
 def asm_disk_group(draw: st.DrawFn) -> Case:
     """A group of free disks."""
-    paths = draw(st.sampled_from([[*ASM_DISKS], [*ASM_DISKS][:1]]))
+    disks = ["/dev/oraudev/disks/D1", "/dev/oraudev/disks/D2"]
+    paths = draw(st.sampled_from([disks, disks[:1]]))
     au_size = draw(st.sampled_from(["1M", "4M", "64M"]))
     one = valid_tuning(
         "asm_disk_group", system="asm", disk_group="data", redundancy="external", au_size=au_size, disks=paths

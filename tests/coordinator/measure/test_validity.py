@@ -563,7 +563,9 @@ def test_a_restart_of_the_server_is_a_warning(starts_ms: tuple[int, ...], found:
 
 
 @pytest.mark.parametrize(("dsn", "found"), [("postgresql://db/x", True), (None, False)])
-def test_a_restart_between_iterations_is_told_where_nothing_of_the_plan_does_it(dsn: str | None, found: bool) -> None:
+def test_a_restart_between_iterations_is_a_warning_where_nothing_of_the_plan_does_it(
+    dsn: str | None, found: bool
+) -> None:
     before = judged(dsn=dsn, load={"server_starts_ms": (1_700_000_000_000, 1_700_000_000_000)})
     ended = judged(dsn=dsn, load={"server_starts_ms": (1_700_000_300_000,) * 2}, before=before)
     text = "the server was started again since the iteration before, at 22:18:20 UTC (before that at 22:13:20)"

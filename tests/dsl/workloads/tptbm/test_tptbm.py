@@ -122,12 +122,14 @@ def test_the_interval_of_a_share_holds_the_share_it_was_counted_from() -> None:
 
 
 def test_the_database_counts_inserts_and_deletes_and_tells_an_update_of_another_row() -> None:
-    workload = build(SMALL)
+    workload = built("tptbm", SMALL)
     (callers,) = workload.invariants
     kinds = {one.name: one for one in workload.transactions}
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr)")
-    texts = [[one.decode() if isinstance(one, bytes) else one for one in row] for row in rows(SMALL, 1, 900)]
+    texts = [
+        [one.decode() if isinstance(one, bytes) else one for one in row] for row in rows(workload, "vpn_users", 1, 900)
+    ]
     database.executemany("INSERT INTO vpn_users VALUES (?, ?, ?, ?, ?)", texts)
 
     def read(statement: Any) -> tuple[int, ...]:
@@ -146,4 +148,4 @@ def test_the_database_counts_inserts_and_deletes_and_tells_an_update_of_another_
     assert read(callers.statement) == (900, 900)
     database.execute("UPDATE vpn_users SET last_calling_party = '1x2' WHERE vpn_id = 3 AND vpn_nb = 4")
     assert read(callers.statement) == (899, 900)
-    assert [one.counted for one in build(Tptbm(key=30, ops_per_transaction=2)).transactions] == [None] * 4
+    assert [one.counted for one in built("tptbm", {**SMALL, "ops_per_transaction": 2}).transactions] == [None] * 4
