@@ -13,13 +13,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
+import grpc.aio
 import psutil
 from eventually import PATIENCE_S, eventually_async
 
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire.agent_pb2_grpc import AgentStub
 from proveout.proto.wire.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 
@@ -202,6 +207,27 @@ class Permanent:
         for line in self.sessions:
             await line.session.close(timeout_s=within_s)
         self.sessions.clear()
+
+
+def channel(agent: Permanent, shown: Credentials | None, ca: bytes = b"") -> grpc.aio.Channel:
+    """A channel to an agent with this certificate, and with this authority instead of the agent's."""
+    pair = (None, None) if shown is None else (shown.key, shown.certificate)
+    tls = grpc.ssl_channel_credentials(ca or agent.credentials.ca, *pair)
+    return grpc.aio.secure_channel(agent.address, tls, options=[("grpc.max_send_message_length", -1)])
+
+
+async def status(through: grpc.aio.Channel, *envelopes: pb.CoordinatorEnvelope) -> grpc.StatusCode:
+    """Send messages over a stream and return its status; the answers are discarded."""
+    async with through:
+        call: Any = AgentStub(through).Session()
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the code is returned below
+            async with asyncio.timeout(PATIENCE_S):
+                for envelope in envelopes:
+                    await call.write(envelope)
+                await call.done_writing()
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+        return cast(grpc.StatusCode, await call.code())
 
 
 class Proxy:

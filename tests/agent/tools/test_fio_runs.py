@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,19 +291,10 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def agent() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, "-P", "-c", AGENT], stdout=subprocess.PIPE, text=True)
-    yield process
-    process.kill()
-    process.wait(PATIENCE_S)
-    if process.stdout:
-        process.stdout.close()
-
-
-async def test_fio_ends_when_its_agent_is_killed(agent: subprocess.Popen[str]) -> None:
-    assert agent.stdout is not None
-    pid = int(agent.stdout.readline())
-    assert psutil.pid_exists(pid)
-    agent.send_signal(signal.SIGKILL)
+async def test_fio_ends_when_its_agent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-P", "-c", AGENT], stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        pid = int(agent.stdout.readline())
+        assert psutil.pid_exists(pid)
+        agent.kill()
     await eventually_async(lambda: is_gone(pid), "it is gone")
