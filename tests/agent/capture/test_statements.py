@@ -102,8 +102,8 @@ def test_the_steps_of_a_join() -> None:
 
 
 @pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory, mysql_server: provision.Server) -> Iterator[str]:
-    """One with performance_schema; skips where the host has none."""
+def counting(tmp_path_factory: pytest.TempPathFactory, mysql_server: object) -> Iterator[str]:
+    """The dsn of a MariaDB with performance_schema; skips where the host has none."""
     del mysql_server
     settings = (("performance_schema", "ON"),)
     system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
@@ -115,8 +115,8 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory, mysql_server: provision.Se
         server.close(keep_data=False)
 
 
-def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
-    connection = connect(parse(mariadb), timeout_s=10.0)
+def test_calls_rows_and_plans_of_the_window_on_a_mariadb(counting: str) -> None:
+    connection = connect(parse(counting), timeout_s=10.0)
 
     def work() -> None:
         with connection.cursor() as cursor:
@@ -133,10 +133,10 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
         cursor.execute("CREATE TABLE item (id int PRIMARY KEY, name varchar(20), other varchar(20))")
         cursor.executemany("INSERT INTO item VALUES (%s, %s, 'x')", [(number, f"n{number}") for number in range(100)])
         connection.commit()
-        session = MysqlDriver().connect(mariadb)
+        session = MysqlDriver().connect(counting)
         text = "SELECT name FROM item WHERE id = $1"
         prepared = session.prepare(Statement(name="s", text={"mysql": text}, arguments=(int,), columns=(str,)))
-        found, _ = captured(Endpoint(system="db", engine="mysql", dsn=mariadb), TOP, (0.0,), work)
+        found, _ = captured(Endpoint(system="db", engine="mysql", dsn=counting), TOP, (0.0,), work)
         session.close()
     assert not found.notes
     top = {item["text"]: item for item in json.loads(found.output)["statements"]}
@@ -153,10 +153,10 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
 
 
 def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
-    mariadb: str, monkeypatch: pytest.MonkeyPatch
+    counting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "COUNTED", "SELECT /* proveout */ 1 FROM DUAL WHERE 1 = 0")
-    session = statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mariadb))
+    session = statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=counting))
     ids = session.counts()
     together = next(id for id, text in session.texts(ids).items() if text == NOT_APART)
     assert ids[together].calls >= 5

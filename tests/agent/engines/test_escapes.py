@@ -92,7 +92,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "mysql":
         request.getfixturevalue("mysql_server")  # skips where there is none
     make: Any = {"postgres": PostgresServer, "mysql": MysqlServer}[request.param]
-    system = System(name="db", engine=request.param, host="h", provision="embedded")
+    settings = (("fsync", "off"),) if request.param == "postgres" else (("innodb_flush_log_at_trx_commit", "0"),)
+    system = System(name="db", engine=request.param, host="h", provision="embedded", settings=settings)
     started = make(system, tmp_path_factory.mktemp(f"escapes-{request.param}"))
     try:
         yield started.start()

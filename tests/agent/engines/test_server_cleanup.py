@@ -31,7 +31,7 @@ from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server
 
-SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
+SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded", settings=(("fsync", "off"),))
 BUSY = b"SELECT sum(a * b) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
 """A backend in one long computation does not check whether its postmaster runs."""
 AGENT = """
@@ -39,7 +39,8 @@ import json, os, sys
 from pathlib import Path
 from proveout.agent.engines.postgres.provision import Server
 from proveout.dsl.plan.topology import System
-server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
+settings = (("fsync", "off"),)
+server = Server(System(name="db", engine="postgres", host="h", provision="embedded", settings=settings), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
 if os.fork() == 0:

@@ -27,6 +27,8 @@ from proveout.dsl.plan.topology import System
 pytestmark = pytest.mark.server
 
 SERVERS: dict[str, Any] = {"postgres": PostgresServer, "mysql": MysqlServer}
+NO_WAITS = {"postgres": (("fsync", "off"),), "mysql": (("innodb_flush_log_at_trx_commit", "2"),)}
+"""Settings with which commits do not wait for the disk: no test cuts the power."""
 COPIED = {"postgres": "a base backup of a", "mysql": "a copy of the snapshot of a"}
 RETURNED = {"postgres": "by pg_rewind", "mysql": "took the data of b in"}
 WAITING = {
@@ -41,7 +43,9 @@ class Group:
     def __init__(self, root: Path, engine: Any, *, synchronous: bool) -> None:
         self.engine = engine
         self._role = ServerRole(standbys=("b",), synchronous=("b",) if synchronous else ())
-        self._systems = [System(name=name, engine=engine, host="h", provision="embedded") for name in "ab"]
+        self._systems = [
+            System(name=name, engine=engine, host="h", provision="embedded", settings=NO_WAITS[engine]) for name in "ab"
+        ]
         self.primary, self.standby = (SERVERS[engine](system, root) for system in self._systems)
 
     def start_primary(self) -> None:

@@ -37,10 +37,15 @@ from proveout.proto.wire.tasks import (
 pytestmark = pytest.mark.server
 
 WORKLOAD = Workload(name="hlr", kind="hlr", parameters=(("population", 40),))
+NO_WAITS = (("fsync", "off"),)
 CACHE = System(
-    name="cache", engine="postgres", host="h", provision="embedded", settings=(("synchronous_commit", "off"),)
+    name="cache",
+    engine="postgres",
+    host="h",
+    provision="embedded",
+    settings=(("synchronous_commit", "off"), *NO_WAITS),
 )
-BACKEND = System(name="backend", engine="postgres", host="h", provision="embedded")
+BACKEND = System(name="backend", engine="postgres", host="h", provision="embedded", settings=NO_WAITS)
 MOVE = "UPDATE subscriber SET vlr_location = vlr_location + 1"
 
 

@@ -29,7 +29,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach 
 
 
 def system(*pairs: tuple[str, str], name: str = "db") -> System:
-    return System(name=name, engine="postgres", host="h", provision="embedded", settings=pairs)
+    settings = (("fsync", "off"), *pairs)
+    return System(name=name, engine="postgres", host="h", provision="embedded", settings=settings)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         connection.execute(f"PRAGMA journal_mode = {request.param}")
         connection.execute("PRAGMA user_version = 7")
         connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT)")
-        connection.executemany("INSERT INTO item VALUES (?, ?)", ((i, "n" * (i % 90)) for i in range(1000)))
+        with connection:  # one transaction, thus one wait for the disk
+            connection.executemany("INSERT INTO item VALUES (?, ?)", ((i, "n" * (i % 90)) for i in range(1000)))
         connection.execute("CREATE INDEX item_name ON item (name)")
     return path
 
