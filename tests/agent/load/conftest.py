@@ -186,7 +186,7 @@ def workload_of(kind: str, **parameters: Any) -> Workload:
 
 
 def seen_of(result: LoadResult) -> list[Seen]:
-    """What the check of conformance judges."""
+    """The counts for the check of conformance."""
     counts = (transaction.counts for transaction in result.transactions)
     return [Seen(name=one.name, ok=one.ok, logical_failures=one.logical_failures) for one in counts]
 

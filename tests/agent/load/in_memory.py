@@ -122,7 +122,7 @@ IsOver: TypeAlias = Callable[[int], bool]
 
 
 class Ticker:
-    """Ends the load when `is_over` says so, which is given the ns since T0."""
+    """Ends the load as soon as `is_over` is true for the ns since T0."""
 
     def __init__(self, is_over: IsOver, t0_ns: int) -> None:
         self._is_over, self._t0_ns, self._is_complete = is_over, t0_ns, False

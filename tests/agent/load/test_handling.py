@@ -154,7 +154,7 @@ def test_what_was_before_epoll_s_return_is_estimated(monkeypatch: pytest.MonkeyP
 
     at |= {"now": 2_020, "waited": 500}
     sampler.calls()
-    at |= {"now": 9_000, "waited": 700, "turns": 6}  # it slept: what was before is over
+    at |= {"now": 9_000, "waited": 700, "turns": 6}  # it slept, so the round before does not count
     sampler.returns(sampled=True)
     assert [sampler.late_ns(-1, index, 4, 9_001) for index in (0, 3)] == [201, 201]
 

@@ -1,7 +1,6 @@
 """Whole loads through the handler, on real engines: the counts, faults, and complete clean-up.
 
-What the loops do with lost, late and missing answers is tested on sessions in memory: `test_disconnects`,
-`test_unanswered`, `test_worker`.
+Lost, late and missing answers are tested on sessions in memory: `test_disconnects`, `test_unanswered`, `test_worker`.
 """
 
 from __future__ import annotations

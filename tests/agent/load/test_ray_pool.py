@@ -147,6 +147,6 @@ async def test_a_cluster_that_is_too_small_or_not_there_is_refused(
         (RAY, "refused", "needs 64 Ray workers"),
         (LoadPool(kind="ray", address="127.0.0.1:1"), "unreachable", ""),
     ):
-        with pytest.raises(TaskFault, match=what) as raised:
+        with pytest.raises(TaskFault, match=what or None) as raised:
             await run_load(on_ray, replace(task, pool=pool, workers=64))
         assert raised.value.code == code

@@ -204,7 +204,7 @@ def test_it_ticks_each_tenth_of_a_second_and_at_the_edges_of_the_windows(ticker:
 
 
 def test_the_longest_time_without_a_tick_in_the_window_is_a_pause(ticker: worker.LoadTicker) -> None:
-    """A process that is stopped, or gets no CPU, makes no ticks; what is outside of the window does not count."""
+    """A process that is stopped, or gets no CPU, makes no ticks; time outside of the window does not count."""
     for at_ms, longest_ms in ((200, 0), (300, 50), (400, 100), (700, 300), (750, 300), (1_340, 500)):
         ticker.tick(T0 + at_ms * MS)
         assert ticker.pause_longest_ns == longest_ms * MS
