@@ -93,7 +93,7 @@ def whole_ladder(stage: str, iterations: Sequence[IterationFinished], **metrics:
 
 
 def load_result(**fields: Any) -> LoadResult:
-    """A load of 10 s that was no burden to its client."""
+    """A load of 10 s that does not strain its client."""
     default: dict[str, Any] = {
         "transactions": (),
         "ended_in_window": 0,
