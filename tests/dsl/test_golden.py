@@ -77,7 +77,9 @@ def test_digests_of_shipped_plans() -> None:
     lines = []
     for name in NAMES:
         table = timetable(compiled(name))
-        seconds = f"{table.seconds_min:g} to {table.seconds:g} s, {sum(one.iterations for one in table.stages)} iterations"
+        seconds = (
+            f"{table.seconds_min:g} to {table.seconds:g} s, {sum(one.iterations for one in table.stages)} iterations"
+        )
         lines.append(f"{name}: {table.digest}, {seconds}\n")
         source = (FOLDER / f"{name}.yaml").read_text()
         if stated := re.search(r"A run takes[\s#]+about[\s#]+(\w+)[\s#]+(minute|second)", source):
@@ -118,4 +120,6 @@ def test_committed_schema_is_the_one_the_models_give_and_plans_point_editors_at_
     check_golden(schema, schema_json())
     edited = [path for path in sorted((ROOT / "plans").rglob("*.yaml")) if path.parent.name != "policies"]
     firsts = {path: path.read_text().splitlines()[0].partition("# yaml-language-server: $schema=") for path in edited}
-    assert [path for path, (before, _, place) in firsts.items() if before or (path.parent / place).resolve() != schema] == []
+    assert [
+        path for path, (before, _, place) in firsts.items() if before or (path.parent / place).resolve() != schema
+    ] == []

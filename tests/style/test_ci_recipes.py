@@ -43,7 +43,9 @@ verdicts:
 def lines(name: str) -> list[str]:
     """The shell lines of a job, in order."""
     text = (ROOT / "docs" / "ci" / name).read_text()
-    return re.findall(r"sh '([^']*)'", text) if name == "Jenkinsfile" else list(commands_of_workflow(yaml.safe_load(text)))
+    return (
+        re.findall(r"sh '([^']*)'", text) if name == "Jenkinsfile" else list(commands_of_workflow(yaml.safe_load(text)))
+    )
 
 
 def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:

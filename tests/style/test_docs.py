@@ -87,7 +87,7 @@ def test_commands_are_in_checked_blocks() -> None:
 
 def test_commands_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = []
-    for block, command in ((block, command) for block in SHELL for command in block.commands):
+    for block, command in [(one, command) for one in SHELL for command in one.commands]:
         with monkeypatch.context() as variables:
             try:
                 wrong += [f"{block}: {command}: {why}" for why in problems(block, command, variables)]
@@ -97,7 +97,7 @@ def test_commands_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(block: Block, command: str, variables: pytest.MonkeyPatch) -> Iterator[str]:
-    """What is wrong with a command of a block; what the parser or the compiler refuses is raised."""
+    """The faults of a command of a block; those that the parser or the compiler finds are raised."""
     words = shlex.split(command, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         name, _, value = words.pop(0).partition("=")
@@ -192,7 +192,9 @@ def test_commands_without_a_tag_are_run(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "plans", tmp_path / "plans")
     (tmp_path / "tiny.yaml").write_text(TINY)
     commands = {str(block): "\n".join(block.commands) for block in SHELL if not block.tag}
-    ended = {place: shell(tmp_path, text) for place, text in {"": "proveout run tiny.yaml --headless", **commands}.items()}
+    ended = {
+        place: shell(tmp_path, text) for place, text in {"": "proveout run tiny.yaml --headless", **commands}.items()
+    }
     failed = {place: one.stdout + one.stderr for place, one in ended.items() if one.returncode != 0}
     assert failed == {}, "\n".join(f"{place}\n{output}" for place, output in failed.items())
 

@@ -31,7 +31,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RULES = HERE / "vocabulary.yaml"
 
-COMMENT_MARKS = {".proto": "//", ".js": "//", ".sql": "--"} | dict.fromkeys((".yaml", ".yml", ".toml", ".sh", "Makefile"), "#")
+COMMENT_MARKS = {".proto": "//", ".js": "//", ".sql": "--"} | dict.fromkeys(
+    (".yaml", ".yml", ".toml", ".sh", "Makefile"), "#"
+)
 PROSE_SUFFIXES = (".py", ".pyx", ".pxd", ".md")
 SKIPPED = (
     "*_pb2.py", "*_pb2_grpc.py",  # generated from .proto files, which are checked

@@ -18,7 +18,11 @@ ROOT = Path(__file__).parents[3]
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "plans/plan.schema.json").read_text()))
 PLANS = [
     *(ROOT / "plans").glob("*.yaml"),
-    *(path for folder in ("starters", "fragments", "inventories") for path in (ROOT / "plans" / folder).glob("**/*.yaml")),
+    *(
+        path
+        for folder in ("starters", "fragments", "inventories")
+        for path in (ROOT / "plans" / folder).glob("**/*.yaml")
+    ),
     *(ROOT / "tests/golden/good").glob("**/*.yaml"),
 ]
 

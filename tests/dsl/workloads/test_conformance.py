@@ -23,7 +23,12 @@ Counts = dict[str, tuple[int, int]]
 
 
 def load(
-    total: int, seed: int = 1, age: str = "fresh", *, weights: Any = HLR_WEIGHTS, success: dict[str, float] | None = None
+    total: int,
+    seed: int = 1,
+    age: str = "fresh",
+    *,
+    weights: Any = HLR_WEIGHTS,
+    success: dict[str, float] | None = None,
 ) -> Counts:
     """The counts of a correct HLR load of `total` transactions; with other weights or success shares, of a wrong one."""
     random = np.random.default_rng(seed)
@@ -120,7 +125,12 @@ READS = {"weights": {"Read": 1.0}}
     [
         ("tptbm", {}, TPTBM, (True, True)),
         # many rows deleted: reads and updates miss alike
-        ("tptbm", {}, TPTBM | {"Read": (40_100, 39_900), "Update": (5_000, 5_000), "Delete": (100, 4_900)}, (True, True)),
+        (
+            "tptbm",
+            {},
+            TPTBM | {"Read": (40_100, 39_900), "Update": (5_000, 5_000), "Delete": (100, 4_900)},
+            (True, True),
+        ),
         ("tptbm", {}, TPTBM | {"Update": (9_000, 1_000)}, (True, False)),
         ("tptbm", {}, TPTBM | {"Insert": (4_999, 1)}, (True, False)),
         ("tptbm", {}, TPTBM | {"Update": (5_000, 0), "Insert": (10_000, 0)}, (False, True)),  # 80-10-5-5 misread
@@ -131,7 +141,7 @@ READS = {"weights": {"Read": 1.0}}
         ("prepaid", {}, PREPAID | {"Authorize": (50_000, 15_000)}, (True, False)),
         ("prepaid", {}, PREPAID | {"CheckBalance": (9_999, 1)}, (True, False)),
         ("prepaid", {}, PREPAID | {"ChangeBalance": (13_000, 2_000)}, (True, False)),
-        ("prepaid", {"profile": "banking"}, PREPAID, (False, False)),
+        ("prepaid", {"profile": "banking"}, PREPAID, (False, True)),
         ("tpcb", HALF, TPCB, (True, True)),
         ("tpcb", HALF, TPCB | {"SelectOnly": (4_999, 1)}, (True, False)),
         ("tpcb", {"weights": dict.fromkeys(TPCB, 1)}, TPCB, (False, True)),

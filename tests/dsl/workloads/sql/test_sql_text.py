@@ -63,7 +63,13 @@ def test_faults(text: str, message: str, offset: int) -> None:
 
 
 def test_one_statement() -> None:
-    texts = ["SELECT 1;", "SELECT ';'", "BEGIN a(:x); b(:y); END;", "DECLARE x int; BEGIN NULL; END;", "SELECT 1 -- ; x"]
+    texts = [
+        "SELECT 1;",
+        "SELECT ';'",
+        "BEGIN a(:x); b(:y); END;",
+        "DECLARE x int; BEGIN NULL; END;",
+        "SELECT 1 -- ; x",
+    ]
     assert [text for text in texts if fault(scan(text)) is not None] == []
     assert positional("SELECT :b, :a", ("a", "b")) == ("SELECT $2, $1", ("a", "b")), "texts of one share their numbers"
 
