@@ -33,6 +33,7 @@ class CellStages:
 
     @property
     def iterations(self) -> int:
+        """The most iterations of all its stages."""
         return sum(stage.iterations for _, stage in self.stages)
 
     @property
@@ -78,7 +79,7 @@ def axes(every: Sequence[CellStages]) -> dict[str, list[str]]:
 
 
 def differences(one: CellStages, full: CellStages, lines: Iterable[tuple[str, Lines, Lines]]) -> Iterator[str]:
-    """What a cell does otherwise than the full one. `lines`: (part, lines of the full cell, lines of this one)."""
+    """The lines of a cell that are not those of the full one. `lines`: (part, lines of the full cell, lines of this one)."""
     own, shown = one.parts(), full.parts()
     if missing := [part or "the ladder" for part in shown if part not in own]:
         yield f"without {', '.join(missing)}"

@@ -205,7 +205,7 @@ def _indented(lines: Iterable[str], width: int = 7) -> Iterator[str]:
 
 
 def _on_hosts(stage: StageLine) -> Iterator[str]:
-    """What each host does."""
+    """The tasks of each host; hosts with the same tasks in one line."""
     return (f"{', '.join(hosts)}: {'; '.join(tasks)}" for hosts, tasks in _together(stage.hosts))
 
 

@@ -483,7 +483,7 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
 
 
 def _turns_text(members: Sequence[Ladder]) -> str:
-    """How ladders take turns; of one matrix all together."""
+    """The turns of ladders in words; those of one matrix are named together."""
     whole = any(member.before or member.after for member in members)
     length = "in each repeat, the steps around each turn" if whole else "at each rung"
     if len({member.cell.of if member.cell is not None else member.id for member in members}) == 1:

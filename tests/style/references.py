@@ -10,7 +10,7 @@ blocks. Rules, each on text between backquotes unless another form is named:
 2. A dotted name that begins with a package or a module of the project leads to a module, and to a name in it.
 3. In Python, each identifier occurs in the code of the project; names of other projects are in OUTSIDE. One after
    "see", or in the docstring of a package, is a module, a definition, or a name in the same file.
-4. On a page, a CONSTANT_NAME occurs in the code, and a _private_name in a module that the page names.
+4. On a page about the sources, a CONSTANT_NAME occurs in the code, and a _private_name in a module that the page names.
 5. A decision (`ADR 12`, without backquotes) exists.
 6. A relative link in Markdown leads to a file, and its anchor to a heading there.
 """
@@ -43,8 +43,11 @@ EXAMPLES = ("tests/style/references.py", "tests/style/test_prose.py")  # have na
 OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
 """Files of other projects, and names that texts invent as examples."""
 OUTSIDE = frozenset(
-    "PQconsumeInput PQgetResult PQisBusy PQsendQueryPrepared numeric_recv disable_on_error select_stmnt "
-    "lowestDiscernibleValue cutime ps polars from_arrow node_ip_address not_applicable solve__lz4__degree_2".split()
+    {
+        *("PQconsumeInput", "PQgetResult", "PQisBusy", "PQsendQueryPrepared", "numeric_recv", "disable_on_error"),
+        *("select_stmnt", "lowestDiscernibleValue", "cutime", "ps", "polars", "from_arrow", "node_ip_address"),
+        *("not_applicable", "solve__lz4__degree_2"),
+    }
 )
 """Names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray."""
 _SPAN = re.compile(r"(\b[Ss]ee\s+)?`([^`\n]+)`")
@@ -132,6 +135,7 @@ def _names_of(nodes: list[ast.AST]) -> set[str]:
 def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
     """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
     is_page = path.endswith(".md") and path != "docs/glossary.md"
+    is_about_sources = str(Path(path).parent) in (".", "docs", "docs/extend") and path != "CHANGELOG.md"
     if fnmatch.fnmatch(path, OLD_NAMES):
         return
     for block in vocabulary.read_blocks(path, text):
@@ -140,10 +144,11 @@ def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
         is_package_docstring = path.endswith("/__init__.py") and text.startswith('"""' + block.text)
         for match in _SPAN.finditer(block.text):
             strict = bool(match[1]) or is_package_docstring
-            if is_page:
-                reason = _why_stale(tree, path, match[2]) or _why_not_on_page(tree, text, match[2])
-            else:
-                reason = _why_stale(tree, path, match[2]) or _why_not_in_code(tree, path, match[2], strict=strict)
+            reason = _why_stale(tree, path, match[2])
+            if not is_page:
+                reason = reason or _why_not_in_code(tree, path, match[2], strict=strict)
+            elif is_about_sources:
+                reason = reason or _why_not_on_page(tree, text, match[2])
             if reason:
                 yield f"{path}:{block.line_at(match.start())}: `{match[2]}`: {reason}"
         for match in _DECISION.finditer(block.text):
@@ -214,7 +219,7 @@ def _why_unresolved(tree: Tree, parts: list[str]) -> str:
 def _why_not_in_code(tree: Tree, path: str, reference: str, *, strict: bool) -> str:
     """Rules 2 and 3 for a name in a docstring or a comment."""
     parts = _parts_of(reference)
-    if not parts or re.fullmatch(r"test_\w+", reference):
+    if not parts or parts[0] == "proveout" or re.fullmatch(r"test_\w+", reference):
         return ""
     if len(parts) > 1 and parts[0] in PACKAGES:
         return _why_unresolved(tree, parts)
@@ -232,7 +237,7 @@ def _why_not_in_code(tree: Tree, path: str, reference: str, *, strict: bool) -> 
 
 def _why_not_in_module(tree: Tree, path: str, parts: list[str]) -> str:
     candidates = [name for name in tree.modules.get(parts[0], ()) if name in tree.names]
-    if not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8")):
+    if candidates and not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8")):
         if parts[0] in tree.names.get(path, frozenset()):  # a name of this file
             return ""
         candidates = [name for name in candidates if name.split("/")[0] == path.split("/", maxsplit=1)[0]]
@@ -248,7 +253,7 @@ def _why_not_on_page(tree: Tree, page: str, reference: str) -> str:
     if _CONSTANT.fullmatch(reference):
         return "" if reference in tree.words or reference in OUTSIDE else "occurs nowhere in the code"
     if _PRIVATE.fullmatch(reference):
-        named = {name for name in re.findall(r"[\w/]+\.pyx?\b", page)}
+        named = set(re.findall(r"[\w/]+\.pyx?\b", page))
         files = [file for file in tree.names if any(file == name or file.endswith(f"/{name}") for name in named)]
         known = any(reference.removesuffix("()") in tree.names[file] for file in files)
         return "" if known else "in no module that this page names"

@@ -87,7 +87,7 @@ def test_commands_are_in_checked_blocks() -> None:
 
 def test_commands_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = []
-    for block, command in ((block, command) for block in SHELL for command in block.commands):
+    for block, command in [(one, command) for one in SHELL for command in one.commands]:
         with monkeypatch.context() as variables:
             try:
                 wrong += [f"{block}: {command}: {why}" for why in problems(block, command, variables)]
@@ -97,7 +97,7 @@ def test_commands_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(block: Block, command: str, variables: pytest.MonkeyPatch) -> Iterator[str]:
-    """What is wrong with a command of a block; what the parser or the compiler refuses is raised."""
+    """The faults of a command of a block; those that the parser or the compiler finds are raised."""
     words = shlex.split(command, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         name, _, value = words.pop(0).partition("=")

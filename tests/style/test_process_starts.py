@@ -3,7 +3,7 @@ is listed here with a reason; no text goes to a shell.
 
 Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A
 start is fine when it has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`. `ruff`
-(S102, S3, S5, S6) refuses calls that start a shell or execute data; what it does not see is looked for here.
+(S102, S3, S5, S6) refuses calls that start a shell or execute data; the others are looked for here.
 """
 
 from __future__ import annotations

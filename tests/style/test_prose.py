@@ -121,7 +121,7 @@ SOUND = [
     ("dsl/a.py", '"""See `core.statistics.ratio`, `proveout.dsl`, `tests/style/`, `pyproject.toml` and ADR 1."""'),
     ("dsl/a.py", '"""A metric: `memory.used_bytes`; a file of a run: `samples/a.parquet`."""'),
     ("docs/a.md", "`agent/db1` is a role, `test_prose.py` a file, [security](security.md) a page."),
-    ("docs/a.md", "`_lines` of `dsl/explain/text.py` has `WITH_WORDS`, with `PROVEOUT_UPDATE_GOLDEN=1`."),
+    ("docs/a.md", "`_lines` of `dsl/explain/text.py` has `FUNCTION_LINES_MAX`, with `PROVEOUT_UPDATE_GOLDEN=1`."),
     ("docs/a.md", "```\nsee [there](gone.md)\n```"),
 ]
 

@@ -12,7 +12,7 @@ from compiled_plans import compiled
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 
-import study_values  # noqa: E402
+import study_values
 
 
 def test_plans_have_the_values_of_the_studies_and_each_other_value_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

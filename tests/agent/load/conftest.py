@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import contextlib
 import secrets
 import select
@@ -107,13 +108,14 @@ def hlr(**parameters: object) -> Workload:
 @pytest.fixture(scope="session")
 def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a database with HLR data that no test changes: `hlr_database` is a copy of it."""
+    name = f"hlr_template_{os.getpid()}"  # all workers share the server
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE hlr_template")
+        connection.execute(f"CREATE DATABASE {name}")
 
     async def fill() -> None:
         context = LoadContext(tmp_path_factory.mktemp("hlr"))
         endpoint = Endpoint(
-            system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname="hlr_template")
+            system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname=name)
         )
         await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
         for resource in list(context.resources.values()):
@@ -121,7 +123,7 @@ def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory)
 
     with ThreadPoolExecutor(1) as thread:  # this thread's event loop belongs to the tests
         thread.submit(asyncio.run, fill()).result()
-    return "hlr_template"
+    return name
 
 
 @pytest.fixture

@@ -52,9 +52,7 @@ def test_the_sum_of_a_matrix_is_that_of_its_cells_and_each_cell_has_its_own(tmp_
         seconds[stage.cell.id] = seconds.get(stage.cell.id, 0.0) + stage.seconds
     assert f"       about {format_duration(sum(seconds.values()))}, 18 iterations\n" in text
     shown = text[text.index("one cell in full, mode memory, wait 5s:") :]
-    rows = {
-        cell: about for cell, about in re.findall(r"^ +\d+-\d+ +(m__\w+) .* (\w+(?: \w+)?) +6$", shown, re.MULTILINE)
-    }
+    rows = dict(re.findall(r"^ +\d+-\d+ +(m__\w+) .* (\w+(?: \w+)?) +6$", shown, re.MULTILINE))
     others = {cell: format_duration(length) for cell, length in seconds.items() if cell != "m__memory__wait_5s"}
     assert rows == others
     assert shown.count("without before_1") == 1

@@ -169,7 +169,7 @@ def test_an_expression_is_bounded() -> None:
     chains = ["1" + " + 1" * 150 + " == 2", "a" + ".b" * 151, "true" + " && true" * 151]
     chains.append("(1 + " * 60 + "1" + ") + 1" * 60 + " + 1" * 100)
     for text in (*deep, *chains):
-        with pytest.raises(ExpressionFault, match="more than 150 operators" if text in chains else ""):
+        with pytest.raises(ExpressionFault, match="more than 150 operators" if text in chains else None):
             comparisons(text)
     assert evaluate("1" + " + 1" * 149 + " == 150", {})
     assert comparisons("true" + " && true" * 150) is not None

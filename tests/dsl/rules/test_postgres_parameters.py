@@ -26,7 +26,7 @@ ignore_checksum_failure zero_damaged_pages role
 
 work_memm plperl.on_init pltcl.start_proc some.thing wal_new_command max_new_library io_new_file track_directory
 """
-"""What names programs and libraries; files; ways in; and what no table knows."""
+"""Names of programs and libraries; of files; of ways in; and unknown names."""
 ORDINARY = """
 shared_buffers work_mem max_connections fsync synchronous_commit wal_level wal_compression max_wal_size
 checkpoint_timeout random_page_cost enable_hashjoin jit autovacuum effective_io_concurrency io_method huge_pages

@@ -141,7 +141,7 @@ READS = {"weights": {"Read": 1.0}}
         ("prepaid", {}, PREPAID | {"Authorize": (50_000, 15_000)}, (True, False)),
         ("prepaid", {}, PREPAID | {"CheckBalance": (9_999, 1)}, (True, False)),
         ("prepaid", {}, PREPAID | {"ChangeBalance": (13_000, 2_000)}, (True, False)),
-        ("prepaid", {"profile": "banking"}, PREPAID, (False, False)),
+        ("prepaid", {"profile": "banking"}, PREPAID, (False, True)),
         ("tpcb", HALF, TPCB, (True, True)),
         ("tpcb", HALF, TPCB | {"SelectOnly": (4_999, 1)}, (True, False)),
         ("tpcb", {"weights": dict.fromkeys(TPCB, 1)}, TPCB, (False, True)),

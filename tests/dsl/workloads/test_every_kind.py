@@ -1,4 +1,4 @@
-"""What holds for every built-in workload: rows that do not depend on how the population is cut and are the same for
+"""Every built-in workload: rows that do not depend on how the population is cut and are the same for
 ever, draws that are reproducible per stream and apart between streams, arguments of the declared types, and a
 description for the compiler that agrees with what is built."""
 
@@ -36,13 +36,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SLICE = 2_000
 ROWS = {
-    "hlr": "",
-    "hlr-lab": "",
-    "prepaid": "",
-    "sql": "",
-    "tpcb": "",
-    "tprocc": "",
-    "tptbm": "",
+    "hlr": "ff9ca4832c5c31dd",
+    "hlr-lab": "c86310598dc14a11",
+    "prepaid": "3d1e50801a32e20b",
+    "sql": "3ba23ae99b643201",
+    "tpcb": "8c19b733b79866ea",
+    "tprocc": "44e0dadc05d49d9e",
+    "tptbm": "33db5712d9dbcafa",
 }
 """A digest of the rows of a slice of each table: a population is the same for ever."""
 
@@ -92,12 +92,15 @@ def test_a_stream_draws_the_same_again_and_no_other_does(name: str) -> None:
         source = of.transactions[index].inputs(of.keys(stream))
         return [source() for _ in range(300)]
 
+    seeds = set()
     for index, transaction in enumerate(one.transactions):
         first = drawn(index, 1)
         assert drawn(index, 1) == first
+        seeds.add(drawn(index, 1, other) == first)
         if len(set(map(repr, first))) > 1:  # it draws something
-            others = drawn(index, 2), drawn(index, 1 << 32 | 1), drawn(index, 1, other)
-            assert [found == first for found in others] == [False] * 3, transaction.name
+            others = drawn(index, 2), drawn(index, 1 << 32 | 1)
+            assert [found == first for found in others] == [False] * 2, transaction.name
+    assert False in seeds, "another seed draws others"
 
 
 @pytest.mark.parametrize("name", [*MODELS, "procedures", "tproch"])
