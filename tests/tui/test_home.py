@@ -217,6 +217,7 @@ async def test_comparing_refuses_overrides_swaps_and_reports_unreadable_runs() -
 
 async def test_hostile_text_is_escaped() -> None:
     async with at_home("down", "down", "down", size=LARGE) as (app, pilot):
+        assert all(pane.display for pane in app.screen.query(".pane")), "a wide terminal shows both lists"
         assert SHOWN in str(app.screen.query_one("#plans-detail Static", Static).content)
         assert SHOWN in str(app.screen.query_one("#plans-list", Listing).get_row("/p/evil.yaml")[0])
         assert SHOWN in str(app.screen.query_one("#runs-list", Listing).get_row("/r/evil")[2])

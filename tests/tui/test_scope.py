@@ -37,6 +37,7 @@ def test_a_finished_iteration_has_its_own_numbers_in_every_pane() -> None:
     assert view.shown == "base 1 thr #1"
     assert {moment.tick.id.rung for moment in view.seconds} == {1}
     assert [item.id.rung for item in view.stages[0].finished] == [1]
+    assert [one.started.id.rung for one in view.begun] == [1]
     assert (view.transactions, dict(view.waits), view.iteration) == (None, {}, None)
     assert tables.transactions(view)[0][1] == "750"
     assert "which has ended" in tables.transactions_of(view)

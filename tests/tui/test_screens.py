@@ -32,6 +32,7 @@ def pane_of(app: RunApp) -> str | None:
         (histories.troubled, "2", ("mean TPS over the valid repeats, 95 % interval", "4 thr 6,110 5,970 … 6,250  ")),
         (histories.troubled, "4", ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s")),
         (histories.climbing, "5", ("WALWrite  LWLock      2.8     35 %", "lag on db1  500 ms")),
+        (histories.searching, "1", ("~✓1 ~✗1 ·1", "! host client1 silent for 6 s, lost after 10 s")),
         (histories.judged, "6", ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %")),
         (
             histories.searching,
