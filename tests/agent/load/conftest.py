@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import contextlib
+import os
 import secrets
 import select
 import time
@@ -114,9 +114,7 @@ def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory)
 
     async def fill() -> None:
         context = LoadContext(tmp_path_factory.mktemp("hlr"))
-        endpoint = Endpoint(
-            system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname=name)
-        )
+        endpoint = Endpoint(system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname=name))
         await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
         for resource in list(context.resources.values()):
             await resource.close(keep_data=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from any_host import Case, World, valid_tuning, world
 from hypothesis import strategies as st
-from sim_oracle import Group, SimOracle
+from sim_oracle import ASM_DISKS, Group, SimOracle
 from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
@@ -242,8 +242,7 @@ def oracle_redo(draw: st.DrawFn) -> Case:
 @st.composite
 def asm_disk_group(draw: st.DrawFn) -> Case:
     """A group of free disks."""
-    disks = ["/dev/oraudev/disks/D1", "/dev/oraudev/disks/D2"]
-    paths = draw(st.sampled_from([disks, disks[:1]]))
+    paths = draw(st.sampled_from([[*ASM_DISKS], [*ASM_DISKS][:1]]))
     au_size = draw(st.sampled_from(["1M", "4M", "64M"]))
     one = valid_tuning(
         "asm_disk_group", system="asm", disk_group="data", redundancy="external", au_size=au_size, disks=paths

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from sim_kernel import ASM_DISKS
-
 from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.facts import Rows
+
+ASM_DISKS = ("/dev/oraudev/disks/D1", "/dev/oraudev/disks/D2")
+"""The names of disks in ASM."""
 
 MODIFIABLE = {"open_cursors": "IMMEDIATE", "optimizer_index_cost_adj": "IMMEDIATE"}
 _SIZES = {"M": 1 << 20, "G": 1 << 30}
@@ -99,10 +100,6 @@ class SimOracle:
         if any(disk in disks for disks, _ in self.disk_groups.values()):
             return "MEMBER"
         return "FORMER" if disk in self.headers else "CANDIDATE"
-
-    def has_header(self, device: str) -> bool:
-        """Whether ASM has written to a disk, by its persistent name."""
-        return any(ASM_DISKS[disk][1] == device for disk in self.headers)
 
     # ---- statements ------------------------------------------------------------------------------------------------
 
