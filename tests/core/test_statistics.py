@@ -112,6 +112,13 @@ def test_two_groups_of_repeats_are_reported() -> None:
     assert "spread" not in estimate([100.0, 100.01, 61.0])
 
 
+@pytest.mark.parametrize("repeats", [4, 6, 10, 20, 40])
+def test_normal_repeats_are_rarely_reported_as_two_groups(repeats: int) -> None:
+    """1 % stated; 2.3 % is 4 standard deviations of 1000 trials above it."""
+    samples = 1000.0 + 300.0 * np.random.default_rng(5).standard_normal((1000, repeats))
+    assert np.mean(["spread" in estimate(list(values), kind="signed") for values in samples]) <= 0.023
+
+
 def test_level_values_have_no_width_and_no_variation() -> None:
     for values in ([0.0, 0.0, 0.0], [7.0, 7.0, 7.0]):
         found = estimate(values)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
-from proveout.core.statistics import estimate
+from proveout.core.statistics import confidence_after, estimate
 
 THREADS = (1, 2, 4, 8, 16, 32)
 
@@ -84,3 +84,36 @@ def test_a_knee_between_two_rungs_has_both_as_its_interval() -> None:
     found = curve(means, spread=0.02, threads=threads)
     assert isinstance(found, Knee)
     assert (found.lower, found.upper) == (4, 8)
+
+
+def test_the_interval_covers_the_true_knee() -> None:
+    """Of 200 ladders with noise, at least 90 % of the intervals contain the knee of the true curve (95 % less 3
+    sigma)."""
+    generator = np.random.default_rng(5)
+    truth = (100.0, 195.0, 370.0, 640.0, 760.0, 800.0)
+    noise = 1.0 + 0.03 * generator.standard_normal((200, len(truth), 4))
+    exact = find([(n, estimate([mean])) for n, mean in zip(THREADS, truth, strict=True)])
+    assert isinstance(exact, Knee)
+    held = []
+    for ladder in noise:
+        found = find([(n, estimate(list(mean * of))) for n, mean, of in zip(THREADS, truth, ladder, strict=True)])
+        if isinstance(found, Knee) and found.lower is not None and found.upper is not None:
+            held.append(found.lower <= exact.threads <= found.upper)
+    assert len(held) >= 150
+    assert np.mean(held) >= 0.9
+
+
+def test_the_confidence_is_that_of_the_rungs_and_single_repeats_have_none() -> None:
+    level = confidence_after(4)
+    for around, confidence in ((0.001, level), (0.0, None)):
+        values = [[m, m * (1 + around), m * (1 - around)] if around else [m] for m in (1, 2, 4, 8, 8, 8)]
+        found = find([(n, estimate(of, confidence=level)) for n, of in zip(THREADS, values, strict=True)])
+        assert isinstance(found, Knee)
+        assert (found.lower is None) == (confidence is None) == ("lower" not in found.estimate)
+        assert not confidence or found.estimate["confidence"] == confidence
+
+
+def test_too_few_rungs() -> None:
+    found = curve([100, 200], threads=(1, 2))
+    assert isinstance(found, NoKnee)
+    assert "3 rungs" in found.reason
