@@ -159,8 +159,8 @@ def _of_all_cells(
     found: dict[int, tuple[TuningLine, CellLine | None, int]] = {}
     for number, line in enumerate(lines, 1):
         cell = cells.get(line.stage)
-        for known, (first, of, count) in found.items() if cell is not None else ():
-            if of is not None and of.of == cell.of and _same_tuning(first, line, of, cell):
+        for known, (first, of, count) in found.items():
+            if cell is not None and of is not None and of.of == cell.of and _same_tuning(first, line, of, cell):
                 found[known] = (first, of, count + 1)
                 break
         else:
