@@ -79,8 +79,8 @@ def axes(every: Sequence[CellStages]) -> dict[str, list[str]]:
 
 
 def differences(one: CellStages, full: CellStages, lines: Iterable[tuple[str, Lines, Lines]]) -> Iterator[str]:
-    """The lines of a cell that are not those of the full one. `lines`: (part, lines of the full
-    cell, lines of this one)."""
+    """The lines of a cell that are not those of the full one. `lines`: (part, lines of the full cell, lines of this
+    one)."""
     own, shown = one.parts(), full.parts()
     if missing := [part or "the ladder" for part in shown if part not in own]:
         yield f"without {', '.join(missing)}"

@@ -48,6 +48,7 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
         ({"one_of": (28, 56)}, 56, True, "28 or 56"),
         ({"one_of": (28,)}, 56, False, "28"),
         ({"min": 16.0}, "36", True, "at least 16"),
+        ({"min": 16.0, "max": 16.0}, 16, True, "at least 16, at most 16"),
         ({"min": 16.0, "max": 32.0}, 36, False, "at least 16, at most 32"),
         ({"min": 16.0}, "many", False, "at least 16"),
         ({"min": float(2**34), "fact": "memory_bytes"}, 2**33, False, "at least 16 GiB"),

@@ -46,6 +46,7 @@ def test_values_and_positions() -> None:
 
 def test_windows_line_ends_and_aliases() -> None:
     assert read("a: 1\r\nb: 2\r\n")[1] == []
+    assert read('"<<": 1\n"a:b":\n')[1] == [], "what is quoted is meant"
     root, problems = read("a: &x {b: [1]}\r\nc: *x\r\n")
     assert (root and plain(root), problems) == ({"a": {"b": [1]}, "c": {"b": [1]}}, [])
 
