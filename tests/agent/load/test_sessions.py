@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from shared_servers import LabMysql
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.members import Members
-from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
@@ -151,20 +151,18 @@ def test_the_hosts_of_a_dsn_are_members(database: str) -> None:
     ]
 
 
-def test_the_read_only_mode_of_a_server_of_mysql_decides(
-    mysql_server: embedded_mysql.Server, mysql_database: str
-) -> None:
-    """The members are the same server; a hundredth of a second in read-only mode is enough for the question."""
+def test_the_read_only_mode_of_a_server_of_mysql_decides(own_mysql: LabMysql) -> None:
+    """The members are the same server."""
     driver = MysqlDriver()
-    driver.open(mysql_database, access="read_write", within_s=5.0).close()
+    driver.open(own_mysql.dsn, access="read_write", within_s=5.0).close()
     with pytest.raises(StatementFailure, match="the server is not read-only"):
-        driver.open(mysql_database, access="read_only", within_s=5.0)
-    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
+        driver.open(own_mysql.dsn, access="read_only", within_s=5.0)
+    endpoint = Endpoint(system="shared", engine="mysql", dsn=own_mysql.dsn)
     mysql_statements.run_all(endpoint, ("SET GLOBAL read_only = 1",))
     try:
-        driver.open(mysql_database, access="read_only", within_s=5.0).close()
+        driver.open(own_mysql.dsn, access="read_only", within_s=5.0).close()
         with pytest.raises(StatementFailure, match="read-only"):
-            Members(driver, (mysql_database, mysql_database), "read_write").connect(0)
+            Members(driver, (own_mysql.dsn, own_mysql.dsn), "read_write").connect(0)
     finally:
         mysql_statements.run_all(endpoint, ("SET GLOBAL read_only = 0",))
 
