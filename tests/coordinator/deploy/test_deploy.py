@@ -193,16 +193,21 @@ def test_a_unit_is_enabled_and_a_failed_start_leaves_nothing(lab: SshLab, houses
     assert "User=proveout" in unit
     lab.shell("managed", "test -e /run/enabled.service")
     assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]), service=True)
-    deploy_beside_a_racer(lab, one, houses[0])
     assert "1 removed" in lab.deploy(one, "--remove")
     assert host.files() == before
     lab.shell("managed", "test ! -e /run/enabled.service")
 
 
-def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
+@pytest.mark.soak  # tests/core/test_untrusted_trees.py races each operation by itself
+def test_a_deployment_beside_racers(lab: SshLab, houses: tuple[Path, Path]) -> None:
     """Processes of the agent's user exchange folders in its trees for links to /etc, and put a pipe in place of a
     certificate, while the trees become root's with a policy, and are given back, again and again; they do not keep the
     user from being removed."""
+    host, one, house = lab.hosts["managed"], lab.inventory("managed", name="managed.yaml"), houses[0]
+    stand_in = Path(__file__).with_name("systemctl")
+    lab.shell("managed", f"mkdir -p /usr/local/sbin /run/systemd/system && cp {stand_in} /usr/local/sbin/systemctl")
+    before = host.files()
+    assert "1 deployed" in lab.deploy(one, "--wheelhouse", str(house), service=True)
     lab.shell("managed", f"cat > /run/racer.py <<'END'\n{RACER}\nEND")
     for place in ("/var/lib/proveout", "/etc/proveout/pki"):
         lab.shell("managed", f"cd {place} && {{ setsid python3 /run/racer.py >/dev/null 2>&1 </dev/null & }}")
@@ -217,6 +222,8 @@ def deploy_beside_a_racer(lab: SshLab, one: Path, house: Path) -> None:
         lab.shell("managed", line)
         assert "1 changed" in lab.deploy(one, "--wheelhouse", str(house), service=True)
     assert files_outside(lab) == outside
+    assert "1 removed" in lab.deploy(one, "--remove")
+    assert host.files() == before
 
 
 def files_outside(lab: SshLab) -> dict[str, str]:
