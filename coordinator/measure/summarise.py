@@ -110,26 +110,23 @@ def summarise(
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
     _add_faults(metrics, faults)
-    findings = validity.judge(
-        *(
-            Observed(
-                plan=plan,
-                recordings=recordings,
-                window=window,
-                clocks=clocks,
-                t0_ns=t0_ns,
-                lost=lost or {},
-                boots=boots or {},
-                silences=silences or {},
-                clock_ends=clock_ends or {},
-                disturbed=spans(faults, window.seconds),
-                server_started_ms=before.server_started_ms.get(stream.name, 0) if before else 0,
-                **_observed(stream, tree | captured, series, phases, earlier),
-            )
-            for stream, tree in zip(streams, trees, strict=True)
+    observed = (
+        Observed(
+            plan=plan,
+            recordings=recordings,
+            window=window,
+            clocks=clocks,
+            t0_ns=t0_ns,
+            lost=lost or {},
+            boots=boots or {},
+            silences=silences or {},
+            clock_ends=clock_ends or {},
+            disturbed=spans(faults, window.seconds),
+            **_observed(stream, tree | captured, series, phases, earlier, before),
         )
+        for stream, tree in zip(streams, trees, strict=True)
     )
-    findings = (*findings, *judge(stage, faults, window.seconds))
+    findings = (*validity.judge(*observed), *judge(stage, faults, window.seconds))
     return IterationFinished(
         id=id,
         rate=rate,
@@ -141,14 +138,16 @@ def summarise(
         series=series,
         faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
-        server_started_ms={
-            one.name: max(starts_ms)
-            for one in streams
-            if (starts_ms := [at_ms for load in one.loads.values() for at_ms in load.server_starts_ms])
-        },
+        server_started_ms=_server_starts(streams),
         **_by_load(streams, phases, faults),
         **lines,
     )
+
+
+def _server_starts(streams: Iterable[Stream]) -> dict[str, int]:
+    """The newest start of the server of each load, where it is known."""
+    starts = {one.name: [at_ms for load in one.loads.values() for at_ms in load.server_starts_ms] for one in streams}
+    return {name: max(found) for name, found in starts.items() if found}
 
 
 def _observed(
@@ -157,6 +156,7 @@ def _observed(
     series: Mapping[str, tuple[float, ...]],
     phases: Phases,
     earlier: Sequence[IterationFinished],
+    before: IterationFinished | None,
 ) -> dict[str, Any]:
     """The fields of `Observed` that are of one load."""
     return {
@@ -170,6 +170,7 @@ def _observed(
         "seconds": stream.seconds,
         "tps_in_phases": {phase.name: phase.series.get("tps", ()) for phase in phases[prefix_of(stream)]},
         "earlier": [projected(item, stream.name) for item in earlier],
+        "server_started_ms": before.server_started_ms.get(stream.name, 0) if before else 0,
     }
 
 

@@ -1,7 +1,7 @@
 """PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
 
 `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
-Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`postgres_wire`), which then only
+Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`wire.protocol`), which then only
 connects, prepares and cancels.
 Parameters and columns travel in binary where their type is an integer or text, which the server reports when a
 statement is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its
@@ -263,7 +263,7 @@ class OnLibpq:
 
 
 class WireSession(OnLibpq, WireSocket):
-    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres_wire`."""
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `wire.protocol`."""
 
     __slots__ = ("_libpq",)
 
