@@ -122,7 +122,7 @@ def summarise(
             silences=silences or {},
             clock_ends=clock_ends or {},
             disturbed=spans(faults, window.seconds),
-            **_observed(stream, tree | captured, series, phases, earlier, before),
+            **_observed(stream, tree | captured, series, phases, earlier=earlier, before=before),
         )
         for stream, tree in zip(streams, trees, strict=True)
     )
@@ -155,6 +155,7 @@ def _observed(
     metrics: Metrics,
     series: Mapping[str, tuple[float, ...]],
     phases: Phases,
+    *,
     earlier: Sequence[IterationFinished],
     before: IterationFinished | None,
 ) -> dict[str, Any]:
