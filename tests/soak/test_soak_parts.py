@@ -105,6 +105,7 @@ async def test_kills() -> None:
     assert not failures, figure
 
 
+@pytest.mark.timed  # as test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking
 async def test_cuts_and_retries() -> None:
     for part, count in ((broken_lines.cuts, 10), (broken_lines.retries, 20)):
         figure, failures = await part(count)
