@@ -125,7 +125,7 @@ class Context:
 
 
 def cpus() -> tuple[int, int]:
-    """The CPUs of the client and of the server; the same one where there is no other."""
+    """The CPU of the client and that of the server: one for both on a machine with one CPU."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[-1]
 

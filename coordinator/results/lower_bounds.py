@@ -21,9 +21,9 @@ def with_lower_bounds(
 
     `at_least` has the same paths, each with `value`, the mean of min(time, age) over the repeats; `lower`, the lower
     end of its interval where it has one: the true mean is not below that of min(time, age); `estimate`, the whole of
-    it, for pairs with numbers of the same `block`; `given`: it is shown. Of all occurrences of a fault the
-    largest number is at least the largest lower bound. There is no upper bound: how long a transaction without an
-    answer would have taken is not known.
+    it, for pairs with numbers of the same `block`; `given`: it is shown. The largest number of
+    a fault's occurrences is at least their largest lower bound. There is no upper bound: the time at which a
+    transaction without an answer would have ended is not known.
     """
     for path in dict.fromkeys(path for item in iterations for path in item.at_least):
         names = path.split(".")
