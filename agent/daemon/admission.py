@@ -80,7 +80,8 @@ class Admission:
                 answer = self._find_or_refuse(hello)
                 if answer is None and self.session is not None:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self.session.ended.wait(), LOOK_AGAIN_S)
+                        async with asyncio.timeout(LOOK_AGAIN_S):
+                            await self.session.ended.wait()
         finally:
             self.waiting -= 1
         if isinstance(answer, Refused):

@@ -401,11 +401,13 @@ async def _session_over(admission: Admission, orphan_s: float) -> None:
             _log.warning("no coordinator connected within %g s; the agent ends", orphan_s)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(admission.began.wait(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                await admission.began.wait()
     # A newer coordinator that takes over ends the session, not the agent.
     while admission.session is not None and (admission.waiting or not admission.session.ended.is_set()):
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(admission.session.ended.wait(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                await admission.session.ended.wait()
             await asyncio.sleep(LOOK_S if admission.waiting else 0)
 
 

@@ -350,7 +350,8 @@ class Tuner:
                 if self._tools is not None:
                     self._tools.interrupt()
                 with suppress(BaseException):
-                    await asyncio.wait_for(asyncio.shield(job), STOP_S)
+                    async with asyncio.timeout(STOP_S):
+                        await asyncio.shield(job)
                 raise
             finally:
                 if job.done():

@@ -159,7 +159,8 @@ async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str
     """The address that the child prints."""
     assert child.stdout is not None  # noqa: S101 -- it was made with a pipe
     try:
-        line = await asyncio.wait_for(child.stdout.readline(), READY_S)
+        async with asyncio.timeout(READY_S):
+            line = await child.stdout.readline()
     except TimeoutError:
         line = b""
     word, _, address = line.decode(errors="replace").strip().partition(" ")
@@ -198,7 +199,8 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 async def _gone(child: asyncio.subprocess.Process, timeout_s: float) -> bool:
     try:
-        await asyncio.wait_for(child.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await child.wait()
     except TimeoutError:
         return False
     return True

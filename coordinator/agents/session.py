@@ -349,7 +349,8 @@ class AgentSession:
             self._replied = asyncio.Event()
             self._queue_beat()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._replied.wait(), min(BURST_REPLY_S, self._hello.beat_s))
+                async with asyncio.timeout(min(BURST_REPLY_S, self._hello.beat_s)):
+                    await self._replied.wait()
             if self._silent_s() >= self._hello.lease_s:
                 return
         if len(self._clock):

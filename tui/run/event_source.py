@@ -144,7 +144,8 @@ class Replay:
                 yield batch
             try:
                 wait_s = None if self.is_over and self._sought is None else self._step_s
-                await asyncio.wait_for(self._woken.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
             except TimeoutError:
                 if not self.pace.paused:
                     self._now_s += self._step_s * self.pace.speed

@@ -379,7 +379,8 @@ class Link:
         if keep_data:
             return
         with contextlib.suppress(TaskFault, TimeoutError):
-            await asyncio.wait_for(unlink(self._spec), 3 * SLOT_FREE_S)
+            async with asyncio.timeout(3 * SLOT_FREE_S):
+                await unlink(self._spec)
 
 
 # ---- queries -------------------------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ class Worker:
         assert self._process.stdin is not None  # noqa: S101 - PIPE
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), END_S)
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
         await self.kill()
 
     async def kill(self) -> None:

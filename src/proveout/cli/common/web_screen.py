@@ -92,7 +92,8 @@ class _Session(AppService):
         if process.stdin is not None:
             process.stdin.close()
         try:
-            await asyncio.wait_for(process.communicate(), END_S)
+            async with asyncio.timeout(END_S):
+                await process.communicate()
         except TimeoutError:
             process.kill()
             await process.communicate()
