@@ -316,9 +316,9 @@ class Still:
 
     replayed = False
 
-    def __init__(self, events: Sequence[e.Event], *, stops: bool = True) -> None:
-        self._events, self._stops = stamped(events), stops
-        self.stop_requests = 0
+    def __init__(self, events: Sequence[e.Event]) -> None:
+        self._events = stamped(events)
+        self.stops, self.stop_requests = True, 0
 
     async def batches(self) -> AsyncIterator[Sequence[e.Stamped]]:
         yield self._events
@@ -330,4 +330,4 @@ class Still:
 
     async def stop(self) -> bool:
         self.stop_requests += 1
-        return self._stops
+        return self.stops

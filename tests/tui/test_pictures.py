@@ -1,4 +1,4 @@
-"""Twelve pictures (SVG) of whole screens. Texts are tested in the other files."""
+"""Twelve pictures (SVG) of whole screens, and the contrast of their texts. Texts are tested in the other files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import histories
 import pytest
 import results_of_runs as made
 from homes import FakeServices
-from pilots import Compared, home_read, still
+from pilots import Compared, assert_readable, home_read, still
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -66,5 +66,6 @@ def test_the_picture(name: str, snap_compare: Any) -> None:
         await still(pilot)
         await pilot.press(*picture.keys)
         await still(pilot)
+        assert_readable(pilot.app)
 
     assert snap_compare(picture.make(), terminal_size=picture.size, run_before=before)
