@@ -93,7 +93,7 @@ def test_results_are_complete_after_a_kill_at_any_boundary(tmp_path: Path) -> No
     finished(whole)
     (boundaries,) = report_and_die({whole: 0})
     assert boundaries >= 15, "open, rename and remove of five files"
-    points = thorough.every(3, range(1, boundaries + 1))
+    points = thorough.every(6, range(1, boundaries + 1))
     made = {at: finished(tmp_path / str(at)) for at in points}
     assert report_and_die({tmp_path / str(at): at for at in points}) == [-signal.SIGKILL] * len(points)
     for at, directory in made.items():
