@@ -10,9 +10,7 @@ from recorded_runs import record
 from proveout.cli import execute
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.storage.event_codec import decode, encode
 from proveout.coordinator.storage.journal import read
-from proveout.proto.events import RunStarted
 
 
 @pytest.mark.parametrize("words", [["commit"], ["a b=c"], ["a=1", "a=2"]])
@@ -37,13 +35,6 @@ def test_the_list_and_the_report_show_them(tmp_path: Path, capsys: pytest.Captur
     assert lines[1].endswith(r"commit=1a2b x=\x1b[31m")
     assert lines[2].startswith(plain)
     assert "commit=1a2b" in run_document(load_results(read(tmp_path / named))).about
-
-
-def test_a_run_without_the_field_loads() -> None:
-    started = RunStarted(run_id="r", epoch=1, name="n", title="", digest="", plan={}, version="1", estimate_s=1.0)
-    old = encode(started).replace(',"labels":{}', "")
-    assert "labels" not in old
-    assert decode(old) == started
 
 
 def test_the_table_of_runs_as_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

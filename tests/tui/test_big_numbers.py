@@ -63,10 +63,3 @@ def test_errors_a_short_rate_and_a_lag_that_grows_stand_out() -> None:
     bad = styles(shown(*histories.climbing(), late, dataclasses.replace(histories.tick(9, 16), errors=3)))
     assert (bad["errors"], bad["lag, which grows"]) == (BAD, CAUTION)
     assert styles(shown(*histories.with_loads()))["TPS of 12,000"] == CAUTION
-
-
-def test_a_population_and_the_time_between_iterations_have_numbers() -> None:
-    assert values(shown(*histories.populating())) == {"done": "60 %", "of 100,000 rows on db1": "60,000"}
-    between = values(shown(*histories.climbing(), histories.ended(16, 1, 9000.0)))
-    assert between["TPS of base/16/1/1, ended"] == "9,000"
-    assert between["response p99"] == "2.15 ms"

@@ -12,13 +12,12 @@ from histories import view_of
 
 from proveout.proto.events import Event, ProbeFinished
 from proveout.proto.fault_events import FaultSeen
-from proveout.tui import live_numbers
 from proveout.tui.charts import interval_bars, search_plot, timeline_chart
 from proveout.tui.charts.interval_bars import Bar
 from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import Throughput
-from proveout.tui.widgets.header import headline, progress, verdict_counts
+from proveout.tui.widgets.header import headline, verdict_counts
 
 PLAN = {
     "hosts": [{"name": "db1", "roles": ["server"]}],
@@ -96,31 +95,6 @@ def test_faults_are_named_on_the_timeline() -> None:
     assert "▼crash" in row and "▲" in row
     narrow = next(row for row in lines(view, 52) if "▼" in row)
     assert "c" not in narrow, "a name that does not fit is left out whole"
-
-
-def test_marks_of_faults_and_errors_hide_no_data() -> None:
-    fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
-    ticks = histories.ticks(4, 1, 13)
-    ticks[7] = dataclasses.replace(ticks[7], p99_us=400_000.0)
-    calm = lines(at(going(*ticks), 13.0))
-    failing = [dataclasses.replace(tick, errors=3) for tick in ticks]
-    struck = lines(at(going(*failing, fault, dataclasses.replace(fault, step="healed", at_s=4.5)), 13.0))
-    assert sum(row.count("┊") for row in struck) > sum(row.count("┊") for row in calm)
-    for before, after in zip(calm, struck, strict=True):
-        if "▏" not in before and "├" not in before:  # the names, and the zero line
-            assert all(old in (new, " ") for old, new in zip(before, after, strict=False)), (before, after)
-
-
-def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> None:
-    ticks = [dataclasses.replace(tick, tps=700.0, errors=2) for tick in histories.ticks(4, 1, 9)]
-    view = at(going(*ticks), 9.2)
-    line = progress(view, 120).plain
-    assert line.startswith("base · 4 threads · repeat 1 of 2 · phase spike 2 of 6 s")
-    assert line.endswith("measure 6 of 10 s")
-    numbers = "".join(text for text, _, _ in live_numbers.parts(view))
-    assert numbers == "700 TPS of 800 · p50 240 µs · p95 1.06 ms · p99 2.45 ms · errors 2/s"
-    late = at(view, 20.0)
-    assert "".join(text for text, _, _ in live_numbers.parts(late)) == "— TPS, no numbers for 11 s"
 
 
 @pytest.mark.parametrize("width", [60, 118])

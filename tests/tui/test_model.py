@@ -14,11 +14,9 @@ from proveout.proto import events as e
 from proveout.proto.fault_events import FaultSeen
 from proveout.proto.wire.results import Populated
 from proveout.tui import live_numbers
-from proveout.tui.host_view import HostView
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, RunView
 from proveout.tui.widgets import host_rows, plan_tree, tables
 from proveout.tui.widgets.header import alert, progress
-from proveout.tui.widgets.host_rows import lease
 
 PLAN = {
     "stages": [
@@ -233,23 +231,6 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     assert (view.transactions, dict(view.waits)) == (None, {})
 
 
-def test_a_table_without_a_row_says_why() -> None:
-    ladder = {"id": "base", "kind": "ladder", "threads": [4], "repeat": 2, "captures": ["w"]}
-    plan = {"stages": [ladder], "captures": [{"name": "w", "kind": "waits"}, {"name": "l", "kind": "lag"}]}
-    going = view_of(histories.started(plan), LADDER, BEGUN)
-    nothing = e.WaitsTick(id=identity(4, 1), host="db", capture="w", seconds=1.0, waits=())
-    over = dataclasses.replace(ended(4, 1, 100.0), waits=())
-    views = (going, view_of(nothing, view=going), view_of(over, view=going))
-    assert [tables.waits(view)[0][0] for view in views] == [
-        "no reading in this iteration yet", "no session was seen to wait", "no session was seen to wait"
-    ]  # fmt: skip
-    assert tables.lags(going)[0][0] == "base has no capture of kind lag"
-    assert tables.probes(going)[0][0] == "no stage of the plan is a search"
-    without = view_of(histories.started({"stages": [{**ladder, "captures": []}]}), BEGUN)
-    assert tables.waits(without)[0][0] == "base has no capture of kind waits"
-    assert tables.waits(view_of(STARTED)) == []
-
-
 def test_connected_agents_show_their_lease_and_lost_ones_stay_lost() -> None:
     up = histories.up("a")
     line = e.AgentLine(host="a", offset_ns=5, uncertainty_ns=6, silent_s=7.0, connected=False)
@@ -260,18 +241,6 @@ def test_connected_agents_show_their_lease_and_lost_ones_stay_lost() -> None:
     assert set(view.hosts) == {"a"}
     view = view_of(e.AgentLost(host="a", reason="r"), tick, up, view=view)
     assert (view.hosts["a"].connected, view.hosts["a"].silent_s) == (True, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("host", "text"),
-    [
-        (HostView(name="h", up=True, silent_s=4.0), "✓ up"),
-        (HostView(name="h", up=True, silent_s=6.4), "! silent 6 s of 10"),
-        (HostView(name="h", up=True, silent_s=3.0, connected=False), "! dialling again, lease ends in 7 s"),
-    ],
-)
-def test_the_text_of_a_lease(host: HostView, text: str) -> None:
-    assert lease(host, lease_s=10.0, beat_s=2.0) == text
 
 
 @pytest.mark.parametrize(("repeats", "repeat_min"), [(1, None), (3, 2)])
