@@ -61,9 +61,9 @@ async def still(pilot: Pilot[Any]) -> None:
             answered &= bool(app.view.run_id) and (app.services is None or app.result is not None)
         return answered and drawn[-1] == drawn[-2]
 
-    for _ in range(2):
-        await pilot.pause()
-        await eventually_async(stays, "the picture stays as it is")
+    stays()
+    await pilot.pause()
+    await eventually_async(stays, "the picture stays as it is")
 
 
 async def home_read(pilot: Pilot[Any]) -> HomeApp:

@@ -16,7 +16,7 @@ from proveout.coordinator.report.compare.ratio_notation import DIRECTIONS
 from proveout.proto.claim import Claim
 from proveout.proto.events import RunFinished
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.forest_plot import TONES, cell, forest_plot
+from proveout.tui.home.forest_plot import TONES
 from proveout.tui.result import text
 from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Result
@@ -186,18 +186,6 @@ def test_an_interval_bar_has_the_limit_the_interval_and_what_is_beyond_it() -> N
         places = [bar.find(sign) for sign in order]
         assert places == sorted(places) and -1 not in places, bar
         assert bool(bar.strip()) is bool(order)
-
-
-def test_the_forest_plot_is_symmetric_on_its_logarithmic_axis() -> None:
-    assert cell(1.0, 41, 2.0) == 20
-    assert cell(2.0, 41, 2.0) - 20 == 20 - cell(0.5, 41, 2.0)
-    assert cell(1.41421356, 41, 2.0) == 30
-    for width in (60, 118):
-        plot = str(forest_plot(made.COMPARISON.ratios, width))
-        assert all(cell_len(line) <= width for line in plot.splitlines())
-        assert all(one.text in plot for one in made.COMPARISON.ratios)
-        assert "◀" in plot
-        assert "▶" in plot
 
 
 def test_every_direction_of_a_comparison_has_the_sign_of_the_report() -> None:
