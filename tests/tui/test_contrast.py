@@ -38,6 +38,7 @@ async def test_every_text_of_the_home_screen_can_be_read(theme: str) -> None:
     async with app.run_test(size=(200, 60)) as pilot:
         await home_read(pilot)
         app.theme = theme
+        await pilot.pause()
         for keys in ("", "down down", "down enter", "9 tab", "escape 2 down", "slash x", "escape question_mark"):
             await pilot.press(*keys.split())
             await still(pilot)
@@ -49,6 +50,7 @@ async def test_every_text_of_a_comparison_can_be_read(theme: str) -> None:
     for app, keys in ((Compared(FakeRun()), "e"), (Compared(homes.FakeServices(), "/r/b"), "d")):
         async with app.run_test(size=(120, 40)) as pilot:
             app.theme = theme
+            await pilot.pause()
             for key in (None, keys):
                 await pilot.press(*filter(None, [key]))
                 await still(pilot)

@@ -61,6 +61,7 @@ async def test_a_pane_shows_its_part_of_the_run_and_can_be_read(
     app = RunApp(histories.Still(events()))
     async with app.run_test(size=MIDDLE) as pilot:
         app.theme = theme
+        await pilot.pause()
         for key, shown in panes.items():
             await pilot.press(key)
             await still(pilot)
@@ -100,13 +101,12 @@ async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> No
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("slash")
-        await pilot.pause()
+        await until(pilot, lambda: isinstance(app.focused, Input))
         await pilot.press(*"lost")
-        await pilot.pause()
         assert app.screen.query_one(Input).value == "lost"
-        text = str(app.screen.query_one("#events Static", Static).content)
-        assert "client1 is lost" in text
-        assert "begins" not in text
+        events = app.screen.query_one("#events Static", Static)
+        await until(pilot, lambda: "begins" not in str(events.content))
+        assert "client1 is lost" in str(events.content)
         await pilot.press("escape", "1")
         assert pane_of(app) == "live"
 
