@@ -1,4 +1,4 @@
-"""Twelve pictures (SVG) of whole screens, and the contrast of their texts. Texts are tested in the other files."""
+"""Ten pictures (SVG) of whole screens, and the contrast of their texts. Texts are tested in the other files."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ PICTURES = {
     "run-of-several-loads": Picture(live(histories.with_loads)),
     "fault-in-place": Picture(live(histories.broken)),
     "transactions": Picture(live(histories.troubled), ("3",)),
-    "quit": Picture(live(histories.climbing), ("q",)),
     "result": Picture(result),
     "result-light": Picture(result, ("t", "down")),
-    "result-80x24": Picture(result, size=SMALL),
     "comparison": Picture(lambda: Compared(made.FakeRun())),
     "home": Picture(home),
     "form": Picture(home, ("enter",)),

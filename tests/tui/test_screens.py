@@ -132,6 +132,8 @@ async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q")
         assert isinstance(app.screen, AskScreen)
+        await still(pilot)
+        assert "The run continues when this screen is detached" in screen_text(app)
         await pilot.press("escape")
         assert not isinstance(app.screen, AskScreen)
         for stops, told in ((True, "is stopping"), (False, "Ctrl-C")):
