@@ -128,15 +128,9 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
     ]
     names = [[one["name"] for one in boundary["differences"]] for boundary in found["boundaries"]]
     assert names == [["trigger wait on t"], ["fsync"]]
-    capsys.readouterr()
     assert trend(tmp_path, "--allow", "fsync,trigger *", "--json", str(file)) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "Boundaries" in shown
-    assert "trigger wait on t" in shown
-    assert "Fewer than 10 runs (4)" in shown
-    found = json.loads(file.read_text())
-    assert len(found["histories"][0]["runs"]) == 4
-    assert found["boundaries"][0]["run"] == found["histories"][0]["runs"][2]["run"]
+    assert "Boundaries" in capsys.readouterr().out
+    assert len(json.loads(file.read_text())["histories"][0]["runs"]) == 4
 
 
 def test_figures_and_pages(stepped: Path, tmp_path: Path) -> None:
