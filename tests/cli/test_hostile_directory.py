@@ -100,16 +100,13 @@ def lay(folder: Path, path: str, text: str) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for above in (tmp_path, *tmp_path.parents[:3]):
-        if above.owner() == "root" and above != Path("/tmp"):
-            above.chmod(0o755)
-    (tmp_path / CANARY).touch()
-    (tmp_path / CANARY).chmod(0o666)
+def folder(package_folder: Path) -> Path:
+    (package_folder / CANARY).touch()
+    (package_folder / CANARY).chmod(0o666)
     for path, text in FILES.items():
-        lay(tmp_path, path, text)
-    (tmp_path / "plan" / "plan.yaml").write_text(PLAN)
-    return tmp_path
+        lay(package_folder, path, text)
+    (package_folder / "plan" / "plan.yaml").write_text(PLAN)
+    return package_folder
 
 
 def with_a_server(plan: str) -> str:
