@@ -9,6 +9,7 @@ import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -100,20 +101,8 @@ def test_the_exit_code_is_that_of_the_run(
 ) -> None:
     """The screen and the process of the run are replaced."""
     directory = tmp_path / record(tmp_path, {1: [100.0, 101.0]})
-
-    class Child:
-        is_alive = ended is None
-
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def directory(self) -> Path:
-            return directory
-
-        def wait(self) -> int:
-            assert ended is not None
-            return ended
-
-    monkeypatch.setattr(with_screen, "RunProcess", Child)
+    child = SimpleNamespace(directory=lambda: directory, wait=lambda: ended, is_alive=ended is None)
+    monkeypatch.setattr(with_screen, "RunProcess", lambda *_, **__: child)
     monkeypatch.setattr(with_screen, "show", lambda *_, **__: left)
     try:
         assert with_screen.run(["run", "plan.yaml"]) == code
