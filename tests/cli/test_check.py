@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.common.messages import describe, show_error
+from proveout.cli.common.messages import show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 
@@ -83,10 +82,7 @@ MEANS = """
                 "verdict `factor` reads `.median` of the measured number `ratio(base.peak.tps, base.at(2).tps)`",
             ),
         ),
-        ("", "1s, ramp_up: 0s", 3, ("a measure window of 1s after 0ms of ramp-up has 1 whole second, 3 times",)),
         ("", "2s, ramp_up: 500ms", 3, ("a measure window of 2s after 500ms of ramp-up has 1 whole second, 3 times",)),
-        ("", "2500ms, ramp_up: 500ms", 3, ()),
-        ("", "4s, ramp_up: 0s", 1, ("a measure window of 4s after 0ms of ramp-up has 4 whole seconds, 1 time",)),
         ("", "5s, ramp_up: 0s", 1, ()),
     ],
 )  # fmt: skip
@@ -121,12 +117,6 @@ def test_check_notes_ladders_that_are_compared_and_do_not_take_turns(
         shown = capsys.readouterr().err
         assert ("verdict `faster` compares after and base, not interleaved: drift is not" in shown) is note, shown
         assert ("put after directly behind base, with `order: interleaved` and `with: base`" in shown) is note
-
-
-def test_no_shipped_plan_judges_a_measured_number_by_its_mean(capsys: pytest.CaptureFixture[str]) -> None:
-    plans = sorted(map(str, [*Path("plans").glob("*.yaml"), *Path("plans/starters").glob("*.yaml")]))
-    assert execute(["check", *plans]) == 0
-    assert "of the measured number" not in capsys.readouterr().err
 
 
 def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -164,40 +154,25 @@ def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureF
     assert "the plan has no parameter `nothing`" in capsys.readouterr().err
 
 
-def test_check_names_the_policy_that_the_programs_of_a_plan_need(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for name in ("pgbench", "sysbench", "sysbench-mariadb", "compare-clients", "fio-program"):
-        plan = f"plans/{name}-embedded.yaml"
-        assert f"proveout run {plan} --policy" in (ROOT / plan).read_text(), "the header of the plan"
-        assert execute(["check", plan]) == 0
-        assert (
-            f"needs a policy (proveout run {plan} --policy FILE) that has under `commands`:" in capsys.readouterr().out
-        )
-    assert execute(["check", "plans/pgbench-embedded.yaml", "plans/hlr-client-lab.yaml"]) == 0
+def test_check_names_the_policy_that_the_programs_of_a_plan_need(capsys: pytest.CaptureFixture[str]) -> None:
+    own = "plans/pgbench-embedded.yaml"
+    assert execute(["check", own, "plans/hlr-client-lab.yaml"]) == 0
     out = capsys.readouterr().out
+    assert f"needs a policy (proveout run {own} --policy FILE) that has under `commands`:" in out
     assert "client1: needs" in out
     assert (
         "- {path: /path/of/pgbench, arguments: [--select-only, --protocol=prepared, '--client={count}', --jobs=1,"
         in out
     )
     assert "cache1: needs a policy (/etc/proveout/policy.yaml of the host)" in out
-    shutil.copytree(ROOT / "plans" / "fragments", tmp_path / "fragments")
-    text = (ROOT / "plans" / "hlr-client-lab.yaml").read_text().partition("  - ladder:\n      id: cached")[0]
-    text = text.replace("target: instance2, from: cache1", "target: instance2, from: rac2")
-    (tmp_path / "two.yaml").write_text(text.replace("rac2:   {roles: [server,", "rac2:   {roles: [server, client,"))
-    assert execute(["check", str(tmp_path / "two.yaml")]) == 0
-    assert "cache1, rac2: needs a policy (/etc/proveout/policy.yaml of the host)" in capsys.readouterr().out
     assert execute(["check", "plans/smoke.yaml"]) == 0
     assert "policy" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["chek"], ["check"], ["check", "--nothing", PLAN], ["check", PLAN, "-p", "x"], ["check", PLAN, "-p", "a=1",
-    "-p", "a=2"],
-     ["explain"], ["explain", PLAN, PLAN], ["schema", "x"], ["--nothing"]],
-)  # fmt: skip
+    [[], ["chek"], ["check"], ["check", "--nothing", PLAN], ["check", PLAN, "-p", "x"], ["explain", PLAN, PLAN]],
+)
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(arguments) == 2
     captured = capsys.readouterr()
@@ -212,15 +187,6 @@ def test_help_has_examples_and_there_is_a_version(verb: str, capsys: pytest.Capt
     assert f"  proveout {verb}" in out.partition("Examples:")[2]
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out == f"proveout {__version__}\n"
-
-
-def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["explain", "--json", PLAN]) == 0
-    table = json.loads(capsys.readouterr().out)
-    assert [stage["id"] for stage in table["stages"]] == ["load", "baseline", "cap", "level", "uncached", "cached"]
-    assert [stage["iterations"] for stage in table["stages"]] == [0, 9, 60, 0, 5, 5]
-    assert table["digest"].startswith("sha256:")
-    assert 60 < table["seconds"] < 200
 
 
 def test_an_expected_failure_is_one_message(
@@ -249,8 +215,10 @@ def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixtur
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_the_caret_of_a_long_line_stays_under_its_column() -> None:
-    line = f"{'a' * 300}X{'b' * 300}"
-    shown = describe(PlanProblem(message="m", where=Where(file="f", line=7, column=301), source_line=line)).splitlines()
-    assert shown[1][shown[2].index("^")] == "X"
-    assert max(map(len, shown)) < 120
+def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["explain", "--json", PLAN]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [stage["id"] for stage in table["stages"]] == ["load", "baseline", "cap", "level", "uncached", "cached"]
+    assert [stage["iterations"] for stage in table["stages"]] == [0, 9, 60, 0, 5, 5]
+    assert table["digest"].startswith("sha256:")
+    assert 60 < table["seconds"] < 200

@@ -19,9 +19,13 @@ from pathlib import Path
 import pytest
 from eventually import eventually
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="tuning and mount namespaces take root and util-linux"
-)
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("unshare") is None,
+        reason="tuning and mount namespaces take root and util-linux",
+    ),
+]
 
 TWO_HOSTS = """proveout: 1
 name: two-hosts
@@ -104,14 +108,19 @@ def test_two_local_hosts_of_a_plan_are_tuned_once_and_reverted(folder: Path, beg
     run = begin("two-hosts", TWO_HOSTS.format(app=folder / "app"))
     assert run.ended() == 0, run.output
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
+    assert "a: tuning settings: applied" in run.output
+    assert "a: tuning settings: reverted" in run.output
     (result,) = (folder / "runs-two-hosts").glob("*/result.json")
-    states = [
-        (one["host"], one["name"], one["outcome"], one["end"]) for one in json.loads(result.read_text())["tuning"]
+    states = json.loads(result.read_text())["tuning"]
+    assert [(one["host"], one["name"], one["outcome"], one["end"]) for one in states] == [
+        ("a", "settings", "applied", "reverted"),
+        ("a", "again", "applied", "reverted"),
     ]
-    assert states == [("a", "settings", "applied", "reverted"), ("a", "again", "applied", "reverted")]
+    assert states[0]["changes"] == [f"{folder}/app/app.conf:", "  @@ -1 +1 @@", "  -a = 1", "  +a = 2"]
     assert left(folder) == []
 
 
+@pytest.mark.soak
 def test_runs_with_other_host_names_take_turns(folder: Path, begin: Callable[[str, str], Run]) -> None:
     """The second run starts while the first has tuned the machine: during a run its own value is set, at the end the
     original one.

@@ -93,7 +93,7 @@ def test_results_are_complete_after_a_kill_at_any_boundary(tmp_path: Path) -> No
     finished(whole)
     (boundaries,) = report_and_die({whole: 0})
     assert boundaries >= 15, "open, rename and remove of five files"
-    points = thorough.every(3, range(1, boundaries + 1))
+    points = thorough.every(6, range(1, boundaries + 1))
     made = {at: finished(tmp_path / str(at)) for at in points}
     assert report_and_die({tmp_path / str(at): at for at in points}) == [-signal.SIGKILL] * len(points)
     for at, directory in made.items():
@@ -108,22 +108,21 @@ def test_results_are_complete_after_a_kill_at_any_boundary(tmp_path: Path) -> No
         assert not list(folder.rglob(".*")), "nothing that the killed process has left"
 
 
-@pytest.mark.parametrize("exit_code", [0, 3])
-def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path, exit_code: int) -> None:
-    directory = finished(tmp_path, exit_code)
+def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path) -> None:
+    directory = finished(tmp_path, 3)
     runs = ["--runs-dir", str(tmp_path / "runs")]
     (tmp_path / "out" / "junit.xml").write_text("of an earlier run")
     os.utime(tmp_path / "out" / "junit.xml", (1e9, 1e9))
     chosen = tmp_path / "chosen.md"
     argv = ["resume", directory.name, "--headless", "--summary", str(chosen), *runs]
-    assert execute(argv) == exit_code
+    assert execute(argv) == 3
     found = files(tmp_path, directory)
     assert b"</testsuites>" in found["junit.xml"], "what is older than the run's end is not of this run"
     assert chosen.is_file()
     assert "summary.md" not in found, "another file was named instead"
     (tmp_path / "out" / "junit.xml").write_text("of a later run")
     (directory.path / "result.json").write_text("[" * 100_000)
-    assert execute(argv) == exit_code
+    assert execute(argv) == 3
     assert (tmp_path / "out" / "junit.xml").read_text() == "of a later run"
     assert json.loads((directory.path / "result.json").read_text())
 
@@ -170,9 +169,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("free", [0, 44 << 10])
 def test_results_are_written_when_the_disk_has_space_again(
-    small_disk: Path, tmp_path: Path, free: int, capsys: pytest.CaptureFixture[str]
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished(tmp_path / "made")
     shutil.copytree(tmp_path / "made", small_disk / "run")
@@ -180,16 +178,14 @@ def test_results_are_written_when_the_disk_has_space_again(
     runs = ["--runs-dir", str(folder / "runs")]
     directory = run_directory.find(folder / "runs", "latest")
     about = os.statvfs(small_disk)
-    (small_disk / "filler").write_bytes(bytes(about.f_bavail * about.f_frsize - free))
+    (small_disk / "filler").write_bytes(bytes(about.f_bavail * about.f_frsize - (44 << 10)))
     chosen = ["--junit", str(folder / "out" / "junit.xml")]
     assert execute(["resume", "latest", "--headless", *chosen, *runs]) == 4
     captured = capsys.readouterr()
     assert f"file system {small_disk} of host {os.uname().nodename}" in captured.err
     assert "of 2 MiB are free" in captured.err
     assert "proveout resume" in captured.err
-    assert "a verdict failed" in captured.out or free < 40 << 10, (
-        "the verdicts are printed when the journal can be opened"
-    )
+    assert "a verdict failed" in captured.out, "the verdicts are printed when the journal can be opened"
     assert execute(["runs", *runs]) == 0
     assert "1 FAIL" in capsys.readouterr().out, "a full disk can be read"
     assert not [path.name for path in folder.rglob(".*")], "nothing half written is left"

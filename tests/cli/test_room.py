@@ -25,7 +25,6 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 @pytest.mark.parametrize(
     ("agents", "told", "limits"),
     [
-        (5, "", "(1024, 2000)"),
         (300, "", "(1456, 2000)"),
         (1000, "1000 agents need 4256 open files, and this shell allows 2000", "(1024, 2000)"),
     ],

@@ -42,7 +42,9 @@ async def server(finished: RunDirectory) -> AsyncIterator[tuple[WebScreen, TestS
         yield screen, started
 
 
-async def test_without_the_token_everything_is_refused(server: tuple[WebScreen, TestServer]) -> None:
+async def test_without_the_token_and_from_another_origin_everything_is_refused(
+    server: tuple[WebScreen, TestServer],
+) -> None:
     screen, started = server
     wrong = "x" * len(screen.token)
     async with ClientSession() as client:
@@ -52,10 +54,6 @@ async def test_without_the_token_everything_is_refused(server: tuple[WebScreen, 
                 assert screen.token not in await answer.text()
         with pytest.raises(WSServerHandshakeError, match="403"):
             await client.ws_connect(started.make_url(f"/{wrong}/ws"))
-
-
-async def test_a_page_of_another_origin_gets_no_websocket(server: tuple[WebScreen, TestServer]) -> None:
-    screen, started = server
     async with ClientSession(headers={"Origin": "http://elsewhere.example"}) as client:
         with pytest.raises(WSServerHandshakeError, match="403"):
             await client.ws_connect(started.make_url(f"/{screen.token}/ws"))
@@ -74,17 +72,6 @@ async def test_the_page_loads_nothing_from_elsewhere(server: tuple[WebScreen, Te
                 assert answer.status == 200
         async with client.get(started.make_url(f"/{screen.token}/report.html")) as answer:
             assert answer.status == 404  # the recorded run has none
-
-
-async def test_the_websocket_shows_the_run_and_q_only_closes_it(server: tuple[WebScreen, TestServer]) -> None:
-    screen, started = server
-    async with page(screen, started) as websocket:
-        await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
-        await shows(websocket, "smoke")
-        await websocket.send_str(json.dumps(["stdin", "q"]))
-        async for _ in websocket:
-            pass
-    await eventually_async(lambda: screen._sessions == 0, "the session ends")
 
 
 def _tick(tps: float, second: int) -> e.LoadTick:
@@ -120,12 +107,14 @@ async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: 
             )
             ticks(4321.0, 1)
             async with page(screen, started) as websocket:
+                await websocket.send_str(json.dumps(["nonsense", {"x": 1}]))
                 await shows(websocket, "TPS 4,321")
                 ticks(5678.0, 2)
                 await shows(websocket, "TPS 5,678")
                 await websocket.send_str(json.dumps(["stdin", "qs"]))  # in a terminal: the dialog, and stop the run
                 async for _ in websocket:
                     pass
+            await eventually_async(lambda: screen._sessions == 0, "the session ends")
             async with page(screen, started) as websocket:
                 await shows(websocket, "TPS 5,678")
                 assert interrupts.empty()
@@ -161,7 +150,7 @@ async def called(socket: ClientWebSocketResponse, method: str, **parameters: Any
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_browser_draws_the_run(server: tuple[WebScreen, TestServer], tmp_path: Path) -> None:
     """The page's own scripts, under its security policy: by the browser's DevTools protocol."""
     screen, started = server

@@ -157,8 +157,8 @@ def test_a_folder_that_does_not_belong_to_a_lab_is_not_removed(tmp_path: Path) -
     assert (precious / "thesis").read_text() == "x"
 
 
-@pytest.mark.parametrize("cut", ["client2", "nobody@base", "client2@base:soon"])
-def test_an_invalid_cut_is_refused(cut: str) -> None:
-    said = subprocess.run([sys.executable, str(LAB), "run", "--cut", cut], capture_output=True, text=True, check=False)
+def test_an_invalid_cut_is_refused() -> None:
+    argv = [sys.executable, str(LAB), "run", "--cut", "nobody@base"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert said.returncode == 2
     assert "--cut" in said.stderr

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -34,23 +33,12 @@ topology:
   hosts: {box: {roles: [server, client], address: local}}
   systems:
     db: {engine: sqlite, host: box, provision: embedded}
-workloads:
-  hlr: {kind: hlr, population: "${params.people}"}
 stages:
-  - populate: {workload: hlr, into: db}
-  - ladder:
-      workload: hlr
-      target: db
-      threads: [1]
-      ramp_up: 0s
-      measure: 1s
-      ramp_down: 0s
-      repeat: 2
-      limits: {start_skew: 10s, tps_slope: 100%, tps_cv: 100%, client_cpu: 100%}
+  - sql: {system: db, statements: ["SELECT ${params.people}"]}
 verdicts:
-  - {id: answers, title: It answers, check: ladder.at(1).tps.mean > 0.0}
-  - {id: impossible, title: A billion a second, check: ladder.at(1).tps.mean > 1000000000.0}
-  - {id: hoped-for, severity: warn, check: ladder.at(1).tps.mean > 1000000000.0}
+  - {id: answers, title: It answers, check: sql.rows == 1}
+  - {id: impossible, title: A billion rows, check: sql.rows > 1000000000}
+  - {id: hoped-for, severity: warn, check: sql.rows > 1000000000}
 """
 INI = """
 [pytest]
@@ -110,40 +98,35 @@ def test_a_verdict_called_run_does_not_hide_the_run(project: pytest.Pytester) ->
 
 
 def test_a_wrong_plan_is_a_collection_error_with_its_lines(project: pytest.Pytester) -> None:
-    (project.path / "plans" / "tiny.yaml").write_text(PLAN.replace("tps.mean > 0.0", "tsp.mean > 0.0"))
+    (project.path / "plans" / "tiny.yaml").write_text(PLAN.replace("sql.rows == 1", "sql.rwos == 1"))
     result = project.runpytest_inprocess("plans/tiny.yaml")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*tiny.yaml:24:*tsp*"])
+    result.stdout.fnmatch_lines(["*tiny.yaml:13:*rwos*"])
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-@pytest.mark.parametrize(("word", "said"), [("people=5", "*people*100*"), ("people", "*NAME=VALUE*")])
-def test_wrong_parameters_are_collection_errors(project: pytest.Pytester, word: str, said: str) -> None:
-    result = project.runpytest_inprocess("plans/tiny.yaml", f"--proveout-param={word}")
+def test_wrong_parameters_are_collection_errors(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess("plans/tiny.yaml", "--proveout-param=people=5")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([said])
+    result.stdout.fnmatch_lines(["*people*100*"])
 
 
-@pytest.mark.slow
 def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(
         "plans/tiny.yaml", "test_ordinary.py", "-rs", "--proveout-param=people=200", "--proveout-runs-dir=found",
         "--junitxml=junit.xml",
     )  # fmt: skip
     (run,) = (project.path / "found").iterdir()
-    verdicts = json.loads((run / "result.json").read_text())["verdicts"]
-    expected = Counter(answer(verdict["outcome"], verdict["severity"], "fail") for verdict in verdicts)
-    assert expected["failed"] >= 1  # `answers` is inconclusive where the machine is too busy to measure
-    result.assert_outcomes(passed=expected["passed"] + 2, failed=expected["failed"], skipped=expected["skipped"])
+    result.assert_outcomes(passed=3, failed=1, skipped=1)  # the run itself and the ordinary test pass too
     result.stdout.fnmatch_lines(
         [
-            "* impossible: A billion a second*",
-            "*check:      ladder.at(1).tps.mean > 1000000000.0*",
-            "*evidence:   *ladder.at(1)*",
-            "*written at: *tiny.yaml:25*",
+            "* impossible: A billion rows*",
+            "*check:      sql.rows > 1000000000*",
+            "*evidence:   *sql.rows*",
+            "*written at: *tiny.yaml:14*",
         ]
     )
-    result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:26: warning only: * hoped-for:*"])
+    result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:15: warning only: * hoped-for:*"])
     result.stdout.fnmatch_lines([f"proveout: tiny: {run}/report.html"])
     assert json.loads((run / "command.json").read_text())["overrides"] == {"people": "200"}
     assert "evidence of answers" in (project.path / "junit.xml").read_text()

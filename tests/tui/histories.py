@@ -116,10 +116,6 @@ def opening() -> list[e.Event]:
     return [started(), up("db1"), up("client1"), stage("load", "populate", 0, 10.0)]
 
 
-def populating() -> list[e.Event]:
-    return [*opening(), e.StageProgress(stage="load", host="db1", done=60_000, total=100_000, unit="rows")]
-
-
 def climbing() -> list[e.Event]:
     whole = [ended(rung, repeat, 3000.0 * rung**0.5 + 55.0 * repeat) for rung in (1, 4) for repeat in (1, 2, 3)]
     return [
@@ -316,9 +312,9 @@ class Still:
 
     replayed = False
 
-    def __init__(self, events: Sequence[e.Event], *, stops: bool = True) -> None:
-        self._events, self._stops = stamped(events), stops
-        self.stop_requests = 0
+    def __init__(self, events: Sequence[e.Event]) -> None:
+        self._events = stamped(events)
+        self.stops, self.stop_requests = True, 0
 
     async def batches(self) -> AsyncIterator[Sequence[e.Stamped]]:
         yield self._events
@@ -330,4 +326,4 @@ class Still:
 
     async def stop(self) -> bool:
         self.stop_requests += 1
-        return self._stops
+        return self.stops

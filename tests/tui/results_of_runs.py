@@ -103,8 +103,8 @@ COMPARISON = Comparison(
 class FakeRun:
     """Services with a fixed result."""
 
-    def __init__(self, report: str = "/r/study-1/report.html") -> None:
-        self._report = report
+    def __init__(self) -> None:
+        self.address = "/r/study-1/report.html"
         self.pace = Pace(speed=5.0, paused=False)
 
     def result(self) -> Result:
@@ -114,7 +114,7 @@ class FakeRun:
         return Replay(histories.stamped(histories.judged()), self.pace, step_s=0.05)
 
     def report(self) -> str:
-        return self._report
+        return self.address
 
     def others(self) -> Sequence[tuple[str, str]]:
         return [("study-2", "/r/study-2"), (HOSTILE, "/r/evil")]

@@ -16,9 +16,8 @@ from proveout.tui.home import services as shown
 from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import Asked, FormScreen
-from proveout.tui.home.model import HomeView, best, found_runs, read_run, spark, sparks
+from proveout.tui.home.model import HomeView, found_runs, read_run
 from proveout.tui.home.screen import HomeScreen, Listing
-from proveout.tui.run.dialogs import HelpScreen
 
 SMALL, LARGE = (80, 24), (200, 60)
 HomePilot = Pilot[shown.Choice | None]
@@ -63,16 +62,6 @@ async def compared(app: HomeApp, pilot: HomePilot) -> tuple[ComparedScreen, show
     return screen, screen.found
 
 
-def test_a_sparkline_ranges_from_empty_to_full() -> None:
-    assert spark(()) == ""
-    assert spark((0.0, 0.0)) == "▁▁"
-    assert spark((0.0, 50.0, 100.0)) == "▁▅█"
-    assert len(spark(range(1000))) <= 24
-    assert spark(range(1000))[-1] == "█"
-    ladders = FakeServices().past["/r/a"].ladders
-    assert (sparks(ladders), best(ladders)) == ("▂▄▆█ ▃▅█▆", "17,000")
-
-
 def test_removed_runs_are_deselected_also_as_the_reference() -> None:
     services = FakeServices()
     view = found_runs(HomeView(reference="/r/a"), services.runs())
@@ -90,7 +79,11 @@ async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
         text = screen_text(app)
         for part in ("✓ smoke.yaml", "2:00:00", "✗ bad.yaml", "did you mean `stages`?"):
             assert part in text
-        await pilot.press("2", "down")
+        await pilot.press("enter")
+        await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
+        assert isinstance(app.screen, HomeScreen), "a plan that cannot be read has no form"
+        await pilot.press("2", "down", "g")
+        assert any("can be resumed" in note.message for note in app._notifications), "it has ended"
         await still(pilot)
         text = screen_text(app)
         for part in (
@@ -102,6 +95,8 @@ async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
             "baseline, TPS by threads: ▂▄▆█",
         ):
             assert part in text
+        await pilot.press("q")
+    assert app.return_value is None
 
 
 async def test_enter_on_a_run_exits_with_the_watch_command() -> None:
@@ -128,13 +123,6 @@ async def test_the_palette_has_the_commands_of_plans_and_runs() -> None:
         await until(pilot, lambda: app.screen.query_one(CommandList).option_count == 1)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, HomeScreen) and app.screen.pane == "runs")
-
-
-async def test_only_unfinished_runs_can_be_resumed() -> None:
-    async with at_home("2", "down", "g") as (app, pilot):
-        assert any("can be resumed" in note.message for note in app._notifications)
-        await pilot.press("q")
-    assert app.return_value is None
 
 
 async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
@@ -188,12 +176,6 @@ async def test_the_form_has_fields_for_the_files_that_a_plan_uses() -> None:
         await until(pilot, lambda: "--pki /etc/pki --policy mine.yaml" in str(command.content))
 
 
-async def test_a_plan_that_cannot_be_read_has_no_form() -> None:
-    async with at_home("down", "down", "enter") as (app, pilot):
-        await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
-        assert isinstance(app.screen, HomeScreen)
-
-
 async def test_comparing_refuses_overrides_swaps_and_reports_unreadable_runs() -> None:
     async with at_home("2", "down", "c") as (app, pilot):
         assert app.view.reference == "/r/b"
@@ -228,8 +210,9 @@ async def test_hostile_text_is_escaped() -> None:
         assert "\u202e" not in drawn
 
 
-async def test_the_filter_selects_by_words_and_escape_clears_it() -> None:
-    async with at_home("2", "slash", *"fail smoke q") as (app, pilot):
+async def test_the_filter_selects_by_words_and_a_run_that_is_added_leaves_the_cursor_at_its_row() -> None:
+    services = FakeServices()
+    async with at_home("2", "slash", *"fail smoke q", services=services) as (app, pilot):
         screen = home_of(app)
         assert screen.query_one("#filter", Input).value == "fail smoke q"
         await pilot.press("backspace", "backspace", "enter")
@@ -239,17 +222,11 @@ async def test_the_filter_selects_by_words_and_escape_clears_it() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert screen.query_one("#runs-list", Listing).row_count == 5
-
-
-async def test_the_row_under_the_cursor_stays_there_when_a_run_is_added() -> None:
-    services = FakeServices()
-    async with at_home("2", "down", "down", services=services) as (app, pilot):
-        newest = replace(services.past["/r/a"], path="/r/new", name="new")
-        services.past = {"/r/new": newest, **services.past}
+        services.past = {"/r/new": replace(services.past["/r/a"], path="/r/new", name="new"), **services.past}
         await until(pilot, lambda: "/r/new" in app.view.runs)
         await home_read(pilot)
-        assert home_of(app).query_one("#runs-list", Listing).row_count == 6
-        assert home_of(app).here("runs") == "/r/a"
+        assert screen.query_one("#runs-list", Listing).row_count == 6
+        assert screen.here("runs") == "/r/b"
 
 
 async def test_keys_typed_without_a_pause_reach_the_right_widget() -> None:
@@ -260,5 +237,3 @@ async def test_keys_typed_without_a_pause_reach_the_right_widget() -> None:
         await pilot.pause()
         assert home_of(app).pane == "plans"
         assert home_of(app).here("plans") == "/p/lab.yaml"
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)

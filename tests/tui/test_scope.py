@@ -47,16 +47,6 @@ def test_a_finished_iteration_has_its_own_numbers_in_every_pane() -> None:
     assert "1 thr #1" not in [line.text for line in view.log]
 
 
-def test_the_iteration_under_way_stays_live() -> None:
-    view = scoped(view_of(*two_rungs()), ("base", "4"))
-    assert view.transactions is not None
-    assert view.iteration is not None
-    assert [line.text for line in view.log if line.iteration] == [
-        "base/4/1/1 is invalid: the client was at 97 % of its CPU"
-    ]
-    assert scoped(view_of(*two_rungs()), ("base", "1")).iteration is None
-
-
 def test_verdicts_are_those_that_read_the_stage() -> None:
     verdicts = [
         {"id": name, "check": {"text": "", "needs": needs}} for name, needs in (("a", ["base"]), ("b", ["cap"]))

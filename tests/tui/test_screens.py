@@ -6,64 +6,85 @@ from collections.abc import Callable
 
 import histories
 import pytest
-from pilots import screen_text, still, until
+from pilots import THEMES, assert_readable, screen_text, still, until
 from textual.widgets import ContentSwitcher, Input, Static
 
 from proveout.proto import events as e
 from proveout.tui.run.app import RunApp
 from proveout.tui.run.dialogs import AskScreen, HelpScreen
 from proveout.tui.run.event_source import Pace, Replay
-from proveout.tui.run.screen import PANES
 from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
-from proveout.tui.widgets.rows import Rows
 
-SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
+SMALL, MIDDLE = (80, 24), (120, 40)
 
 
 def pane_of(app: RunApp) -> str | None:
     return app.screen.query_one(ContentSwitcher).current
 
 
-@pytest.mark.parametrize(
-    ("events", "key", "shown"),
-    [
-        (histories.populating, "1", ("60,000 of 100,000 rows", "60 %")),
-        (histories.troubled, "2", ("mean TPS over the valid repeats, 95 % interval", "4 thr 6,110 5,970 … 6,250  ")),
-        (histories.troubled, "4", ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s")),
-        (histories.climbing, "5", ("WALWrite  LWLock      2.8     35 %", "lag on db1  500 ms")),
-        (histories.searching, "1", ("~✓1 ~✗1 ·1", "! host client1 silent for 6 s, lost after 10 s")),
-        (histories.judged, "6", ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %")),
-        (
-            histories.searching,
-            "7",
-            ("~✗ FAIL so far quick  What quick says", "provisional: ", "· no-errors  undecided"),
-        ),
-        (histories.judged, "7", ("✗ FAIL quick  What quick says", "? INCONCLUSIVE no-errors", "95 % CI 5,970 … 6,250")),
-        (histories.tuned, "9", ("! host client1: tuning", "applied, NOT reverted", "+net.core.somaxconn = 4096")),
-    ],
-)
-async def test_a_pane_shows_its_part_of_the_run(
-    events: Callable[[], list[e.Event]], key: str, shown: tuple[str, ...]
+def going() -> list[e.Event]:
+    """A search after a ladder that has provisional verdicts, with hostile texts and a change that was not reverted."""
+    notice = e.Notice(level="warning", host=histories.HOSTILE, text=f"said {histories.HOSTILE}")
+    return [*histories.searching(), notice, *histories.tuned()[len(histories.opening()) :]]
+
+
+def over() -> list[e.Event]:
+    """A run that has ended, with an invalid iteration and a lost agent."""
+    *before, end = histories.judged()
+    lost = e.AgentLost(host="client1", reason="no answer for 10.0 s")
+    return [*before, histories.ended(16, 1, 9000.0, valid=False), lost, end]
+
+
+GOING = {
+    "1": ("~✓1 ~✗1 ·1", "! host client1 silent for 6 s, lost after 10 s"),
+    "5": ("WALSync", "lag on db1  500 ms"),
+    "7": ("~✗ FAIL so far quick  What quick says", "provisional: ", "· no-errors  undecided"),
+    "8": ("said [red]x[/red]\\x1b[31mevil\\u202e",),
+    "9": ("! host client1: tuning", "applied, NOT reverted", "+net.core.somaxconn = 4096"),
+}
+OVER = {
+    "2": ("mean TPS over the valid repeats, 95 % interval", "4 thr 6,110 5,970 … 6,250  "),
+    "3": ("[red]x[/red]\\x1b[31mevil\\u202e",),
+    "4": ("one machine", "83 %", "977K / 47.7M", "└ client1", "✗ LOST: no answer for 10.0 s"),
+    "6": ("2       8,000  ✗ no", "lag grows", "confirmed 9 times", "within 10 %"),
+    "7": ("✗ FAIL quick  What quick says", "? INCONCLUSIVE no-errors", "95 % CI 5,970 … 6,250"),
+}
+"""The key of a pane -> what it shows."""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(("events", "panes"), [(going, GOING), (over, OVER)])
+async def test_a_pane_shows_its_part_of_the_run_and_can_be_read(
+    events: Callable[[], list[e.Event]], panes: dict[str, tuple[str, ...]], theme: str
 ) -> None:
     app = RunApp(histories.Still(events()))
     async with app.run_test(size=MIDDLE) as pilot:
-        await pilot.press(key)
-        await still(pilot)
-        text = screen_text(app)
-    assert [part for part in shown if part not in text] == [], text
+        app.theme = theme
+        await pilot.pause()
+        for key, shown in panes.items():
+            await pilot.press(key)
+            await still(pilot)
+            text = screen_text(app)
+            assert [part for part in shown if part not in text] == [], text
+            assert_readable(app)
+        await pilot.press("q")
+        await pilot.pause()
+        if events is going:
+            assert_readable(app)  # the question
+            await pilot.press("escape", "question_mark")
+            await still(pilot)
+            assert_readable(app)
+    assert app.return_value == ("ended" if events is over else None)
 
 
 async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
     app = RunApp(histories.Still(histories.climbing()))
     async with app.run_test(size=SMALL) as pilot:
-        for number, name in enumerate(PANES):
-            await pilot.press(str(number))
+        for key, name in (("9", "tuning"), ("right_square_bracket", "result")):
+            await pilot.press(key)
             await pilot.pause()
             assert pane_of(app) == name
-        await pilot.press("right_square_bracket")
-        await pilot.pause()
-        assert pane_of(app) == "result"
         await pilot.click("Tab#hosts")
         await pilot.pause()
         assert pane_of(app) == "hosts"
@@ -80,13 +101,12 @@ async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> No
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("slash")
-        await pilot.pause()
+        await until(pilot, lambda: isinstance(app.focused, Input))
         await pilot.press(*"lost")
-        await pilot.pause()
         assert app.screen.query_one(Input).value == "lost"
-        text = str(app.screen.query_one("#events Static", Static).content)
-        assert "client1 is lost" in text
-        assert "begins" not in text
+        events = app.screen.query_one("#events Static", Static)
+        await until(pilot, lambda: "begins" not in str(events.content))
+        assert "client1 is lost" in str(events.content)
         await pilot.press("escape", "1")
         assert pane_of(app) == "live"
 
@@ -106,46 +126,25 @@ async def test_trouble_is_shown_at_once_with_its_reason_and_signs_that_need_no_c
     assert [sign for sign in ("▶ running", "! host client1", "✓ load", "· cap") if sign not in text] == [], text
 
 
-async def test_hostile_text_is_escaped() -> None:
-    app = RunApp(histories.Still(histories.troubled()))
-    async with app.run_test(size=LARGE) as pilot:
-        await pilot.press("3")
-        await still(pilot)
-        name = app.screen.query_one("#transactions", Rows).cells(3)[0]
-        assert name == "[red]x[/red]\\x1b[31mevil\\u202e"
-        assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
-
-
-async def test_quitting_a_live_run_needs_a_confirmation_and_detaching_does_not_stop_it() -> None:
+async def test_quitting_a_live_run_asks_and_only_stopping_ends_the_run() -> None:
     source = histories.Still(histories.climbing())
     app = RunApp(source)
-    async with app.run_test(size=SMALL) as pilot:
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q")
         assert isinstance(app.screen, AskScreen)
+        await still(pilot)
+        assert "The run continues when this screen is detached" in screen_text(app)
         await pilot.press("escape")
         assert not isinstance(app.screen, AskScreen)
+        for stops, told in ((True, "is stopping"), (False, "Ctrl-C")):
+            source.stops = stops
+            await pilot.press("q", "s")
+            await until(pilot, lambda told=told: any(told in note.message for note in app._notifications))  # type: ignore[misc]
+            assert app.is_running
+        assert source.stop_requests == 2
         await pilot.press("ctrl+c", "d")
     assert app.return_value == "detached"
-    assert source.stop_requests == 0
-
-
-@pytest.mark.parametrize(("stops", "told"), [(True, "is stopping"), (False, "Ctrl-C")])
-async def test_stopping_requests_the_end_of_the_run_and_stays(stops: bool, told: str) -> None:
-    source = histories.Still(histories.climbing(), stops=stops)
-    app = RunApp(source)
-    async with app.run_test(size=SMALL, notifications=True) as pilot:
-        await pilot.press("q", "s")
-        await until(pilot, lambda: any(told in note.message for note in app._notifications))
-        assert source.stop_requests == 1
-        assert app.is_running
-
-
-async def test_quitting_a_finished_run_needs_no_confirmation() -> None:
-    app = RunApp(histories.Still(histories.judged()))
-    async with app.run_test(size=SMALL) as pilot:
-        await still(pilot)
-        await pilot.press("q")
-    assert app.return_value == "ended"
+    assert source.stop_requests == 2
 
 
 async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:

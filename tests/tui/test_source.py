@@ -71,16 +71,6 @@ async def test_a_replay_can_begin_at_its_end_and_go_to_any_iteration() -> None:
     assert await sought("end", "next") == (opening + 6, (3, 3))
 
 
-async def test_two_seeks_at_once_add_up() -> None:
-    source = Replay(three_iterations(), Pace(paused=True), at_end=True)
-    batches = source.batches()
-    await anext(batches)
-    source.seek("previous")
-    source.seek("previous")
-    await anext(batches)
-    assert source.place == (2, 3)
-
-
 async def test_a_sought_iteration_has_its_live_events_once() -> None:
     source = Replay(three_iterations(), Pace(speed=1e6), step_s=0.001, moving=moving, at_end=True)
     batches = source.batches()
@@ -90,3 +80,13 @@ async def test_a_sought_iteration_has_its_live_events_once() -> None:
     source.seek("previous")
     seen = [*await anext(batches), *await anext(batches)]
     assert [one.event.second for one in seen if isinstance(one.event, LoadTick)] == [0, 1]
+
+
+async def test_two_seeks_at_once_add_up() -> None:
+    source = Replay(three_iterations(), Pace(paused=True), at_end=True)
+    batches = source.batches()
+    await anext(batches)
+    source.seek("previous")
+    source.seek("previous")
+    await anext(batches)
+    assert source.place == (2, 3)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import histories
 from histories import identity, view_of
 
-from proveout.cli.common.headless import HeadlessPrinter
 from proveout.proto.events import IterationFinished
 from proveout.tui.load_timeline import timeline
 from proveout.tui.widgets.charts import ladder_text
@@ -43,15 +41,3 @@ def test_the_tree_and_the_charts_have_depths_and_their_unit() -> None:
     shown = timeline(view)
     assert shown is not None
     assert (shown.unit, shown.iterations[0].name) == ("IOPS", "depth 16 #3")
-
-
-def test_lines_of_a_run_without_a_screen() -> None:
-    stream = io.StringIO()
-    printer = HeadlessPrinter(stream, colour=False)
-    for item in histories.stamped(EVENTS):
-        printer(item)
-    text = stream.getvalue()
-    assert "base, I/O depth 16, repeat 1 of 3: 1,000 IOPS, avg 310 µs, p50 240 µs, p99 2.15 ms" in text
-    assert "base, I/O depth 16, repeat 3 of 3: measure 3 s, 9,400 IOPS" in text
-    assert "TPS" not in text
-    assert "thread" not in text

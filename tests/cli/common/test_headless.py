@@ -87,11 +87,6 @@ def test_hostile_text_is_escaped_in_one_line() -> None:
     assert "[red]line[/red]" in found[1]
 
 
-def test_only_outcomes_are_coloured_and_only_with_the_option() -> None:
-    assert "\x1b" not in lines(STARTED, (1.0, verdict("FAIL")))[-1]
-    assert "\x1b[31mFAIL\x1b[0m v" in lines(STARTED, (1.0, verdict("FAIL")), colour=True)[-1]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -139,3 +134,8 @@ def test_quiet_prints_errors_and_the_sentence() -> None:
         "FAIL slow: why",
         "finished in 3 s: 1 passed, 1 failed (exit code 1)",
     ]
+
+
+def test_only_outcomes_are_coloured_and_only_with_the_option() -> None:
+    assert "\x1b" not in lines(STARTED, (1.0, verdict("FAIL")))[-1]
+    assert "\x1b[31mFAIL\x1b[0m v" in lines(STARTED, (1.0, verdict("FAIL")), colour=True)[-1]

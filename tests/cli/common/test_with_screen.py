@@ -9,17 +9,22 @@ import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from eventually import eventually
+from recorded_runs import record
 from terminals import Terminal
 
 from proveout.cli import execute
 from proveout.cli.common import with_screen
 from proveout.coordinator.live.run_process import LOG
 from proveout.coordinator.storage.journal import is_driven, read
+from proveout.core.errors import ProveoutError
 from proveout.proto.events import RunFinished
+
+pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[3]
 PLAN = """proveout: 1
@@ -47,7 +52,6 @@ def outcome(directory: Path) -> RunFinished | None:
     return next((s.event for s in read(directory) if isinstance(s.event, RunFinished)), None)
 
 
-@pytest.mark.slow
 def test_a_run_continues_after_its_screen_is_killed_and_is_stopped_from_another_one(tmp_path: Path) -> None:
     first, directory = pausing(tmp_path)
     with first, proveout("watch", str(directory), folder=tmp_path) as second:
@@ -67,18 +71,7 @@ def test_a_run_continues_after_its_screen_is_killed_and_is_stopped_from_another_
     assert f": {ended.reason} (exit code {ended.exit_code})" in (directory / LOG).read_text()
 
 
-@pytest.mark.slow
-def test_stopping_from_the_screen_ends_the_run_with_its_exit_code(tmp_path: Path) -> None:
-    terminal, directory = pausing(tmp_path)
-    with terminal:
-        terminal.press("qs")
-        terminal.until(lambda: outcome(directory) is not None)
-        terminal.until_drawn("interrupted")
-        terminal.press("q")
-        assert terminal.ended() == 130
-
-
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_run_is_reported_with_the_command_to_resume(tmp_path: Path) -> None:
     terminal, directory = pausing(tmp_path)
     with terminal:
@@ -87,6 +80,36 @@ def test_a_killed_run_is_reported_with_the_command_to_resume(tmp_path: Path) -> 
         terminal.press("q")
         assert terminal.ended() == 4
         terminal.until_drawn("proveout resume")
+
+
+@pytest.mark.parametrize(
+    ("left", "ended", "code", "told"),
+    [
+        ("ended", 130, 130, "Report: "),
+        ("detached", None, 0, "The run continues. `proveout watch "),
+        ("ended", -signal.SIGKILL, 4, "`proveout resume` continues it."),
+    ],
+)
+def test_the_exit_code_is_that_of_the_run(
+    left: str,
+    ended: int | None,
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The screen and the process of the run are replaced."""
+    directory = tmp_path / record(tmp_path, {1: [100.0, 101.0]})
+    child = SimpleNamespace(directory=lambda: directory, wait=lambda: ended, is_alive=ended is None)
+    monkeypatch.setattr(with_screen, "RunProcess", lambda *_, **__: child)
+    monkeypatch.setattr(with_screen, "show", lambda *_, **__: left)
+    try:
+        assert with_screen.run(["run", "plan.yaml"]) == code
+    except ProveoutError as error:
+        assert (error.exit_code, error.way_out) == (code, told)
+    else:
+        assert told in capsys.readouterr().out
 
 
 def test_errors_of_a_plan_are_printed_as_without_a_screen(tmp_path: Path) -> None:
