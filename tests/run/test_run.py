@@ -1,19 +1,17 @@
-"""Whole runs with real agents and a real PostgreSQL: their results, and their remains after parts are killed."""
+"""A run with real agents and a real PostgreSQL that is killed, interrupted and resumed: its results, and its remains."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from live_run import LiveRun, command
+from live_run import LiveRun
 from whole_run import proveout, run
 
 from proveout.coordinator.schedule.progress import RunProgress
@@ -38,12 +36,12 @@ stages:
   - ladder:
       workload: hlr
       target: db
-      threads: [1, 2]
+      threads: [1]
       think: {constant: 10ms}
       ramp_up: 0s
       measure: 1s
       ramp_down: 0s
-      repeat: 2
+      repeat: 3
       retries: 4
       capture: [host]
       limits: NEVER_VOID
@@ -51,30 +49,8 @@ report: {without: [others]}  # no figure, because drawing others takes a second 
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
-SLOTS = {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
-    """Return a function that starts a run of a plan; its remaining processes are killed after the test."""
-    started: list[LiveRun] = []
-
-    def begin(text: str, *options: str) -> LiveRun:
-        started.append(LiveRun(tmp_path, text, *options))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        one.kill()
-
-
-def assert_complete(facts: RunProgress) -> None:
-    assert facts.ended is not None
-    assert facts.ended.status == "finished", facts.ended.reason
-    assert {(i.id.rung, i.id.repeat) for i in facts.iterations if i.valid} == SLOTS
-    assert len({str(i.id) for i in facts.iterations}) == len(facts.iterations)
 
 
 def populated(facts: RunProgress) -> int:
@@ -88,29 +64,19 @@ def clients_in(pid: int) -> set[str]:
     return {name for name in ("psycopg", "libpq", "apsw", "oracledb") if name in maps}
 
 
-def test_a_run_from_start_to_verdict(start: Callable[..., LiveRun], tmp_path: Path) -> None:
-    one = start(re.sub("report: .*", "", PLAN), "--junit", "j.xml", "--json", "r.json", "--summary", "s.md")
-    one.until_iteration(0)
-    clients = {word for pid in one.agents() for word in clients_in(pid)}
-    assert os.geteuid() != 0 or not clients, "an agent with privileges listens to no database itself"
-    assert one.end() == 0, one.output
-    assert_complete(one.facts)
-    one.assert_nothing_left()
-    directory = one.directory
-    assert directory is not None
-    assert not (directory / "systems").exists()
-    assert len(list((directory / "samples").glob("*.load.parquet"))) == len(one.facts.iterations)
-    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-db1.log", "agent-client1.log"}
-    assert ET.parse(tmp_path / "j.xml").getroot().tag in {"testsuite", "testsuites"}
-    assert json.loads((tmp_path / "r.json").read_text()) == json.loads((directory / "result.json").read_text())
-    assert "</html>" in (directory / "report.html").read_text()
-    assert "answers" in (tmp_path / "s.md").read_text()
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[LiveRun]:
+    """The run, whose remaining processes are killed after the test."""
+    run = LiveRun(tmp_path, PLAN, "--junit", "j.xml", "--json", "r.json", "--summary", "s.md")
+    yield run
+    run.kill()
 
 
-def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., LiveRun]) -> None:
+def test_killed_then_interrupted_then_resumed_to_the_end(first: LiveRun, tmp_path: Path) -> None:
     """Its data outlives both; then they are removed, and the last resume populates again."""
-    first = start(PLAN)
     first.until_iteration(1)
+    clients = {word for pid in first.agents() for word in clients_in(pid)}
+    assert os.geteuid() != 0 or not clients, "an agent with privileges listens to no database itself"
     first.process.kill()
     first.process.wait()
     before = {str(one.id): one for one in first.facts.iterations}
@@ -132,46 +98,19 @@ def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., Li
     assert third.end() == 0, third.output
     third.assert_nothing_left()
     facts = third.facts
-    assert_complete(facts)
+    assert facts.ended is not None and facts.ended.status == "finished"
+    assert [(one.id.rung, one.id.repeat) for one in facts.iterations if one.valid] == [(1, 1), (1, 2), (1, 3)]
+    assert len({str(one.id) for one in facts.iterations}) == len(facts.iterations)
     assert {key: one for one in facts.iterations if (key := str(one.id)) in before} == before
     assert populated(facts) == 2
-    fourth = first.again("resume", "latest")
-    assert fourth.end() == 0, "a run that has finished: its results again, and its own exit code"
-    assert fourth.facts.iterations == facts.iterations
-
-
-def named(one: LiveRun, *words: str) -> list[psutil.Process]:
-    """Return the processes of the run whose command line contains these words."""
-    return [process for process in one.below() if all(word in " ".join(command(process)) for word in words)]
-
-
-@pytest.mark.soak
-def test_a_killed_agent_voids_an_iteration_and_a_killed_database_is_in_the_findings(
-    start: Callable[..., LiveRun],
-) -> None:
-    """The database is part of the system under test: the iteration counts, unless one of its tasks failed."""
-    one = start(PLAN.replace("measure: 1s", "measure: 4s").replace("limits: NEVER_VOID", "limits: {start_skew: 10m}"))
-    one.until_iteration(0)
-    (agent,) = named(one, "proveout.agent", "db1")
-    agent.kill()
-    one.until(lambda: one.facts.voided, "it is void")
-    one.until_iteration(1)
-    os.kill(named(one, "postgres", "-D")[-1].pid, signal.SIGKILL)
-    one.end()
-    one.assert_nothing_left()
-    facts = one.facts
-    assert_complete(facts)
-    assert [event.host for event in facts.history if isinstance(event, events.AgentLost)] == ["db1"]
-    assert facts.voided[0].rerun
-    down = [i for i in facts.iterations if not i.valid or any(f.breach and not f.ok for f in i.findings)]
-    assert len(facts.voided) + len(down) >= 2, one.output
-    assert populated(facts) == 1
-
-
-def test_a_run_that_cannot_proceed_fails_with_one_message(tmp_path: Path) -> None:
-    done = run(tmp_path, PLAN.replace('synchronous_commit: "off"', 'wal_level: minimal, max_wal_senders: "5"'))
-    assert done.ended(4).said.count("max_wal_senders") >= 1
-    assert "Traceback" not in done.said
+    directory = second.directory
+    assert not (directory / "systems").exists()
+    assert len(list((directory / "samples").glob("*.load.parquet"))) == len(facts.iterations)
+    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-db1.log", "agent-client1.log"}
+    assert ET.parse(tmp_path / "j.xml").getroot().tag in {"testsuite", "testsuites"}
+    assert json.loads((tmp_path / "r.json").read_text()) == json.loads((directory / "result.json").read_text())
+    assert "</html>" in (directory / "report.html").read_text()
+    assert "answers" in (tmp_path / "s.md").read_text()
 
 
 def test_agents_that_run_already_require_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
