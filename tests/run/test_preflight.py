@@ -143,7 +143,7 @@ def test_everything_wrong_with_a_postgres_is_reported_at_once(
         "  - sql: {id: later, system: db, statements: [SELEC 1]}\n",
         "captures:\n  waits: {kind: waits, system: db}\n"
         "  rows: {kind: sql, system: db, query: SELECT n FROM nowhere, metrics: {n: {}}}\n"
-        f"{TUNING % 'ADD COLUM CONSTRAINT x'}  - {{name: memory, postgres_settings: {{system: db, work_mem: 64 potatoes}}}}\n",
+        "tuning:\n  - {name: memory, postgres_settings: {system: db, work_mem: 64 potatoes}}\n",
     )
     code, problems = checked(tmp_path, text)
     assert code == 2, problems  # the plan has wrong statements: another attempt cannot help
@@ -157,7 +157,6 @@ def test_everything_wrong_with_a_postgres_is_reported_at_once(
         ("rights", "db", line_of(text, "    db: {")),  # CHECKPOINT
         ("login", "unknown", line_of(text, "    unknown: {")),
         ("unreachable", "down", line_of(text, "    down: {")),
-        ("statement", "db", line_of(text, "ADD COLUM")),
         ("tuning", "", line_of(text, "  - {name: memory")),
     }, problems
     messages = "\n".join(one["message"] for one in problems)
@@ -453,9 +452,13 @@ def test_wrong_statements_of_late_stages_are_found_before_the_first_measurement(
 def test_a_wrong_statement_of_a_tuning_has_its_line(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that only fails when it is executed; what was tuned before is reverted."""
+    """A syntax error, which a check finds, and one that only fails when it is executed: what was tuned before is
+    reverted."""
     systems = f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n"
     stages = "  - sql: {id: one, system: db, statements: [SELECT 1]}\n"
+    text = plan(systems, stages, TUNING % "ADD COLUM CONSTRAINT x", workload="")
+    code, problems = checked(tmp_path, text)
+    assert (code, [one["line"] for one in problems]) == (2, [line_of(text, "ADD COLUM")])
     text = plan(systems, stages, TUNING % "DROP COLUMN gone", workload="")
     said = run(tmp_path, text).ended(2).said
     assert f"plan.yaml:{line_of(text, 'ALTER TABLE other')}:11: " in said

@@ -23,10 +23,9 @@ name: small
 title: A small run
 topology:
   hosts:
-    db1:     {roles: [server], address: local}
-    client1: {roles: [client], address: local}
+    box: {roles: [server, client], address: local}
   systems:
-    db: {engine: postgres, host: db1, provision: embedded, settings: {synchronous_commit: "off"}}
+    db: {engine: postgres, host: box, provision: embedded, settings: {synchronous_commit: "off"}}
 workloads:
   hlr: {kind: hlr, population: 1_000}
 captures:
@@ -106,7 +105,7 @@ def test_killed_then_interrupted_then_resumed_to_the_end(first: LiveRun, tmp_pat
     directory = second.directory
     assert not (directory / "systems").exists()
     assert len(list((directory / "samples").glob("*.load.parquet"))) == len(facts.iterations)
-    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-db1.log", "agent-client1.log"}
+    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-box.log"}
     assert ET.parse(tmp_path / "j.xml").getroot().tag in {"testsuite", "testsuites"}
     assert json.loads((tmp_path / "r.json").read_text()) == json.loads((directory / "result.json").read_text())
     assert "</html>" in (directory / "report.html").read_text()
