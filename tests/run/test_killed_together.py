@@ -48,7 +48,7 @@ def kill(agents: list[psutil.Process]) -> None:
     psutil.wait_procs(agents, timeout=10)
 
 
-def test_the_next_command_removes_the_directory_when_no_agent_lives(temporary: Path, tmp_path: Path) -> None:
+def test_the_next_command_removes_the_directory_when_no_agent_runs(temporary: Path, tmp_path: Path) -> None:
     """Agents hold its lock. They are stopped meanwhile, or they would notice the end of their coordinator, and then
     killed too."""
 
@@ -72,7 +72,7 @@ def test_the_next_command_removes_the_directory_when_no_agent_lives(temporary: P
             run.kill()
             run.wait()
             (before,) = (path.name for path in temporary.glob("proveout-*"))
-            assert left_by_the_next_command() == [before], "agents that live keep their directory"
+            assert left_by_the_next_command() == [before], "agents that run keep their directory"
             kill(agents)
             assert left_by_the_next_command() == []
         finally:

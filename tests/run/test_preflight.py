@@ -452,8 +452,8 @@ def test_wrong_statements_of_late_stages_are_found_before_the_first_measurement(
 def test_a_wrong_statement_of_a_tuning_has_its_line(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A syntax error, which a check finds, and one that only fails when it is executed: what was tuned before is
-    reverted."""
+    """A syntax error, which a check finds, and one that only fails when it is executed: the tuning
+    before it is reverted."""
     systems = f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n"
     stages = "  - sql: {id: one, system: db, statements: [SELECT 1]}\n"
     text = plan(systems, stages, TUNING % "ADD COLUM CONSTRAINT x", workload="")

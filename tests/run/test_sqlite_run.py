@@ -109,7 +109,7 @@ def test_every_thread_of_each_load_runs_its_passes(finished: Done) -> None:
     assert passes == {"short": True, "long": True}
 
 
-def test_a_cent_too_much_is_told_at_once_and_fails_the_run(finished: Done) -> None:
+def test_a_cent_too_much_is_an_error_at_once_and_fails_the_run(finished: Done) -> None:
     verdicts = {one["id"]: one for one in finished.result["verdicts"]}
     assert {name: one["outcome"] for name, one in verdicts.items() if name in ("share", "nightly", "invariants:bank")} == {
         "share": "PASS", "nightly": "PASS", "invariants:bank": "FAIL"
