@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus
 import psutil
 
 CANARY = "kanarek/42?żółty&p@ss'w%rd"
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 
 
 def forms(secret: str) -> Iterator[bytes]:

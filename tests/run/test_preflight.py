@@ -162,9 +162,6 @@ def test_everything_wrong_with_a_postgres_is_reported_at_once(
     messages = "\n".join(one["message"] for one in problems)
     assert "has no column cents; it has id, owner" in messages
     assert "has no table entry" in messages
-    said = run(tmp_path, text).ended(2).said
-    assert f"plan.yaml:{line_of(text, 'FORM account')}:" in said
-    assert "no host or system was changed" in said
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (1,)
 
@@ -337,17 +334,25 @@ stages:
     assert "policy.yaml:2:47: `/bin/sh` runs any program that it is given" in said, "what, where and why"
 
 
-def test_without_a_preflight_a_run_finds_a_wrong_statement_when_it_prepares_the_load(
+def test_a_run_stops_before_it_changes_anything_and_without_a_preflight_when_it_prepares_the_load(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = plan(
         f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n",
         f"  - sql: {{id: make, system: db, statements: [CREATE TABLE made (id int)]}}\n  - ladder: {{{LADDER}}}\n",
     )
+
+    def made() -> bool:
+        with psycopg.connect(database) as connection:
+            return connection.execute("SELECT to_regclass('made')").fetchone() != (None,)
+
+    said = run(tmp_path, text).ended(2).said
+    assert f"plan.yaml:{line_of(text, 'FORM account')}:" in said
+    assert "no host or system was changed" in said
+    assert not made()
     said = run(tmp_path, text, "--no-preflight").ended(2).said
     assert f"plan.yaml:{line_of(text, '          find:')}:" in said
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT to_regclass('made')").fetchone() != (None,)
+    assert made()
 
 
 def test_everything_wrong_with_a_mysql_is_reported_at_once(
