@@ -118,6 +118,8 @@ def test_after_an_interrupt_and_a_kill_the_database_is_the_same(own: str, postgr
         first.until(lambda: "stage wait (sql) begins" in first.said, "it waits")
         first.process.send_signal(signal.SIGINT)
         assert first.end() == 130, first.output
+        first.assert_nothing_left()
+        assert first.facts.ended is not None and first.facts.ended.status == "interrupted"
         assert databases(postgres_server, own) == before
         assert paid(own) == 0
         second = first.again("resume", "latest")
