@@ -28,7 +28,7 @@ PLAN = f"""
 proveout: 1
 name: disturbed
 topology: {{hosts: {{h: {{roles: [client, server], address: local}}}}, systems: {{db: {{engine: postgres, host: h, provision: embedded}}}}}}
-workloads: {{hlr: {{kind: hlr, population: 1000}}}}
+workloads: {{hlr: {{kind: hlr, population: 100}}}}
 report: {{without: [others]}}
 stages:
   - populate: {{workload: hlr, into: [db]}}

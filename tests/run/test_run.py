@@ -24,7 +24,7 @@ topology:
   systems:
     db: {engine: postgres, host: box, provision: embedded, settings: {synchronous_commit: "off"}}
 workloads:
-  hlr: {kind: hlr, population: 1_000}
+  hlr: {kind: hlr, population: 100}
 captures:
   host: {kind: os, on: all, every: 1s}
 stages:

@@ -34,7 +34,7 @@ workloads:
     transactions:
       First: {statements: {n: "SELECT count(*) FROM subscriber"}}
       Second: {statements: {n: "SELECT count(*) FROM access_info"}}
-  ppm: {kind: prepaid, population: 1_000, weights: {ChangeBalance: 1}}
+  ppm: {kind: prepaid, population: 100, weights: {ChangeBalance: 1}}
 stages:
   - populate: {id: load, workload: hlr, into: [one, two]}
   - ladder:
