@@ -10,12 +10,12 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
+import records
 
 import proveout
 from proveout import api
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import SamplesUnreadable
-from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import ProveoutError
 from proveout.proto import events as e
@@ -43,31 +43,16 @@ PLAN = {
 
 def iteration(rung: int, repeat: int, tps: float, at_s: float) -> e.IterationFinished:
     latency = {f"{name}_us": 500.0 for name in ("min", "avg", "p50", "p90", "p95", "p99", "max")}
-    one = e.TransactionSummary(
-        name="GET", ok=int(tps * 2), logical_failures=0, errors={}, retried=0, missed=0, tps=tps, response=latency,
-        service=latency
-    )  # fmt: skip
-    return e.IterationFinished(
-        id=e.IterationId(stage="ladder", rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=2.0,
-        valid=True,
-        findings=(),
-        metrics={"tps": tps, "response": latency, "transactions": {"GET": {"tps": tps, "response": latency}}},
-        transactions=(one,),
-        started_unix_s=BEGUN_S + at_s,
-    )
+    one = records.summary("GET", ok=int(tps * 2), tps=tps, response=latency, service=latency)
+    metrics = {"tps": tps, "response": latency, "transactions": {"GET": {"tps": tps, "response": latency}}}
+    more = {"measure_s": 2.0, "transactions": (one,), "started_unix_s": BEGUN_S + at_s}
+    return records.iteration("ladder", rung, repeat, metrics, **more)
 
 
 ITERATIONS = tuple(
     iteration(rung, repeat, 100.0 * rung**0.5 + spread, at_s)
     for rung, repeat, spread, at_s in ((1, 1, -1.0, 2.0), (4, 1, -3.0, 8.0), (1, 2, 1.0, 14.0), (4, 2, 3.0, 20.0))
 )
-
-
-def verdict(name: str, outcome: e.Outcome) -> e.VerdictReached:
-    evidence = "ladder.at(4).tps.mean = 200/s"
-    return e.VerdictReached(id=name, title="T <b>", severity="fail", outcome=outcome, check="c", evidence=evidence)
 
 
 def write_samples(item: e.IterationFinished, folder: Path) -> None:
@@ -89,19 +74,23 @@ def write_samples(item: e.IterationFinished, folder: Path) -> None:
 
 
 def journalled(ended: bool) -> list[e.Event]:
-    started = e.RunStarted(
-        run_id="study-1", epoch=1, name="study", title="T <b>", digest="d", plan=PLAN, version="1", estimate_s=1.0
+    begun, *iterations, finished = records.whole_ladder("ladder", ITERATIONS)
+    events = [records.run_started(PLAN, "study-1", name="study", title="T <b>"), begun, *iterations]
+    if not ended:
+        return events
+    outcomes: dict[str, e.Outcome] = {"fast-enough": "PASS", "scales": "FAIL"}
+    verdicts = (
+        e.VerdictReached(
+            id=name,
+            title="T <b>",
+            severity="fail",
+            outcome=outcome,
+            check="c",
+            evidence="ladder.at(4).tps.mean = 200/s",
+        )
+        for name, outcome in outcomes.items()
     )
-    events: list[e.Event] = [started, e.StageStarted(stage="ladder", kind="ladder", iterations=4, estimate_s=1.0)]
-    events += ITERATIONS
-    if ended:
-        events += [
-            e.StageFinished(stage="ladder", outcome="ok", seconds=9.0, metrics=ladder_metrics(ITERATIONS)),
-            verdict("fast-enough", "PASS"),
-            verdict("scales", "FAIL"),
-            e.RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=30.0),
-        ]
-    return events
+    return [*events, finished, *verdicts, records.run_finished(exit_code=1, reason="a verdict failed")]
 
 
 def make(runs: Path, *, ended: bool = True) -> Path:

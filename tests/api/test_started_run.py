@@ -12,23 +12,24 @@ from proveout.api import RunNotStarted
 from proveout.core.errors import PlanError
 from proveout.proto.events import Event, IterationFinished, LoadTick, RunFinished, RunStarted
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
 PLAN = """
 proveout: 1
 name: small
-params: {threads: {type: "list[int]", default: [1]}, rows: {type: int, default: 100}}
+params: {threads: {type: "list[int]", default: [2]}, rows: {type: int, default: 100}}
 topology:
   hosts: {here: {roles: [server, client], address: local}}
   systems: {db: {engine: sqlite, host: here, provision: embedded}}
 workloads: {hlr: {kind: hlr, population: "${params.rows}"}}
+report: {without: [others]}
 stages:
   - populate: {workload: hlr, into: db}
   - ladder:
-      {workload: hlr, target: db, threads: "${params.threads}", ramp_up: 0s, measure: %s, ramp_down: 0s, repeat: 2, limits: {
+      {workload: hlr, target: db, threads: "${params.threads}", ramp_up: 0s, measure: %s, ramp_down: 0s, repeat: 1, limits: {
        start_skew: 10s, tps_slope: 10000%%, tps_cv: 10000%%, void: 100%%, client_cpu: 100%%, client_handling: 100%%}}
 verdicts:
-  - {id: some, check: ladder.at(1).tps.mean > 1}
+  - {id: some, check: ladder.peak.tps.n == 1}
 """
 
 
@@ -43,20 +44,19 @@ def test_a_run_has_its_results_and_its_events_are_followed(plan: Path, tmp_path:
     seen: list[Event] = []
     run = proveout.run(
         plan,
-        parameters={"threads": [1, 2], "rows": 200},
+        parameters={"threads": [1], "rows": 200},
         labels={"commit": "abc"},
         runs_dir=tmp_path,
         follow=seen.append,
     )
     assert (run.status, run.exit_code) == ("finished", 0)
-    assert list(run.rungs("ladder")) == [1, 2]
+    assert list(run.rungs("ladder")) == [1]
     assert run.verdicts["some"].outcome == "PASS"
     assert run.results.run is not None
     assert run.results.run.labels == {"commit": "abc"}
     assert isinstance(seen[0], RunStarted)
     assert isinstance(seen[-1], RunFinished)
-    finished = {(event.id.rung, event.id.repeat) for event in seen if isinstance(event, IterationFinished)}
-    assert finished == {(1, 1), (1, 2), (2, 1), (2, 2)}  # a busy machine may need another attempt of one
+    assert {(event.id.rung, event.id.repeat) for event in seen if isinstance(event, IterationFinished)} == {(1, 1)}
     assert any(isinstance(event, LoadTick) for event in seen), "live events too"
 
 

@@ -21,8 +21,6 @@ from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def endpoint(live_oracle: str) -> Endpoint:

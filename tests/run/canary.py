@@ -1,9 +1,10 @@
 """A secret that may be nowhere: the forms in which it could be written down, and a watch that reads every file as often
 as it can.
 
-Data flow: `FileWatch(folder, pids)` -> in a thread, again and again: each regular file of the folder, and what the
-processes (and those below them) hold open, deleted files and shared memory too -> `hits`. It sees files between two
-writes as well, which a search at the end does not. A file may vanish at any moment.
+Data flow: `FileWatch(folder, pids)` -> in a thread, again and again: each regular file of the folder, and of the
+processes (and those below them) the command lines, what they hold open, deleted files and shared memory too, and the
+environments of those below -> `hits`. It sees files between two writes as well, which a search at the end does not. A
+file may vanish at any moment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.parse import quote, quote_plus
 import psutil
 
 CANARY = "kanarek/42?żółty&p@ss'w%rd"
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 
 
 def forms(secret: str) -> Iterator[bytes]:
@@ -46,13 +47,14 @@ def found(content: bytes) -> bool:
 
 @dataclass
 class FileWatch:
-    """Of a folder, and of what processes hold open. `read` are the names of all files that were read."""
+    """Of a folder, and of processes. `read` are the names of all files that were read, `processes` all that were found."""
 
     folder: Path
     pids: Callable[[], Sequence[int]] = list
     is_secret: Callable[[bytes], bool] = found
     hits: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
+    processes: set[int] = field(default_factory=set)
     looks: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -80,12 +82,19 @@ class FileWatch:
                 if self.is_secret(str(path).encode()):
                     self.hits.add(f"name of {path}")
                 self._file(path)
-        for pid in self._all():
-            for descriptor in _listed(Path(f"/proc/{pid}/fd")):
-                self._file(descriptor)
+        above = self.pids()
+        for pid in self._all(above):
+            self.processes.add(pid)
+            for name in ("cmdline",) if pid in above else ("cmdline", "environ"):
+                with contextlib.suppress(OSError):
+                    if self.is_secret(Path(f"/proc/{pid}/{name}").read_bytes()):
+                        self.hits.add(f"{name} of {pid}")
+            with contextlib.suppress(OSError):
+                for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                    self._file(descriptor)
 
-    def _all(self) -> Iterator[int]:
-        for pid in self.pids():
+    def _all(self, above: Sequence[int]) -> Iterator[int]:
+        for pid in above:
             with contextlib.suppress(psutil.Error):
                 yield from (pid, *(child.pid for child in psutil.Process(pid).children(recursive=True)))
 
@@ -99,10 +108,3 @@ class FileWatch:
             self.read.add(Path(name).name)
             if self.is_secret(path.read_bytes()):
                 self.hits.add(name)
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []

@@ -3,9 +3,8 @@ them.
 
 Each has the files of a plan (`plan.yaml`, and perhaps an include, a base or an inventory), and `said`, a pattern of the
 refusal. K is the secret `k`; MORE are keys of the plan; `at` is a parameter whose value the run sets to ELSEWHERE.
-The secrets are `CANARY`: in the variable LEAK_WORD, and in the file FOLDER/word of mode 0600; FOLDER/key is a private
-key of mode 0600, and FOLDER/.ssh, FOLDER/pki hold one each. PORT is a listener on loopback. An attack has succeeded
-when an endpoint of the run contains the canary or the key, or when the listener receives a connection.
+The secret is `CANARY`, in the variable LEAK_WORD; FOLDER/key is a private key of mode 0600, and FOLDER/.ssh, FOLDER/pki
+hold one each. An attack has succeeded when an endpoint of the run contains the canary or the key.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ HEAD = """proveout: 1
 name: leak
 workloads: {q: {kind: sql, transactions: {one: {statements: {q: {sql: SELECT 1 AS x, expect_rows: 1}}}}}}
 stages:
-  - ladder: {workload: q, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, limits: NEVER_VOID}
+  - ladder: {workload: q, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1}
 """
 LOCAL = """topology:
   hosts: {here: {roles: [client], address: local}}
@@ -63,12 +62,12 @@ def connected(engine: str, dsn: str, to: str = "") -> Files:
 
 EXPORTERS = {
     # name: (url, hosts that the secret is for, pattern of the refusal)
-    "the password of an exporter": ("http://u:K@127.0.0.1:PORT/m", "", NOT_NAMED),
+    "the password of an exporter": ("http://u:K@127.0.0.1:9100/m", "", NOT_NAMED),
     "an exporter elsewhere": (f"https://u:K@{ELSEWHERE}/m", "", NOT_NAMED),
     "an exporter elsewhere, of a secret for another": (f"https://u:K@{ELSEWHERE}/m", "db1.lab.example", NOT_TO),
     "another port of the exporter's host": ("http://u:K@db1.lab:9999/m", "'db1.lab:9100'", NOT_TO),
-    "the path of a url": ("http://127.0.0.1:PORT/K", "127.0.0.1", ONLY),
-    "the query of a url": ("http://127.0.0.1:PORT/m?t=K", "127.0.0.1", ONLY),
+    "the path of a url": ("http://127.0.0.1:9100/K", "127.0.0.1", ONLY),
+    "the query of a url": ("http://127.0.0.1:9100/m?t=K", "127.0.0.1", ONLY),
     "the host of a url": (f"http://K.{ELSEWHERE}/m", "127.0.0.1", ONLY),
     "the port of a url": ("http://127.0.0.1:K/m", "", f"not the address|{ONLY}"),
     "the fragment of a url": ("http://127.0.0.1/m#K", "", "not the address"),
@@ -115,14 +114,14 @@ NO_PASSWORDS = (
     "/proc/self/environ", "/proc/self/fd/0", "/dev/stdin", "/dev/fd/0", "/etc/shadow", "/sys/kernel/notes", "FOLDER/lines",
     "FOLDER/long", "FOLDER/fifo", "FOLDER/environ-link",
 )  # fmt: skip
-LISTENER = "http://u:K@127.0.0.1:PORT/"
+LOCAL_EXPORTER = "http://u:K@127.0.0.1:9100/"
 OF_ANOTHER = f"http://u:K@{ELSEWHERE}/"
 
 
 def _others() -> Iterator[tuple[str, Files, str]]:
     """Attacks by parameters, includes, bases and inventories: (name, files, pattern of the refusal)."""
     by_parameter = "http://u:K@${params.at}/m"
-    yield "a key as an exporter's user", scraped(LISTENER, secret(source="file: FOLDER/key")), NOT_NAMED
+    yield "a key as an exporter's user", scraped(LOCAL_EXPORTER, secret(source="file: FOLDER/key")), NOT_NAMED
     header = scraped("http://127.0.0.1/m", secret())["plan.yaml"].replace("on: here,", 'on: here, headers: {X: "K"},')
     yield "a header", {"plan.yaml": header}, "unknown key `headers`|cannot be used here"
     yield "an exporter by a parameter", scraped(by_parameter, secret(), AT), NOT_NAMED
@@ -159,12 +158,12 @@ def _others() -> Iterator[tuple[str, Files, str]]:
     by_plan = {"inventory.yaml": INVENTORY.replace("db1.lab.example user=u", "${params.at}"), "plan.yaml": HEAD + AT}
     yield "the inventory's host by a parameter of the plan", by_plan, NOT_NAMED
     for name, path in KEYS.items():
-        files = scraped(LISTENER, secret("127.0.0.1", source=f"file: {path}"))
+        files = scraped(LOCAL_EXPORTER, secret("127.0.0.1", source=f"file: {path}"))
         yield f"a private key: {name}", files, "private key|folder of keys|not UTF-8"
     for path in NO_PASSWORDS:
         said = "where there are no passwords|more than one line|more than 4096|not a regular file|cannot be read"
-        yield f"no password: {path}", scraped(LISTENER, secret("127.0.0.1", source=f"file: {path}")), said
-    key = scraped(LISTENER, secret("127.0.0.1", source="env: LEAK_KEY"))
+        yield f"no password: {path}", scraped(LOCAL_EXPORTER, secret("127.0.0.1", source=f"file: {path}")), said
+    key = scraped(LOCAL_EXPORTER, secret("127.0.0.1", source="env: LEAK_KEY"))
     yield "a private key in a variable", key, "private key"
 
 

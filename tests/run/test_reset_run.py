@@ -1,67 +1,72 @@
 """A run with resets: what `sql` stages have made is there after a reset with `keep: ddl`, and gone, with a notice,
-without; on every engine that proveout starts."""
+without; on a server that proveout starts, and on a user's SQLite file, of which nothing else changes."""
 
 from __future__ import annotations
 
-import os
-import shutil
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 from whole_run import run
 
-from proveout.agent.engines.mysql.provision import FOLDERS
-
-INDEXES = {
-    "sqlite": "SELECT count(*) AS n FROM sqlite_schema WHERE name = 'extra_%(way)s'",
-    "duckdb": "SELECT count(*) AS n FROM duckdb_indexes() WHERE index_name = 'extra_%(way)s'",
-    "postgres": "SELECT count(*) AS n FROM pg_indexes WHERE indexname = 'extra_%(way)s'",
-    "mysql": "SELECT count(*) AS n FROM information_schema.statistics WHERE index_name = 'extra_%(way)s'",
-}
-HEAD = """
+PLAN = """
 proveout: 1
 name: resets
 topology:
   hosts: {h: {roles: [client, server], address: local}}
   systems:
-"""
-SYSTEM = "    %(engine)s: {engine: %(engine)s, host: h, provision: embedded}\n"
-CHANGE = """
-  - sql:
-      id: make_%(id)s
-      system: %(engine)s
-      statements: [CREATE INDEX extra_%(way)s ON vpn_users (last_calling_party), DELETE FROM vpn_users]
-  - reset: {id: reset_%(id)s, systems: %(engine)s%(keep)s}
-  - sql: {id: left_%(id)s, system: %(engine)s, query: "%(query)s", metrics: {n: {column: n}}}
-  - sql: {id: rows_%(id)s, system: %(engine)s, query: SELECT count(*) AS n FROM vpn_users, metrics: {n: {column: n}}}
-"""
+    shop: {engine: sqlite, host: h, dsn: %s}
+    db: {engine: postgres, host: h, provision: embedded}
+workloads:
+  w: {kind: tptbm, key: 4}
+  stock:
+    kind: sql
+    tables: {stock: {rows: 10, create: CREATE TABLE stock (id int), columns: {id: {sequence: 1}}}}
+    transactions: {Look: {statements: {a: SELECT name FROM item WHERE id = 1}}}
+stages:
+  - sql: {id: change, system: shop, statements: [DELETE FROM item WHERE id > 3, CREATE INDEX i ON item (name)],
+          query: SELECT count(*) AS n FROM item, metrics: {n: {column: n}}}
+  - reset: {id: back, systems: shop}
+  - sql: {id: after, system: shop, query: SELECT count(*) AS n FROM item, metrics: {n: {column: n}}}
+  - populate: {id: fill, workload: stock, into: shop}
+  - sql: {id: again, system: shop, statements: [DELETE FROM stock, DELETE FROM item]}
+  - reset: {id: filled, systems: shop}
+  - sql: {id: rows, system: shop, query: SELECT count(*) AS n FROM stock, metrics: {n: {column: n}}}
+  - drop: {workload: stock, systems: shop}
+  - populate: {id: load, workload: w, into: db}
+  - sql: {id: make, system: db, statements: [CREATE INDEX extra ON vpn_users (last_calling_party), DELETE FROM vpn_users]}
+  - reset: {id: keeps, systems: db, keep: ddl}
+  - sql: {id: kept, system: db, query: LOOK, metrics: {i: {column: i}, n: {column: n}}}
+  - reset: {id: restores, systems: db}
+  - sql: {id: gone, system: db, query: LOOK, metrics: {i: {column: i}, n: {column: n}}}
+""".replace(
+    "LOOK",
+    "\"SELECT (SELECT count(*) FROM pg_indexes WHERE indexname = 'extra') AS i, count(*) AS n FROM vpn_users\"",
+)
 
 pytestmark = pytest.mark.server
 
 
-def engines() -> list[str]:
-    path = os.pathsep.join((os.environ.get("PATH", ""), *FOLDERS))
-    return [one for one in INDEXES if one != "mysql" or shutil.which("mariadbd", path=path)]
+def contents(path: Path) -> list[Any]:
+    with closing(apsw.Connection(str(path))) as connection:
+        query = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat_'"
+        rows = (connection.execute(text).fetchall() for text in (query, "SELECT * FROM item"))
+        return [connection.pragma("journal_mode"), *rows]
 
 
-def changes(keep: str) -> str:
-    way = "kept" if keep else "gone"
-    return "".join(
-        CHANGE % {"engine": one, "id": f"{one}_{way}", "way": way, "keep": keep, "query": INDEXES[one] % {"way": way}}
-        for one in engines()
-    )
-
-
-def test_a_reset_removes_what_was_made_and_with_keep_has_the_ddl_again(tmp_path: Path) -> None:
-    text = HEAD + "".join(SYSTEM % {"engine": one} for one in engines())
-    text += "workloads: {w: {kind: tptbm, key: 4}}\nstages:\n"
-    text += (
-        f"  - populate: {{id: load, workload: w, into: [{', '.join(engines())}]}}{changes('')}{changes(', keep: ddl')}"
-    )
-    done = run(tmp_path, text).ended(0)
-    expected = {("left", "gone"): 0.0, ("rows", "gone"): 16.0, ("left", "kept"): 1.0, ("rows", "kept"): 16.0}
-    assert done.values("n") == {f"{what}_{one}_{way}": n for (what, way), n in expected.items() for one in engines()}
-    for one in engines():
-        told = f"reset reset_{one}_gone restores `{one}` as its last populate left it, which removes what stage `make_{one}_gone`"
-        assert told in done.out
-        assert f"reset reset_{one}_kept restores" not in done.out
+def test_a_reset_removes_what_was_made_and_with_keep_has_the_ddl_again(sqlite_file: Path, tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(sqlite_file))) as connection:
+        connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT)")
+        connection.executemany("INSERT INTO item VALUES (?, ?)", ((i, f"n{i}") for i in range(1, 101)))
+    before = contents(sqlite_file)
+    done = run(tmp_path, PLAN % sqlite_file).ended(0)
+    assert done.values("i") == {"kept": 1.0, "gone": 0.0}
+    assert done.values("n") == {"change": 3.0, "after": 100.0, "rows": 10.0, "kept": 16.0, "gone": 16.0}
+    assert "reset restores restores `db` as its last populate left it, which removes what stage `make`" in done.out
+    assert "reset keeps restores" not in done.out
+    assert "as it was before the run, which removes what stage `change`" in done.out
+    assert before[0] == "delete" and contents(sqlite_file) == before
+    assert [path.name for path in sqlite_file.parent.iterdir()] == [sqlite_file.name]
+    assert not list(tmp_path.rglob("*.copy"))

@@ -24,7 +24,9 @@ topology:
   systems:
     db: {engine: postgres, host: h, restore: template, dsn: "%s"}
 secrets: {pw: {env: PROVEOUT_TEST_PASSWORD}}
+report: {without: [others]}
 workloads:
+  p: {kind: tptbm, key: 4}
   w:
     kind: sql
     binds: {id: {uniform: [1, 100]}}
@@ -32,14 +34,16 @@ workloads:
       Pay: {statements: {pay: "UPDATE account SET cents = cents + 1 WHERE id = :id"}}
 stages:
 """
-LADDER = "{id: %s, workload: w, target: db, threads: [2], ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, limits: NEVER_VOID}"
+LADDER = "  - ladder: {workload: w, target: db, threads: [2], ramp_up: 0s, measure: 500ms, ramp_down: 0s, repeat: 1, limits: NEVER_VOID}\n"
 COUNT = """  - sql:
       id: %s
       system: db
       query: SELECT (sum(cents) > 0)::int AS paid, (SELECT count(*) FROM pg_indexes WHERE indexname = 'i') AS i FROM account
       metrics: {paid: {column: paid}, i: {column: i}}
 """
-INDEX = "  - sql: {id: index, system: db, statements: [CREATE INDEX i ON account (cents)]}\n"
+CHANGE = (
+    "  - sql: {id: index, system: db, statements: [CREATE INDEX i ON account (cents), UPDATE account SET cents = 1]}\n"
+)
 
 pytestmark = pytest.mark.server
 
@@ -88,46 +92,34 @@ def values(done: Done) -> dict[str, tuple[float, float]]:
 
 def test_a_reset_restores_a_running_database(own: str, postgres_server: str, tmp_path: Path) -> None:
     before = databases(postgres_server, own)
-    stages = f"  - ladder: {LADDER % 'one'}\n{INDEX}{COUNT % 'changed'}"
-    stages += f"  - reset: {{id: back, systems: db, checkpoint: false}}\n{COUNT % 'restored'}"
+    back = "  - reset: {id: %s, systems: db, checkpoint: false%s}\n"
+    stages = f"  - populate: {{id: load, workload: p, into: db}}\n{LADDER}{CHANGE}{COUNT % 'changed'}"
+    stages += back % ("back", "") + COUNT % "restored"
     stages += "  - sql: {id: pay, system: db, statements: [UPDATE account SET cents = 1]}\n"
-    stages += f"  - reset: {{id: again, systems: db, checkpoint: false, keep: ddl}}\n{COUNT % 'kept'}"
-    done = run(tmp_path, plan(own, stages)).ended(0, 3)
+    stages += back % ("keeps", ", keep: ddl") + COUNT % "kept"
+    done = run(tmp_path, plan(own, stages)).ended(0)
     assert values(done) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0), "kept": (0.0, 1.0)}
     assert "the run works on a copy, the original is" in done.said
-    assert "restores `db` as it was before the run, which removes what stage `index` has made" in done.said
     assert databases(postgres_server, own) == before
     assert paid(own) == 0
-
-
-def test_a_populated_database_is_copied_with_its_rows(own: str, postgres_server: str, tmp_path: Path) -> None:
-    before = databases(postgres_server, own)
-    change = (
-        "statements: [CREATE INDEX i ON vpn_users (last_calling_party), DELETE FROM vpn_users, DELETE FROM account]"
-    )
-    count = (
-        (COUNT % "kept").replace("FROM account", "FROM vpn_users, account").replace("sum(cents) > 0", "count(*) > 99")
-    )
-    stages = "  - populate: {id: load, workload: p, into: db}\n"
-    stages += f"  - sql: {{id: change, system: db, {change}}}\n"
-    stages += f"  - reset: {{id: back, systems: db, checkpoint: false, keep: ddl}}\n{count}"
-    text = plan(own, stages).replace("workloads:\n", "workloads:\n  p: {kind: tptbm, key: 4}\n")
-    assert values(run(tmp_path, text).ended(0)) == {"kept": (1.0, 1.0)}
-    assert databases(postgres_server, own) == before
     with psycopg.connect(own) as db:
         assert db.execute("SELECT count(*) FROM vpn_users").fetchone() == (16,)
         assert db.execute("SELECT count(*) FROM pg_indexes WHERE indexname = 'i'").fetchone() == (0,)
-    assert paid(own) == 0
 
 
 def test_after_an_interrupt_and_a_kill_the_database_is_the_same(own: str, postgres_server: str, tmp_path: Path) -> None:
+    """Both come while a stage waits for a gate: another limit of its role's connections."""
     before, name = databases(postgres_server, own), conninfo_to_dict(own)["dbname"]
-    long = LADDER.replace("measure: 1s", "measure: 4s") % "long"
-    first = LiveRun(tmp_path, plan(own, f"{INDEX}  - ladder: {long}\n{COUNT % 'changed'}"))
+    gate = "query: SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user, equals: 50, every: 100ms, within: 5m"
+    stages = f"{CHANGE}  - sql: {{id: wait, system: db, wait_until: {{{gate}}}}}\n{COUNT % 'changed'}"
+    stages += f"  - reset: {{systems: db, checkpoint: false}}\n{COUNT % 'restored'}"
+    first = LiveRun(tmp_path, plan(own, stages))
     try:
-        first.until(lambda: "stage long (ladder) begins" in first.said, "the ladder begins")
+        first.until(lambda: "stage wait (sql) begins" in first.said, "it waits")
         first.process.send_signal(signal.SIGINT)
         assert first.end() == 130, first.output
+        first.assert_nothing_left()
+        assert first.facts.ended is not None and first.facts.ended.status == "interrupted"
         assert databases(postgres_server, own) == before
         assert paid(own) == 0
         second = first.again("resume", "latest")
@@ -140,10 +132,12 @@ def test_after_an_interrupt_and_a_kill_the_database_is_the_same(own: str, postgr
     assert [one[0] for one in databases(postgres_server, own)] == [name, f"{name}_proveout"]
     with psycopg.connect(postgres_server, autocommit=True) as db:  # as if it had been killed in a reset
         db.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        db.execute(f"ALTER ROLE {name} CONNECTION LIMIT 50")
     assert first.directory is not None
-    done = proveout(tmp_path, "resume", str(first.directory), "--headless").ended(0, 3)
+    done = proveout(tmp_path, "resume", str(first.directory), "--headless").ended(0)
     assert "what had changed its copy runs again (index)" in done.said
-    assert values(done) == {"changed": (1.0, 1.0)}
+    assert values(done) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0)}
+    assert "restores `db` as it was before the run, which removes what stage `index` has made" in done.said
     assert databases(postgres_server, own) == before
     assert paid(own) == 0
 
@@ -152,7 +146,7 @@ def test_a_database_that_cannot_be_copied_is_reported_before_a_run(
     own: str, postgres_server: str, tmp_path: Path
 ) -> None:
     before, name = databases(postgres_server, own), conninfo_to_dict(own)["dbname"]
-    written(tmp_path, plan(own, f"  - ladder: {LADDER % 'one'}\n"))
+    written(tmp_path, plan(own, LADDER))
     with psycopg.connect(postgres_server, autocommit=True) as db:
         db.execute(f"ALTER ROLE {name} NOCREATEDB")
     with psycopg.connect(own, application_name="psql"):

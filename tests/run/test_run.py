@@ -1,22 +1,17 @@
-"""Whole runs with real agents and a real PostgreSQL: their results, and their remains after parts are killed."""
+"""A run with real agents and a real PostgreSQL that is killed and resumed: its results, and its remains."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import signal
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from live_run import LiveRun, command
+from live_run import LiveRun
 from whole_run import proveout, run
 
-from proveout.coordinator.schedule.progress import RunProgress
 from proveout.proto import events
 
 PLAN = """
@@ -25,12 +20,11 @@ name: small
 title: A small run
 topology:
   hosts:
-    db1:     {roles: [server], address: local}
-    client1: {roles: [client], address: local}
+    box: {roles: [server, client], address: local}
   systems:
-    db: {engine: postgres, host: db1, provision: embedded, settings: {synchronous_commit: "off"}}
+    db: {engine: postgres, host: box, provision: embedded, settings: {synchronous_commit: "off"}}
 workloads:
-  hlr: {kind: hlr, population: 1_000}
+  hlr: {kind: hlr, population: 100}
 captures:
   host: {kind: os, on: all, every: 1s}
 stages:
@@ -38,7 +32,7 @@ stages:
   - ladder:
       workload: hlr
       target: db
-      threads: [1, 2]
+      threads: [1]
       think: {constant: 10ms}
       ramp_up: 0s
       measure: 1s
@@ -51,34 +45,8 @@ report: {without: [others]}  # no figure, because drawing others takes a second 
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
-SLOTS = {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
-    """Return a function that starts a run of a plan; its remaining processes are killed after the test."""
-    started: list[LiveRun] = []
-
-    def begin(text: str, *options: str) -> LiveRun:
-        started.append(LiveRun(tmp_path, text, *options))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        one.kill()
-
-
-def assert_complete(facts: RunProgress) -> None:
-    assert facts.ended is not None
-    assert facts.ended.status == "finished", facts.ended.reason
-    assert {(i.id.rung, i.id.repeat) for i in facts.iterations if i.valid} == SLOTS
-    assert len({str(i.id) for i in facts.iterations}) == len(facts.iterations)
-
-
-def populated(facts: RunProgress) -> int:
-    return sum(isinstance(event, events.PopulateFinished) for event in facts.history)
 
 
 def clients_in(pid: int) -> set[str]:
@@ -88,90 +56,42 @@ def clients_in(pid: int) -> set[str]:
     return {name for name in ("psycopg", "libpq", "apsw", "oracledb") if name in maps}
 
 
-def test_a_run_from_start_to_verdict(start: Callable[..., LiveRun], tmp_path: Path) -> None:
-    one = start(re.sub("report: .*", "", PLAN), "--junit", "j.xml", "--json", "r.json", "--summary", "s.md")
-    one.until_iteration(0)
-    clients = {word for pid in one.agents() for word in clients_in(pid)}
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[LiveRun]:
+    """The run, whose remaining processes are killed after the test."""
+    run = LiveRun(tmp_path, PLAN, "--junit", "j.xml", "--json", "r.json", "--summary", "s.md")
+    yield run
+    run.kill()
+
+
+def test_killed_then_resumed_to_the_end(first: LiveRun, tmp_path: Path) -> None:
+    """Its data outlives the kill. An interrupt of a run is in `test_restore_run`, one of its load in `tests/api`."""
+    first.until_iteration(1)
+    clients = {word for pid in first.agents() for word in clients_in(pid)}
     assert os.geteuid() != 0 or not clients, "an agent with privileges listens to no database itself"
-    assert one.end() == 0, one.output
-    assert_complete(one.facts)
-    one.assert_nothing_left()
-    directory = one.directory
+    first.process.kill()
+    first.process.wait()
+    before = {str(one.id): one for one in first.facts.iterations}
+    second = first.again("resume", "latest")
+    second.until(lambda: len(second.facts.iterations) == 2, "its iterations have ended")
+    assert second.end() == 0, second.output
+    second.assert_nothing_left()
+    first.assert_nothing_left()
+    facts, directory = second.facts, second.directory
+    assert facts.started is not None and facts.started.resumed == 1
+    assert facts.ended is not None and facts.ended.status == "finished"
+    assert sum(isinstance(event, events.PopulateFinished) for event in facts.history) == 1
+    assert [(one.id.rung, one.id.repeat) for one in facts.iterations if one.valid] == [(1, 1), (1, 2)]
+    assert len({str(one.id) for one in facts.iterations}) == len(facts.iterations)
+    assert {key: one for one in facts.iterations if (key := str(one.id)) in before} == before
     assert directory is not None
     assert not (directory / "systems").exists()
-    assert len(list((directory / "samples").glob("*.load.parquet"))) == len(one.facts.iterations)
-    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-db1.log", "agent-client1.log"}
+    assert len(list((directory / "samples").glob("*.load.parquet"))) == len(facts.iterations)
+    assert {path.name for path in (directory / "logs").iterdir()} == {"agent-box.log"}
     assert ET.parse(tmp_path / "j.xml").getroot().tag in {"testsuite", "testsuites"}
     assert json.loads((tmp_path / "r.json").read_text()) == json.loads((directory / "result.json").read_text())
     assert "</html>" in (directory / "report.html").read_text()
     assert "answers" in (tmp_path / "s.md").read_text()
-
-
-def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., LiveRun]) -> None:
-    """Its data outlives both; then they are removed, and the last resume populates again."""
-    first = start(PLAN)
-    first.until_iteration(1)
-    first.process.kill()
-    first.process.wait()
-    before = {str(one.id): one for one in first.facts.iterations}
-
-    second = first.again("resume", "latest")
-    second.until(lambda: second.facts.started is not None and second.facts.started.resumed == 1, "it is resumed")
-    second.until_iteration(2)
-    second.process.send_signal(signal.SIGINT)
-    assert second.end() == 130, second.output
-    second.assert_nothing_left()
-    first.assert_nothing_left()
-    facts = second.facts
-    assert facts.ended is not None and facts.ended.status == "interrupted" and facts.open_iteration is None
-    assert populated(facts) == 1
-    assert second.directory is not None
-    shutil.rmtree(second.directory / "systems")
-
-    third = first.again("resume", second.directory.name)
-    assert third.end() == 0, third.output
-    third.assert_nothing_left()
-    facts = third.facts
-    assert_complete(facts)
-    assert {key: one for one in facts.iterations if (key := str(one.id)) in before} == before
-    assert populated(facts) == 2
-    fourth = first.again("resume", "latest")
-    assert fourth.end() == 0, "a run that has finished: its results again, and its own exit code"
-    assert fourth.facts.iterations == facts.iterations
-
-
-def named(one: LiveRun, *words: str) -> list[psutil.Process]:
-    """Return the processes of the run whose command line contains these words."""
-    return [process for process in one.below() if all(word in " ".join(command(process)) for word in words)]
-
-
-@pytest.mark.soak
-def test_a_killed_agent_voids_an_iteration_and_a_killed_database_is_in_the_findings(
-    start: Callable[..., LiveRun],
-) -> None:
-    """The database is part of the system under test: the iteration counts, unless one of its tasks failed."""
-    one = start(PLAN.replace("measure: 1s", "measure: 4s").replace("limits: NEVER_VOID", "limits: {start_skew: 10m}"))
-    one.until_iteration(0)
-    (agent,) = named(one, "proveout.agent", "db1")
-    agent.kill()
-    one.until(lambda: one.facts.voided, "it is void")
-    one.until_iteration(1)
-    os.kill(named(one, "postgres", "-D")[-1].pid, signal.SIGKILL)
-    one.end()
-    one.assert_nothing_left()
-    facts = one.facts
-    assert_complete(facts)
-    assert [event.host for event in facts.history if isinstance(event, events.AgentLost)] == ["db1"]
-    assert facts.voided[0].rerun
-    down = [i for i in facts.iterations if not i.valid or any(f.breach and not f.ok for f in i.findings)]
-    assert len(facts.voided) + len(down) >= 2, one.output
-    assert populated(facts) == 1
-
-
-def test_a_run_that_cannot_proceed_fails_with_one_message(tmp_path: Path) -> None:
-    done = run(tmp_path, PLAN.replace('synchronous_commit: "off"', 'wal_level: minimal, max_wal_senders: "5"'))
-    assert done.ended(4).said.count("max_wal_senders") >= 1
-    assert "Traceback" not in done.said
 
 
 def test_agents_that_run_already_require_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ workloads:
   hlr: {kind: hlr, population: 100}
 """
 PAUSE = HEAD + "stages:\n  - pause: {id: wait, duration: 200ms}\n"
-LADDER = "{workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1}"
+LADDER = "{workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 0s, measure: MEASURE, ramp_down: 0s, repeat: 1}"
 LOAD = f"{HEAD}stages:\n  - populate: {{workload: hlr, into: db}}\n  - ladder: {LADDER}\n"
 
 
@@ -56,8 +56,11 @@ def agents() -> list[list[str]]:
     return [line for line in lines if "proveout.agent" in line]
 
 
-async def test_listeners_receive_the_journalled_events(tmp_path: Path) -> None:
-    sitting = replace(arrange(tmp_path, PAUSE), beat_s=0.1)
+async def test_listeners_receive_the_journalled_events_and_a_warning_of_certificates_that_end_soon(
+    tmp_path: Path,
+) -> None:
+    Authority.create(timedelta(minutes=2)).write_coordinator(tmp_path / "pki")
+    sitting = replace(arrange(tmp_path, PAUSE), beat_s=0.1, credentials=Credentials.read(tmp_path / "pki"))
     heard: list[events.Stamped] = []
     with Journal(sitting.directory.path) as journal:
         ended = await run(sitting, journal, [heard.append])
@@ -68,6 +71,8 @@ async def test_listeners_receive_the_journalled_events(tmp_path: Path) -> None:
     (line,) = standing[0].agents
     assert (line.host, line.connected) == ("box", True)
     assert line.uncertainty_ns > 0
+    notices = [event for event in kept(sitting) if isinstance(event, events.Notice)]
+    assert [n.level for n in notices if "the coordinator's certificates" in n.text] == ["warning"]
     assert not agents()
 
 
@@ -93,7 +98,7 @@ async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> No
 
 
 async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sitting = arrange(tmp_path, LOAD)
+    sitting = arrange(tmp_path, LOAD.replace("MEASURE", "1s"))
 
     def broken(*arguments: object, **named: object) -> None:
         raise ZeroDivisionError("a bug")
@@ -114,7 +119,7 @@ async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monk
 async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sitting = arrange(tmp_path, LOAD)
+    sitting = arrange(tmp_path, LOAD.replace("MEASURE", "200ms"))
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -126,13 +131,3 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     assert "No space left" in ended.reason
     assert not [event for event in kept(sitting) if isinstance(event, events.IterationFinished)]
     assert any(isinstance(event, events.PopulateFinished) for event in kept(sitting))
-
-
-async def test_a_run_warns_when_the_coordinators_certificates_end_soon(tmp_path: Path) -> None:
-    Authority.create(timedelta(minutes=2)).write_coordinator(tmp_path / "pki")
-    sitting = replace(arrange(tmp_path, PAUSE), credentials=Credentials.read(tmp_path / "pki"))
-    with Journal(sitting.directory.path) as journal:
-        ended = await run(sitting, journal, [])
-    assert ended.exit_code == 0
-    notices = [event for event in kept(sitting) if isinstance(event, events.Notice)]
-    assert [n.level for n in notices if "the coordinator's certificates" in n.text] == ["warning"]

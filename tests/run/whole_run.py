@@ -1,20 +1,27 @@
-"""A whole run by the command, from its plan to its results, with limits that no load of this machine breaks."""
+"""A whole run by the command, from its plan to its results, with limits that no load of this machine breaks.
+
+The command runs in this process, so that it need not be imported again; its agents are processes of their own.
+`live_run` has commands that are processes, to be killed.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import pytest
+from fabric_bench import FAKE_AGENT, Permanent
 from live_run import NEVER_VOID
 
-PROVEOUT = (sys.executable, "-m", "proveout")
+from proveout.cli import execute
 
 
 @dataclass(frozen=True)
@@ -65,12 +72,15 @@ class Done:
         return self
 
 
-def proveout(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> Done:
+def proveout(folder: Path, *words: str, environment: Mapping[str, str] = MappingProxyType({})) -> Done:
     """Run a command to its end."""
-    done = subprocess.run(
-        [*PROVEOUT, *words], cwd=folder, env=os.environ | (environment or {}), capture_output=True, text=True, timeout=600, check=False
-    )  # fmt: skip
-    return Done(folder, done.returncode, done.stdout, done.stderr)
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        code = execute(words)
+    return Done(folder, code, out.getvalue(), err.getvalue())
 
 
 def written(folder: Path, plan: str) -> Path:
@@ -80,7 +90,15 @@ def written(folder: Path, plan: str) -> Path:
     return path
 
 
-def run(folder: Path, plan: str, *words: str, environment: Mapping[str, str] | None = None) -> Done:
+def run(folder: Path, plan: str, *words: str, environment: Mapping[str, str] = MappingProxyType({})) -> Done:
     """Run a plan."""
     written(folder, plan)
     return proveout(folder, "run", "plan.yaml", "--headless", "--runs-dir", "runs", *words, environment=environment)
+
+
+class Agent(Permanent):
+    """A permanent agent, all of whose files are in one folder."""
+
+    def command(self) -> list[str]:
+        where = super().command()[len(FAKE_AGENT) :]
+        return [sys.executable, "-m", "proveout.agent", *where, "--undo-dir", str(self.directory / "machine")]
