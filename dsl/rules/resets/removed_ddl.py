@@ -6,6 +6,8 @@ an sql stage has made since are gone. Data flow: the compiled plan -> `since_cop
 stages since the copy, with their DDL) -> `notes` for `check` and `explain`, the statements that the scheduler executes
 again (`keep: ddl`), and the words of the notice in a run.
 
+An earlier reset has removed what was made before it; one with `keep`, or with a condition, is not taken for that.
+
 What runs before a reset: the stages before it that are not steps of a ladder; of a reset that is a step, the steps
 before it in the same list too.
 """
@@ -51,7 +53,8 @@ def since_copy(plan: Plan, reset: Reset) -> tuple[SinceCopy, ...]:
     () for a reset that restores nothing."""
     if not reset.restore:
         return ()
-    before = tuple(_before(plan, reset))
+    conditional = {one.stage for one in plan.conditions}
+    before = tuple(one for one in _before(plan, reset) if not (isinstance(one, Reset) and one.id in conditional))
     return tuple(found for system in reset.systems for found in _of_system(before, system))
 
 
@@ -98,6 +101,8 @@ def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
             case Populate(into=into) if system in into:
                 found, populated = [], True
             case Drop(systems=systems) if system in systems:
+                found = []
+            case Reset(systems=systems, restore=True, keep="") if system in systems:
                 found = []
             case Sql(system=name) if name == system:
                 statements = tuple(text for text in stage.statements if is_ddl(text))

@@ -54,6 +54,14 @@ def test_ddl_since_the_last_populate_counts(compiled: Compile) -> None:
     assert not notes(compiled(stages.replace("[db, other]}", "[db, other], keep: ddl}")))
 
 
+def test_what_an_earlier_reset_has_removed_is_not_made_again(compiled: Compile) -> None:
+    reset = "  - reset: {id: %s, systems: db%s}\n"
+    stages = MAKE.format("a") + reset % ("first", "%s") + MAKE.format("b") + reset % ("last", ", keep: ddl")
+    assert [id for _, id, _ in removed(compiled(stages % ""), "last")] == ["b"]
+    for more in (", keep: ddl", ", restore: false", ", needs: a"):
+        assert [id for _, id, _ in removed(compiled(stages % more), "last")] == ["a", "b"]
+
+
 def test_a_step_sees_the_stages_before_its_ladder_and_the_steps_of_its_own_list(compiled: Compile) -> None:
     plan = compiled(
         MAKE.format("a")
