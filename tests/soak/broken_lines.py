@@ -89,7 +89,7 @@ async def cuts(count: int, seed: int = 2) -> Figure:
                 )
                 await asyncio.sleep(chance.uniform(0.0, 0.03))
                 if chance.random() < 0.3:
-                    proxy.deaf = True
+                    proxy.drops_replies = True
                     await asyncio.sleep(chance.uniform(0.0, 0.02))
                 proxy.cut()
             failures += await _all_done(line, {f"k{number}" for number in range(count)})
@@ -111,7 +111,7 @@ async def retries(count: int, seed: int = 3) -> Figure:
         try:
             for start in range(0, count, 10):
                 keys = {f"k{number}" for number in range(start, min(start + 10, count))}
-                proxy.deaf = True
+                proxy.drops_replies = True
                 for key in sorted(keys):
                     line.session.send(task(key, f"append {file} {key}"))
                 expected = start + len(keys)

@@ -2,8 +2,7 @@
 `python tests/soak/soak.py PART … [--count N]`.
 
 Each part is a process of its own that takes at most `PART_S`, prints one line per failure, and has one line with its
-figure at the end; the exit code is 1 when a part failed. The figures are in docs/reliability.md, and each part has a
-short version in the test suite.
+figure at the end; the exit code is 1 when a part failed. The figures are in docs/reliability.md.
 """
 
 from __future__ import annotations
