@@ -100,7 +100,7 @@ from proveout.coordinator.agents.local_agents import LocalFabric
 async def main():
     bench = Bench(LocalFabric(FAKE_AGENT), Path({logs!r}))
     for host in ("db1", "db2"):
-        line = await bench.connect(await bench.start(host), host=host, lease_s=6.0)
+        line = await bench.connect(await bench.start(host), host=host, lease_s=2.0)
         line.session.send(task("k", f"where {files}/pids", f"spawn {files}/pids", f"sleep 600 {files}/stopped"))
         await line.accepted("k")
     print(bench.fabric.directory, flush=True)
