@@ -264,7 +264,7 @@ async def started(context: Any, name: str, root: Path) -> Endpoint:
 
 
 @as_root
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_link_in_a_helper_process_is_removed_with_its_resource(task_context: Any, tmp_path: Path) -> None:
     """The helper requests the sink's log from the agent, which can read it."""
     task_context.policy = Policy(own=True)

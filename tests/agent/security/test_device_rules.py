@@ -99,19 +99,14 @@ def test_a_refusal_names_the_rule_and_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("value", "listed", "expected"),
     [
-        ("scini*", "scini*", True),
         ("scinia", "scini*", True),
         ("scini*1", "scini*", True),
-        ("scini[ab]", "scini*", True),
         ("sc*", "scini*", False),
-        ("?cini*", "scini*", False),
         ("scinia|sda", "scini*", False),
-        ("scinia|", "scini*", False),
         ("", "scini*", False),
         ("scini*", "scini[ab]", False),
         ("scinia", "scini[ab]", True),
         ("scini*", "*ini*", False),
-        ("fcion*1", "fcion*1", True),
         ("fcion*12", "fcion*1", False),
     ],
 )

@@ -15,7 +15,6 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import UnitFact
-from proveout.dsl.plan.tuning_step import Tuning
 
 SYSCTLS = tuning(
     "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
@@ -283,10 +282,3 @@ def test_no_change_is_made_when_the_journal_cannot_be_written(
     assert state.outcome == "failed"
     assert "cannot store the originals" in state.lines[0]
     assert picture(root) == before
-
-
-def test_unknown_operations_are_refused(root: Path, journal: UndoJournal) -> None:
-    unknown = Tuning(name="x", operation="format_everything", hosts=("h",), parameters=())
-    (state,) = run(host_in(root), journal).apply((unknown,))
-    assert state.outcome == "refused"
-    assert "no tuning operation is called 'format_everything'" in state.lines[0]
