@@ -24,7 +24,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -73,11 +73,19 @@ class Tree:
     definitions: set[str] = field(default_factory=set)
     modules: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Files of code by the name of the module or package."""
+    prose: dict[str, list[vocabulary.Block]] = field(default_factory=dict)
+    """Docstrings and comments with references, by file of Python."""
 
     @cached_property
     def entries(self) -> frozenset[str]:
         """The tracked files and their folders."""
         return self.paths | {str(folder) for path in self.paths for folder in Path(path).parents}
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The tracked files, each from any of its folders: `a/b.py`, `b.py`."""
+        parts = (path.split("/") for path in self.paths)
+        return frozenset("/".join(names[start:]) for names in parts for start in range(len(names)))
 
 
 @cache
@@ -105,6 +113,7 @@ def _add_code(tree: Tree, path: str) -> None:
     if path.endswith((".py", ".pyi")):
         nodes = list(ast.walk(ast.parse(text)))
         names = _names_of(nodes)
+        tree.prose[path] = _prose_of_python(text, nodes)
         kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
     else:
@@ -126,19 +135,37 @@ def _names_of(nodes: list[ast.AST]) -> set[str]:
         for name in node._fields:
             value = getattr(node, name, None)
             if isinstance(value, str):
-                names.update(_WORD.findall(value))
+                names.update(value.split("."))
             elif isinstance(value, list):
                 names.update(item for item in value if isinstance(item, str))
     return names
 
 
-def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
-    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
+def _prose_of_python(text: str, nodes: list[ast.AST]) -> list[vocabulary.Block]:
+    """Return docstrings and comments with references; a file without one in its comments is not tokenized."""
+    docstrings = vocabulary.docstring_nodes(nodes)
+    constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) in docstrings)
+    blocks = [vocabulary.Block(str(node.value), node.lineno) for node in constants]
+    if re.search(r"#[^\n]*(`|ADR)", text):
+        blocks += vocabulary.comment_blocks(text)
+    return [block for block in blocks if "`" in block.text or "ADR" in block.text]
+
+
+def prose_of(tree: Tree, path: str) -> Iterable[vocabulary.Block]:
+    """Return the prose of a tracked file."""
+    found = tree.prose.get(path)
+    return vocabulary.read_blocks(path, (ROOT / path).read_text(encoding="utf-8")) if found is None else found
+
+
+def stale_references(
+    tree: Tree, path: str, text: str, blocks: Iterable[vocabulary.Block] | None = None
+) -> Iterator[str]:
+    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere. `blocks`: its prose."""
     is_page = path.endswith(".md") and path != "docs/glossary.md"
     is_about_sources = str(Path(path).parent) in (".", "docs", "docs/extend") and path != "CHANGELOG.md"
     if fnmatch.fnmatch(path, OLD_NAMES):
         return
-    for block in vocabulary.read_blocks(path, text):
+    for block in vocabulary.read_blocks(path, text) if blocks is None else blocks:
         if block.literal:
             continue
         is_package_docstring = path.endswith("/__init__.py") and text.startswith('"""' + block.text)
@@ -187,7 +214,7 @@ def _is_path(name: str) -> bool:
 
 
 def _path_exists(tree: Tree, path: str, name: str) -> bool:
-    if name in OUTSIDE_FILES or name in tree.paths or any(known.endswith("/" + name) for known in tree.paths):
+    if name in OUTSIDE_FILES or name in tree.ends:
         return True
     name = name.removeprefix("src/proveout/").rstrip("/")  # links to the folders of the root
     pattern = re.sub("[A-Z]{3,}", "*", name)  # populate_ENGINE.py: one file for each engine
@@ -200,6 +227,8 @@ def _path_exists(tree: Tree, path: str, name: str) -> bool:
 
 
 def _test_exists(tree: Tree, name: str) -> bool:
+    if "*" not in name:
+        return name in tree.definitions or name in tree.modules
     return bool(fnmatch.filter(tree.definitions, name)) or bool(fnmatch.filter(tree.modules, name))
 
 

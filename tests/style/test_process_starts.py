@@ -9,6 +9,7 @@ start is fine when it has both `cwd=` and `env=`, and what `env=` names leads to
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import vocabulary
@@ -68,8 +69,17 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
     yield from walk(tree, (), tree)
 
 
+MAY_START = re.compile(
+    rf"\b({'|'.join({start.rpartition('.')[2] for start in STARTS})}|multiprocessing|environ|executable"
+    rf"|create_subprocess_shell)\b|/?({'|'.join(SHELLS)})['\"], *['\"]-c"
+)
+"""What a text without a start of a process does not have."""
+
+
 def problems(text: str) -> Iterator[tuple[str, str]]:
     """(function, what) for each start of a process that is not isolated."""
+    if not MAY_START.search(text):
+        return
     tree = ast.parse(text)
     names = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
