@@ -73,13 +73,12 @@ def test_a_row_does_not_depend_on_the_slicing_and_is_the_same_for_ever(name: str
 
 @pytest.mark.parametrize("name", MODELS)
 def test_all_slices_together_have_the_expected_rows(name: str) -> None:
-    for seed in (1, 2):
-        population = built(MODELS[name][0], MODELS[name][1] | {"seed": seed}).population
-        for table in population.tables:
-            firsts = range(1, population.units + 1, 10_000)
-            found = (table.rows(first, min(10_000, population.units + 1 - first)) for first in firsts)
-            low, high = population.expected[table.name]
-            assert low <= sum(len(one[0]) for one in found) <= high, table.name
+    population = built(*MODELS[name]).population
+    for table in population.tables:
+        firsts = range(1, population.units + 1, 10_000)
+        found = (table.rows(first, min(10_000, population.units + 1 - first)) for first in firsts)
+        low, high = population.expected[table.name]
+        assert low <= sum(len(one[0]) for one in found) <= high, table.name
 
 
 @pytest.mark.parametrize("name", MODELS)

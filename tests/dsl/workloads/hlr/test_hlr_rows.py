@@ -60,8 +60,6 @@ def test_one_to_four_distinct_types(name: str, kind: str, octets: tuple[str, str
     ("name", "column", "length", "first", "count"),
     [
         ("access_info", "data3", 3, "A", 26),
-        ("access_info", "data4", 5, "A", 26),
-        ("special_facility", "data_b", 5, "A", 26),
         ("call_forwarding", "numberx", 15, "0", 10),
     ],
 )
