@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import thorough
 from eventually import eventually_async
 from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, lines, task
 
@@ -207,11 +208,12 @@ async def test_a_lost_reply_has_one_effect_and_one_outcome(through: Through, tmp
 
 
 @pytest.mark.timed  # in a process of its own: after hundreds of other tests gRPC does not always dial again here
+@pytest.mark.thorough
 async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(through: Through, tmp_path: Path) -> None:
     """The stream breaks before the tasks are sent, after they have run, and after they have run without a reply."""
     proxy, line = await through()
-    file = tmp_path / "f"
-    for batch in range(12):
+    file, batches = tmp_path / "f", thorough.count(200, 12)
+    for batch in range(batches):
         if drops := batch % 3 == 0:
             line.session.send(task(f"connected{batch}", "sleep 0"))
             await line.outcome(f"connected{batch}")
@@ -225,8 +227,8 @@ async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(thro
     line.session.send(task("last", "sleep 0"))
     await line.outcome("last")
     outcomes = Counter(message.key for message in line.messages() if isinstance(message, TaskDone))
-    assert len(outcomes) == 60 + 4 + 1 and set(outcomes.values()) == {1}
-    assert len(lines(file)) == len(set(lines(file))) == 60
+    assert len(outcomes) == 5 * batches + len(range(0, batches, 3)) + 1 and set(outcomes.values()) == {1}
+    assert len(lines(file)) == len(set(lines(file))) == 5 * batches
 
 
 # ---- one stream at a time, by hand -----------------------------------------------------------------------------------
