@@ -38,7 +38,7 @@ from proveout.proto.wire.results import TuningState
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root"), pytest.mark.thorough]
 EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
-QUICK, QUICK_ON_A_SERVER = thorough.count(20, 8), thorough.count(5, 2)
+QUICK, QUICK_ON_A_DISK, QUICK_ON_A_SERVER = thorough.count(20, 8), thorough.count(20, 4), thorough.count(5, 2)
 STEPS_MIN = 2
 """The steps beside the changes: keep the originals, and verify."""
 CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
@@ -120,7 +120,8 @@ def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    few, drawn = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK, cases(kind, request)
+    few = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK_ON_A_DISK if kind in NEEDS else QUICK
+    drawn = cases(kind, request)
 
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
@@ -268,7 +269,9 @@ def test_a_stop_before_any_step_restores_all(kind: str, request: pytest.FixtureR
 def _each_step(
     kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """Each step; by default every third one on a server."""
     steps: Counter[int] = Counter()
+    stride = thorough.count(1, 3) if kind in ON_A_SERVER else 1
 
     @profile(1)
     @given(case=cases(kind, request))
@@ -276,7 +279,7 @@ def _each_step(
         assume(_changes(case, new_folder(tmp_path)))
         k = 0
         while fault(k, case, new_folder(tmp_path)):
-            k += 1
+            k += stride
         steps[k] += 1
 
     any_case()
