@@ -83,7 +83,7 @@ class Tree:
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """The tracked files, each from any of its folders: `a/b.py`, `b.py`."""
+        """The tracked files, each from any of its folders on."""
         parts = (path.split("/") for path in self.paths)
         return frozenset("/".join(names[start:]) for names in parts for start in range(len(names)))
 
@@ -111,11 +111,16 @@ def _add_code(tree: Tree, path: str) -> None:
     stem = Path(path).stem
     tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
     if path.endswith((".py", ".pyi")):
-        nodes = list(ast.walk(ast.parse(text)))
-        names = _names_of(nodes)
-        tree.prose[path] = _prose_of_python(text, nodes)
-        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
+        lines, docstrings = text.split("\n"), []
+        for node in statements(ast.parse(text)):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                tree.definitions.add(node.name)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                docstrings.append(vocabulary.Block(str(node.value.value), node.lineno))
+                end = node.end_lineno or node.lineno
+                lines[node.lineno - 1 : end] = [""] * (end - node.lineno + 1)
+        tree.prose[path] = _with_references(text, docstrings)
+        names = set(_WORD.findall(re.sub(r"#[^\n]*", "", "\n".join(lines))))
     else:
         names = set(_WORD.findall(text))
         tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
@@ -123,29 +128,17 @@ def _add_code(tree: Tree, path: str) -> None:
     tree.words |= names
 
 
-def _names_of(nodes: list[ast.AST]) -> set[str]:
-    """Collect identifiers, and words in literals that are not docstrings."""
-    docstrings = vocabulary.docstring_nodes(nodes)
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and id(node) not in docstrings:
-                names.update(_WORD.findall(node.value))
-            continue
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, str):
-                names.update(value.split("."))
-            elif isinstance(value, list):
-                names.update(item for item in value if isinstance(item, str))
-    return names
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below a node, without their expressions, which are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
 
 
-def _prose_of_python(text: str, nodes: list[ast.AST]) -> list[vocabulary.Block]:
+def _with_references(text: str, docstrings: list[vocabulary.Block]) -> list[vocabulary.Block]:
     """Return docstrings and comments with references; a file without one in its comments is not tokenized."""
-    docstrings = vocabulary.docstring_nodes(nodes)
-    constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) in docstrings)
-    blocks = [vocabulary.Block(str(node.value), node.lineno) for node in constants]
+    blocks = list(docstrings)
     if re.search(r"#[^\n]*(`|ADR)", text):
         blocks += vocabulary.comment_blocks(text)
     return [block for block in blocks if "`" in block.text or "ADR" in block.text]

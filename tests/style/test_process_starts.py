@@ -70,10 +70,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
 
 
 MAY_START = re.compile(
-    rf"\b({'|'.join({start.rpartition('.')[2] for start in STARTS})}|multiprocessing|environ|executable"
-    rf"|create_subprocess_shell)\b|/?({'|'.join(SHELLS)})['\"], *['\"]-c"
+    r"subprocess|\brunpy\b|\bfork|posix_spawn|\bexec[vl]|\bspawnv|ProcessPoolExecutor|multiprocessing|\benviron\b"
+    r"|sys\.executable|['\"]-c['\"]"
 )
-"""What a text without a start of a process does not have."""
+"""One of these is in each text with a start of a process."""
 
 
 def problems(text: str) -> Iterator[tuple[str, str]]:
@@ -103,8 +103,7 @@ def problems(text: str) -> Iterator[tuple[str, str]]:
             ) if program.rpartition("/")[2] in SHELLS:
                 yield function, f"{program} -c"
             case ast.Call(func=func, args=arguments, keywords=keywords):
-                called = ast.unparse(func) if isinstance(func, (ast.Name, ast.Attribute)) else ""
-                called = names.get(called, called)
+                called = names.get(written := _dotted(func), written)
                 if called == "asyncio.create_subprocess_shell":
                     yield function, called
                 if called == "os.environ.copy" or (called == "dict" and any(map(_is_environ, arguments))):
@@ -115,8 +114,16 @@ def problems(text: str) -> Iterator[tuple[str, str]]:
                         yield function, called
 
 
+def _dotted(node: ast.AST) -> str:
+    """The text of a name, with the names before it; "" for another expression."""
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def _is_environ(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+    return _dotted(node) == "os.environ"
 
 
 def _made(environment: str, inside: ast.AST) -> bool:

@@ -174,14 +174,14 @@ def test_expected_rows_are_those_of_the_specification() -> None:
 
 def test_units_make_the_whole_population_and_no_row_twice() -> None:
     pytest.importorskip(rows.PACKAGE)
-    parameters = Tproch(scale=0.01)
+    parameters = Tproch(scale=0.02)
     generator, both = rows.Generator(parameters), rows.Generator(parameters)
     for table in ("orders", "nation", "refresh_state"):
         found = [row for unit in (1, 2) for row in generator.rows(table, unit, 1)[0].tolist()]
         assert found == both.rows(table, 1, 2)[0].tolist()
         assert len(found) == len(set(found)) == parameters.rows(table)
         if table == "orders":
-            assert sorted(found) == sorted(refresh.order_key(index, 0) for index in range(1, 15_001))
+            assert sorted(found) == sorted(refresh.order_key(index, 0) for index in range(1, 30_001))
 
 
 def test_columns_are_of_their_kinds() -> None:
