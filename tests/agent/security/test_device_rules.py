@@ -94,6 +94,9 @@ def test_a_refusal_names_the_rule_and_the_way_out() -> None:
     (objection,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
     assert objection.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
     assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in objection
+    queues, policy = LABS["queues of a 3PAR array"]
+    (attribute,) = objections(queues, replace(policy, paths=("/etc/udev/rules.d",)))
+    assert "/sys/block/queue is not allowed" in attribute and "`- /sys/block`" in attribute
 
 
 @pytest.mark.parametrize(
