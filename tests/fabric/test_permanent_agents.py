@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 from eventually import PATIENCE_S, eventually_async
-from fabric_bench import HELLO, Line, Permanent, free_port, is_gone, lines, task
+from fabric_bench import HELLO, Line, Permanent, by_hand, exchange, free_port, is_gone, leave, lines, task
 
 from proveout.agent.daemon import process
 from proveout.agent.daemon.admission import Admission, AgentConfig
@@ -24,14 +24,13 @@ from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.signatures import TrustStore
 from proveout.coordinator.agents import session
-from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable, StreamEnded, open_stream
+from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.core.errors import ProveoutError
 from proveout.proto.trust import enrolment
 from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.trust.task_signing import Addressee, Signer
-from proveout.proto.wire import codec
-from proveout.proto.wire.messages import PROTOCOL_VERSION, Goodbye, TaskDone, TaskFailed
+from proveout.proto.wire.messages import PROTOCOL_VERSION, TaskDone, TaskFailed
 
 pytestmark = pytest.mark.server
 Connect = Callable[..., Awaitable[Line]]
@@ -106,20 +105,11 @@ async def test_a_second_signature_of_a_task_is_refused_after_its_run_has_ended(
     signer = Signer(agent.credentials.signer_key)
     to = Addressee(agent="agent/db1", run="run", epoch=1)
     first, second = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, PATIENCE_S)
-    for signed in (first, second):
-        await stream._call.write(codec.coordinator_envelope(signed))
-        while not isinstance(await stream.read(), TaskDone):
-            pass
-    await stream.write(Goodbye(keep_data=False))
-    with pytest.raises(StreamEnded):
-        while True:
-            await stream.read()
-    await stream.close()
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, PATIENCE_S)
-    await stream._call.write(codec.coordinator_envelope(second))
-    while not isinstance(answer := await stream.read(), (TaskDone, TaskFailed)):
-        pass
+    stream = await by_hand(agent, HELLO)
+    assert [isinstance(await exchange(stream, signed), TaskDone) for signed in (first, second)] == [True, True]
+    await leave(stream)
+    stream = await by_hand(agent, HELLO)
+    answer = await exchange(stream, second)
     await stream.close()
     assert isinstance(answer, TaskFailed)
     assert "it may be a replay" in answer.error.message

@@ -3,7 +3,6 @@ session goes on, tasks run once, outcomes arrive once. (Leases and epochs on a d
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 import thorough
 from eventually import eventually_async
-from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, lines, task
+from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, by_hand, leave, lines, task
 
-from proveout.coordinator.agents.connect import Stream, StreamEnded, open_stream
+from proveout.coordinator.agents.connect import StreamEnded
 from proveout.coordinator.agents.session import Lost
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -23,7 +22,6 @@ from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import (
     Cancel,
     Finish,
-    Goodbye,
     LogLine,
     Sample,
     Start,
@@ -234,22 +232,8 @@ async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(thro
 # ---- one stream at a time, by hand -----------------------------------------------------------------------------------
 
 
-async def opened(agent: Permanent, run: str) -> Stream:
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, replace(HELLO, run_id=run), 60)
-    return stream
-
-
-async def leave(stream: Stream) -> None:
-    """Say Goodbye, and wait for the end of the session."""
-    await stream.write(Goodbye())
-    with contextlib.suppress(StreamEnded):
-        while True:
-            await stream.read()
-    await stream.close()
-
-
 async def test_a_key_has_one_effect(shared_agent: Permanent, tmp_path: Path) -> None:
-    stream = await opened(shared_agent, "by hand")
+    stream = await by_hand(shared_agent, replace(HELLO, run_id="by hand"))
     once = task("k", f"append {tmp_path}/f")
     for _ in range(50):
         await stream.write(once)
@@ -267,7 +251,7 @@ async def test_a_key_has_one_effect(shared_agent: Permanent, tmp_path: Path) -> 
 
 
 async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(shared_agent: Permanent) -> None:
-    first, second = await opened(shared_agent, "replaced"), await opened(shared_agent, "replaced")
+    first, second = [await by_hand(shared_agent, replace(HELLO, run_id="replaced")) for _ in range(2)]
     with pytest.raises(StreamEnded):
         await first.read()
     await second.write(task("k", "sleep 0"))
