@@ -23,13 +23,6 @@ def stream(iteration: int, terminal: int) -> int:
     return iteration << 32 | terminal
 
 
-def test_there_are_key_squared_rows_with_every_pair_once() -> None:
-    small = built("tptbm", SMALL)
-    pairs = [row[:2] for row in rows(small, "vpn_users", 1, 900)]
-    assert pairs == list(itertools.product(range(30), range(30)))
-    assert (small.population.expected, small.population.units) == ({"vpn_users": (900, 900)}, 900)
-
-
 def test_texts_are_as_wide_as_their_columns_and_name_the_row() -> None:
     (row,) = rows(built("tptbm", {"key": 3163}), "vpn_users", 3162 * 3163 + 42, 1)
     assert row[:2] == (3162, 41)
