@@ -46,7 +46,7 @@ OUTSIDE = frozenset(
     {
         *("PQconsumeInput", "PQgetResult", "PQisBusy", "PQsendQueryPrepared", "numeric_recv", "disable_on_error"),
         *("select_stmnt", "lowestDiscernibleValue", "cutime", "ps", "polars", "from_arrow", "node_ip_address"),
-        *("not_applicable", "solve__lz4__degree_2"),
+        *("not_applicable", "solve__lz4__degree_2", "before_1"),
     }
 )
 """Names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray."""
