@@ -17,7 +17,6 @@ blocks. Rules, each on text between backquotes unless another form is named:
 
 from __future__ import annotations
 
-import ast
 import builtins
 import fnmatch
 import re
@@ -59,6 +58,8 @@ _MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metri
 _DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_TRIPLE = re.compile(r'"""(.*?)"""', re.DOTALL)
+_DEFINITION = re.compile(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]")
 
 
 @dataclass
@@ -110,30 +111,25 @@ def _add_code(tree: Tree, path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     stem = Path(path).stem
     tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
+    code = text
     if path.endswith((".py", ".pyi")):
-        lines, docstrings = text.split("\n"), []
-        for node in statements(ast.parse(text)):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                tree.definitions.add(node.name)
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                docstrings.append(vocabulary.Block(str(node.value.value), node.lineno))
-                end = node.end_lineno or node.lineno
-                lines[node.lineno - 1 : end] = [""] * (end - node.lineno + 1)
-        tree.prose[path] = _with_references(text, docstrings)
-        names = set(_WORD.findall(re.sub(r"#[^\n]*", "", "\n".join(lines))))
-    else:
-        names = set(_WORD.findall(text))
-        tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
+        docstrings = [match for match in _TRIPLE.finditer(text) if _is_statement(text, match.start())]
+        prose = [vocabulary.Block(match[1], text.count("\n", 0, match.start()) + 1) for match in docstrings]
+        tree.prose[path] = _with_references(text, prose)
+        ends = [0, *(match.end() for match in docstrings)]
+        code = (
+            "".join(text[end : match.start()] for end, match in zip(ends, docstrings, strict=False)) + text[ends[-1] :]
+        )
+        code = re.sub(r"#[^\n]*", "", code)
+    tree.definitions.update(_DEFINITION.findall(code))
+    names = set(_WORD.findall(code))
     tree.names[path] = frozenset(names)
     tree.words |= names
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements below a node, without their expressions, which are most of a tree."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for child in getattr(node, name, ()):
-            yield child
-            yield from statements(child)
+def _is_statement(text: str, at: int) -> bool:
+    """Whether a text between three quotes begins its line, as a docstring does."""
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
 
 
 def _with_references(text: str, docstrings: list[vocabulary.Block]) -> list[vocabulary.Block]:

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import grimp
-from references import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("agent", "coordinator", "dsl", "proto", "src", "tui")
@@ -74,6 +73,14 @@ def test_one_meaning_for_each_file_name() -> None:
     for file in sources():
         places[Path(file).stem].append(file)
     assert {name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT} == {}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node, without their expressions, which are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
 
 
 def test_functions_are_short() -> None:

@@ -71,7 +71,7 @@ NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_bl
 NEVER_CHANGES = {"package_present", "bond_present"}
 KINDS = [kind for kind in TUNING_KEYS if kind not in NEVER_CHANGES]
 STOPPED = ("file", "mount")
-"""Operations that are stopped as well: what a stop undoes does not depend on the operation."""
+"""Operations that are stopped as well: all are reverted in the same way after a stop."""
 
 
 def test_every_operation_has_cases() -> None:
