@@ -47,7 +47,7 @@ test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, one for each core), t
 	exit $$failed
 
 test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, real time, root and repeats for many seeds: about a minute on two cores
-	$(PYTEST) $(TOGETHER) -m "not server and not slow and not timed and not root and not thorough"
+	$(PYTEST) $(TOGETHER) -m "not server and not timed and not root and not thorough"
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 	$(BIN)/ruff check .

@@ -179,7 +179,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
     `--dist loadfile` with `--no-loadscope-reorder` (Makefile) gives files to workers in the order of the tests.
     """
     sizes = Counter(item.path for item in items)
-    waiting = {item.path for item in items if any(item.iter_markers("server")) or any(item.iter_markers("slow"))}
+    waiting = {item.path for item in items if any(item.iter_markers("server"))}
     items.sort(key=lambda item: (item.path not in waiting, -sizes[item.path], str(item.path)))
 
 

@@ -20,12 +20,14 @@ import grpc.aio
 import psutil
 from eventually import PATIENCE_S, eventually_async
 
+from proveout.coordinator.agents.connect import Stream, StreamEnded, open_stream
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub
-from proveout.proto.wire.messages import AgentMessage, Hello, TaskAccepted, TaskDone, TaskFailed
+from proveout.proto.wire.messages import AgentMessage, Goodbye, Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
@@ -207,6 +209,29 @@ class Permanent:
         for line in self.sessions:
             await line.session.close(timeout_s=within_s)
         self.sessions.clear()
+
+
+async def by_hand(agent: Permanent, hello: Hello, credentials: Credentials | None = None) -> Stream:
+    """Open a stream that a test writes message by message."""
+    stream, _ = await open_stream("db1", agent.address, credentials or agent.credentials, hello, PATIENCE_S)
+    return stream
+
+
+async def exchange(stream: Stream, signed: Task) -> TaskDone | TaskFailed:
+    """Send a task with the signature that it has, and return its outcome."""
+    await stream._call.write(codec.coordinator_envelope(signed))
+    while not isinstance(answer := await stream.read(), TaskDone | TaskFailed):
+        pass
+    return answer
+
+
+async def leave(stream: Stream) -> None:
+    """Say Goodbye, and wait for the end of the session."""
+    await stream.write(Goodbye())
+    with contextlib.suppress(StreamEnded):
+        while True:
+            await stream.read()
+    await stream.close()
 
 
 def channel(agent: Permanent, shown: Credentials | None, ca: bytes = b"") -> grpc.aio.Channel:

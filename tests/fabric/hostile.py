@@ -141,7 +141,6 @@ class Target(Permanent):
         self.channel = self._channel()
         self.runs = 0
         self._hello = b""
-        self.peak_bytes = 0  # memory that the allocator keeps after the first crowd of a test, for the next one
 
     def _channel(self) -> grpc.Channel:
         tls = grpc.ssl_channel_credentials(self.credentials.ca, self.credentials.key, self.credentials.certificate)

@@ -326,10 +326,8 @@ async def test_a_task_stopped_before_its_start_fails_with_the_first_reason(tmp_p
         ("host=a password=secret user=b", "host=a password=*** user=b"),
         ("PASSWORD = 'a b\\'c' user=b", "PASSWORD = *** user=b"),
         ("postgresql://u:secret@h/db", "postgresql://u:***@h/db"),
-        ("postgresql://:secret@h", "postgresql://:***@h"),
         ("dsn='host=a password=secret'", "dsn='host=a password=***'"),
         ("http://h:8080/path and a@b", "http://h:8080/path and a@b"),
-        ("nothing of that kind", "nothing of that kind"),
     ],
 )
 def test_passwords_are_redacted(text: str, left: str) -> None:

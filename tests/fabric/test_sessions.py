@@ -3,7 +3,6 @@ session goes on, tasks run once, outcomes arrive once. (Leases and epochs on a d
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import thorough
 from eventually import eventually_async
-from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, lines, task
+from fabric_bench import ENDPOINT, HELLO, Line, Permanent, Proxy, by_hand, leave, lines, task
 
-from proveout.coordinator.agents.connect import Stream, StreamEnded, open_stream
+from proveout.coordinator.agents.connect import StreamEnded
 from proveout.coordinator.agents.session import Lost
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -22,7 +22,6 @@ from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.messages import (
     Cancel,
     Finish,
-    Goodbye,
     LogLine,
     Sample,
     Start,
@@ -207,11 +206,12 @@ async def test_a_lost_reply_has_one_effect_and_one_outcome(through: Through, tmp
 
 
 @pytest.mark.timed  # in a process of its own: after hundreds of other tests gRPC does not always dial again here
+@pytest.mark.thorough
 async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(through: Through, tmp_path: Path) -> None:
     """The stream breaks before the tasks are sent, after they have run, and after they have run without a reply."""
     proxy, line = await through()
-    file = tmp_path / "f"
-    for batch in range(12):
+    file, batches = tmp_path / "f", thorough.count(200, 12)
+    for batch in range(batches):
         if drops := batch % 3 == 0:
             line.session.send(task(f"connected{batch}", "sleep 0"))
             await line.outcome(f"connected{batch}")
@@ -225,29 +225,15 @@ async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(thro
     line.session.send(task("last", "sleep 0"))
     await line.outcome("last")
     outcomes = Counter(message.key for message in line.messages() if isinstance(message, TaskDone))
-    assert len(outcomes) == 60 + 4 + 1 and set(outcomes.values()) == {1}
-    assert len(lines(file)) == len(set(lines(file))) == 60
+    assert len(outcomes) == 5 * batches + len(range(0, batches, 3)) + 1 and set(outcomes.values()) == {1}
+    assert len(lines(file)) == len(set(lines(file))) == 5 * batches
 
 
 # ---- one stream at a time, by hand -----------------------------------------------------------------------------------
 
 
-async def opened(agent: Permanent, run: str) -> Stream:
-    stream, _ = await open_stream("db1", agent.address, agent.credentials, replace(HELLO, run_id=run), 60)
-    return stream
-
-
-async def leave(stream: Stream) -> None:
-    """Say Goodbye, and wait for the end of the session."""
-    await stream.write(Goodbye())
-    with contextlib.suppress(StreamEnded):
-        while True:
-            await stream.read()
-    await stream.close()
-
-
 async def test_a_key_has_one_effect(shared_agent: Permanent, tmp_path: Path) -> None:
-    stream = await opened(shared_agent, "by hand")
+    stream = await by_hand(shared_agent, replace(HELLO, run_id="by hand"))
     once = task("k", f"append {tmp_path}/f")
     for _ in range(50):
         await stream.write(once)
@@ -265,7 +251,7 @@ async def test_a_key_has_one_effect(shared_agent: Permanent, tmp_path: Path) -> 
 
 
 async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(shared_agent: Permanent) -> None:
-    first, second = await opened(shared_agent, "replaced"), await opened(shared_agent, "replaced")
+    first, second = [await by_hand(shared_agent, replace(HELLO, run_id="replaced")) for _ in range(2)]
     with pytest.raises(StreamEnded):
         await first.read()
     await second.write(task("k", "sleep 0"))

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from eventually import PATIENCE_S
-from fabric_bench import HELLO, Permanent, lines, task
+from fabric_bench import HELLO, Permanent, by_hand, exchange, leave, lines, task
 
 from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.coordinator.agents.connect import AgentRefused
 from proveout.coordinator.pki.certificates import Authority, _cert_pem, _key_pem
 from proveout.proto.trust import task_signing
 from proveout.proto.trust.task_signing import Addressee, Signer, Verifier
 from proveout.proto.wire import codec
-from proveout.proto.wire.agent_pb2_grpc import AgentStub
-from proveout.proto.wire.messages import AgentMessage, Goodbye, Hello, Refused, TaskDone, TaskFailed, Welcome
+from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.tasks import Task
 
 pytestmark = pytest.mark.server
@@ -68,11 +63,6 @@ def test_a_signed_task_is_accepted_and_survives_the_codec() -> None:
 def test_any_change_of_a_signed_task_invalidates_its_signature(changed: dict[str, Any]) -> None:
     signed = replace(SIGNER.sign(task("k", "append x"), TO), **changed)
     assert verifier().objection(signed, TO) == NOT_FOR_US
-
-
-@pytest.mark.parametrize("other", [{"agent": "agent/db2"}, {"run": "other"}, {"epoch": 2}], ids=str)
-def test_a_task_for_another_agent_run_or_epoch_is_refused(other: dict[str, Any]) -> None:
-    assert verifier().objection(SIGNER.sign(task("k"), TO), replace(TO, **other)) == NOT_FOR_US
 
 
 def test_unsigned_and_expired_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,69 +127,36 @@ def test_the_highest_sequence_number_is_kept_over_a_restart_and_after_the_run_fo
 # ---- a real agent ----------------------------------------------------------------------------------------------------
 
 
-class Raw:
-    """A stream with a coordinator's certificate, written message by message without the coordinator's session."""
+async def test_an_agent_accepts_only_tasks_that_are_signed_for_it(shared_agent: Permanent, tmp_path: Path) -> None:
+    credentials = shared_agent.credentials
+    hello = replace(HELLO, run_id=TO.run)
+    signer, file = Signer(credentials.signer_key), tmp_path / "effects"
+    for stranger in (b"", Authority.create().issue_coordinator().signer, credentials.certificate):
+        with pytest.raises(AgentRefused, match="sign"):
+            await by_hand(shared_agent, hello, replace(credentials, signer=stranger))
 
-    def __init__(self, agent: Permanent) -> None:
-        it = agent.credentials
-        tls = grpc.ssl_channel_credentials(it.ca, it.key, it.certificate)
-        self._channel = grpc.aio.secure_channel(agent.address, tls)
-        self._call: Any = AgentStub(self._channel).Session()
+    stream = await by_hand(shared_agent, hello)
 
-    async def __aenter__(self) -> Raw:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # ended after a refusal
-            await self._call.write(codec.coordinator_envelope(Goodbye()))
-            await self._call.done_writing()
-            while await self._call.read() is not grpc.aio.EOF:  # until the session is over
-                pass
-        self._call.cancel()
-        await self._channel.close(None)
-
-    async def exchange(self, message: Hello | Task) -> AgentMessage:
-        """Send a message and return the first answer to it."""
-        await self._call.write(codec.coordinator_envelope(message))
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                answer = codec.agent_message(await self._call.read())
-                if isinstance(answer, (Welcome, Refused, TaskDone, TaskFailed)):
-                    return answer
-
-    async def refusal(self, sent: Task) -> str:
-        answer = await self.exchange(sent)
+    async def refusal(sent: Task) -> str:
+        answer = await exchange(stream, sent)
         assert isinstance(answer, TaskFailed), answer
         assert answer.error.code == "refused"
         return answer.error.message
 
-
-async def test_an_agent_accepts_only_tasks_that_are_signed_for_it(shared_agent: Permanent, tmp_path: Path) -> None:
-    credentials = shared_agent.credentials
-    hello = replace(HELLO, run_id=TO.run, signer=credentials.signer.decode())
-    signer, file = Signer(credentials.signer_key), tmp_path / "effects"
-    for stranger in ("", Authority.create().issue_coordinator().signer.decode(), credentials.certificate.decode()):
-        async with Raw(shared_agent) as raw:
-            answer = await raw.exchange(replace(hello, signer=stranger))
-            assert isinstance(answer, Refused)
-            assert "sign" in answer.reason
-
-    async with Raw(shared_agent) as raw:
-        assert isinstance(await raw.exchange(hello), Welcome)
-        assert "it is not signed" in await raw.refusal(task("a", f"append {file} unsigned"))
-        for other in (replace(TO, agent="agent/db2"), replace(TO, run="other"), replace(TO, epoch=2)):
-            assert NOT_FOR_US in await raw.refusal(signer.sign(task("a", f"append {file} other"), other))
-        stolen = Signer(_key_pem(ed25519.Ed25519PrivateKey.generate()))
-        assert NOT_FOR_US in await raw.refusal(stolen.sign(task("a", f"append {file} stolen"), TO))
-        early = signer.sign(task("early", f"append {file} replayed"), TO)
-        late = signer.sign(task("late", f"append {file} once"), TO)
-        assert isinstance(await raw.exchange(late), TaskDone)
-        assert "it may be a replay" in await raw.refusal(early)
-        assert isinstance(await raw.exchange(late), TaskDone)  # the same task again is answered and has run once
-    assert lines(file) == ["once"]
+    assert "it is not signed" in await refusal(task("a", f"append {file} unsigned"))
+    for other in (replace(TO, agent="agent/db2"), replace(TO, run="other"), replace(TO, epoch=2)):
+        assert NOT_FOR_US in await refusal(signer.sign(task("a", f"append {file} other"), other))
+    stolen = Signer(_key_pem(ed25519.Ed25519PrivateKey.generate()))
+    assert NOT_FOR_US in await refusal(stolen.sign(task("a", f"append {file} stolen"), TO))
+    early = signer.sign(task("early", f"append {file} replayed"), TO)
+    late = signer.sign(task("late", f"append {file} once"), TO)
+    assert isinstance(await exchange(stream, late), TaskDone)
+    assert "it may be a replay" in await refusal(early)
+    assert isinstance(await exchange(stream, late), TaskDone)  # the same task again is answered and has run once
+    await leave(stream)
     distant = signer.sign(task("distant", f"append {file} done", deadline_s=math.inf), TO)
-    async with Raw(shared_agent) as raw:
-        assert isinstance(await raw.exchange(replace(hello, epoch=2)), Welcome)
-        answer = await raw.exchange(distant)
-        assert isinstance(answer, TaskFailed) and "is not a valid deadline" in answer.error.message
+    stream = await by_hand(shared_agent, replace(hello, epoch=2))
+    answer = await exchange(stream, distant)
+    assert isinstance(answer, TaskFailed) and "is not a valid deadline" in answer.error.message
+    await leave(stream)
     assert lines(file) == ["once"]

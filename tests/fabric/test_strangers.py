@@ -71,12 +71,10 @@ def test_roles_of_a_certificate() -> None:
         ([], grpc.StatusCode.INVALID_ARGUMENT),
         ([codec.coordinator_envelope(Goodbye())], grpc.StatusCode.INVALID_ARGUMENT),
         ([hello, envelope()], grpc.StatusCode.INVALID_ARGUMENT),
-        ([hello, envelope(task=pb.Task(key="k"))], grpc.StatusCode.INVALID_ARGUMENT),
         ([hello, hello], grpc.StatusCode.INVALID_ARGUMENT),
-        ([hello, envelope.FromString(b"\xa2\x38\x01x")], grpc.StatusCode.INVALID_ARGUMENT),
         ([envelope(hello=pb.Hello(run_id="x" * MAX_MESSAGE_BYTES))], grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
-    ids=["nothing", "no-hello", "empty-later", "task-without-spec", "two-hellos", "newer-message", "too-large"],
+    ids=["nothing", "no-hello", "empty-later", "two-hellos", "too-large"],
 )
 async def test_invalid_messages_end_the_stream_with_a_status(
     served: Permanent, envelopes: list[pb.CoordinatorEnvelope], code: grpc.StatusCode
@@ -94,23 +92,17 @@ async def test_an_invalid_message_does_not_end_the_session(served: Permanent, co
     await line.session.close()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" + bytes(range(256)), bytes(100_000)],
-    ids=["http1", "half-a-handshake", "zeros"],
-)
-async def test_bytes_of_other_protocols_get_no_http_answer(served: Permanent, data: bytes) -> None:
+async def test_http_gets_no_http_answer(served: Permanent) -> None:
     name, _, port = served.address.rpartition(":")
-    for _ in range(5):
-        reader, writer = await asyncio.open_connection(name, int(port))
-        answer = b""
-        with contextlib.suppress(OSError):  # the agent may close the connection
-            writer.write(data)
-            writer.write_eof()
-            async with asyncio.timeout(PATIENCE_S):
-                answer = await reader.read(100_000)
-        assert not answer.startswith(b"HTTP")
-        writer.close()
+    reader, writer = await asyncio.open_connection(name, int(port))
+    answer = b""
+    with contextlib.suppress(OSError):  # the agent may close the connection
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write_eof()
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await reader.read(100_000)
+    assert not answer.startswith(b"HTTP")
+    writer.close()
 
 
 # ---- files of the PKI ------------------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 `python tests/soak/soak.py PART … [--count N]`.
 
 Each part is a process of its own that takes at most `PART_S`, prints one line per failure, and has one line with its
-figure at the end; the exit code is 1 when a part failed. The figures are in docs/reliability.md, and each part has a
-short version in the test suite.
+figure at the end; the exit code is 1 when a part failed. The figures are in docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connection
 os.environ.setdefault("PROVEOUT_PATIENCE", "240")
 
-import broken_lines
+import agent_kills
 import clocks
 import crowds
 import fault_kills
@@ -228,9 +226,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "tuned-agent": (lambda count: _die("agents", count, tuned=True), 48),
     "faulty-agent": (lambda count: _die("agents", count, tuned=True, fault=True), 48),
     "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
-    "kills": (lambda count: asyncio.run(broken_lines.kills(count)), 200),
-    "cuts": (lambda count: asyncio.run(broken_lines.cuts(count)), 200),
-    "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
+    "kills": (lambda count: asyncio.run(agent_kills.kills(count)), 200),
     "screens": (lambda count: screens.killed(count, lambda done: _progress("screens", done, count)), 100),
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
     "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),

@@ -17,14 +17,13 @@ blocks. Rules, each on text between backquotes unless another form is named:
 
 from __future__ import annotations
 
-import ast
 import builtins
 import fnmatch
 import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -46,7 +45,7 @@ OUTSIDE = frozenset(
     {
         *("PQconsumeInput", "PQgetResult", "PQisBusy", "PQsendQueryPrepared", "numeric_recv", "disable_on_error"),
         *("select_stmnt", "lowestDiscernibleValue", "cutime", "ps", "polars", "from_arrow", "node_ip_address"),
-        *("not_applicable", "solve__lz4__degree_2"),
+        *("not_applicable", "solve__lz4__degree_2", "before_1"),
     }
 )
 """Names of other projects: libpq, PostgreSQL, HdrHistogram, /proc, Polars, Ray."""
@@ -59,6 +58,8 @@ _MEASURED = re.compile(r"_(total|bytes|fraction|per_s|s|us)$")  # names of metri
 _DECISION = re.compile(r"\bADRs? (\d{1,4})\b")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_TRIPLE = re.compile(r'"""(.*?)"""', re.DOTALL)
+_DEFINITION = re.compile(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]")
 
 
 @dataclass
@@ -73,11 +74,19 @@ class Tree:
     definitions: set[str] = field(default_factory=set)
     modules: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Files of code by the name of the module or package."""
+    prose: dict[str, list[vocabulary.Block]] = field(default_factory=dict)
+    """Docstrings and comments with references, by file of Python."""
 
     @cached_property
     def entries(self) -> frozenset[str]:
         """The tracked files and their folders."""
         return self.paths | {str(folder) for path in self.paths for folder in Path(path).parents}
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The tracked files, each from any of its folders on."""
+        parts = (path.split("/") for path in self.paths)
+        return frozenset("/".join(names[start:]) for names in parts for start in range(len(names)))
 
 
 @cache
@@ -102,43 +111,50 @@ def _add_code(tree: Tree, path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     stem = Path(path).stem
     tree.modules[Path(path).parent.name if stem == "__init__" else stem].append(path)
+    code = text
     if path.endswith((".py", ".pyi")):
-        nodes = list(ast.walk(ast.parse(text)))
-        names = _names_of(nodes)
-        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        tree.definitions.update(node.name for node in nodes if isinstance(node, kinds))
-    else:
-        names = set(_WORD.findall(text))
-        tree.definitions.update(re.findall(r"\b(?:def|class|cdef|cpdef)\b[^(\n]*?(\w+)[(:]", text))
+        docstrings = [match for match in _TRIPLE.finditer(text) if _is_statement(text, match.start())]
+        prose = [vocabulary.Block(match[1], text.count("\n", 0, match.start()) + 1) for match in docstrings]
+        tree.prose[path] = _with_references(text, prose)
+        ends = [0, *(match.end() for match in docstrings)]
+        code = (
+            "".join(text[end : match.start()] for end, match in zip(ends, docstrings, strict=False)) + text[ends[-1] :]
+        )
+        code = re.sub(r"#[^\n]*", "", code)
+    tree.definitions.update(_DEFINITION.findall(code))
+    names = set(_WORD.findall(code))
     tree.names[path] = frozenset(names)
     tree.words |= names
 
 
-def _names_of(nodes: list[ast.AST]) -> set[str]:
-    """Collect identifiers, and words in literals that are not docstrings."""
-    docstrings = vocabulary.docstring_nodes(nodes)
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and id(node) not in docstrings:
-                names.update(_WORD.findall(node.value))
-            continue
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, str):
-                names.update(_WORD.findall(value))
-            elif isinstance(value, list):
-                names.update(item for item in value if isinstance(item, str))
-    return names
+def _is_statement(text: str, at: int) -> bool:
+    """Whether a text between three quotes begins its line, as a docstring does."""
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
 
 
-def stale_references(tree: Tree, path: str, text: str) -> Iterator[str]:
-    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere."""
+def _with_references(text: str, docstrings: list[vocabulary.Block]) -> list[vocabulary.Block]:
+    """Return docstrings and comments with references; a file without one in its comments is not tokenized."""
+    blocks = list(docstrings)
+    if re.search(r"#[^\n]*(`|ADR)", text):
+        blocks += vocabulary.comment_blocks(text)
+    return [block for block in blocks if "`" in block.text or "ADR" in block.text]
+
+
+def prose_of(tree: Tree, path: str) -> Iterable[vocabulary.Block]:
+    """Return the prose of a tracked file."""
+    found = tree.prose.get(path)
+    return vocabulary.read_blocks(path, (ROOT / path).read_text(encoding="utf-8")) if found is None else found
+
+
+def stale_references(
+    tree: Tree, path: str, text: str, blocks: Iterable[vocabulary.Block] | None = None
+) -> Iterator[str]:
+    """Yield `path:line: reference: reason` for each reference of a file that leads nowhere. `blocks`: its prose."""
     is_page = path.endswith(".md") and path != "docs/glossary.md"
     is_about_sources = str(Path(path).parent) in (".", "docs", "docs/extend") and path != "CHANGELOG.md"
     if fnmatch.fnmatch(path, OLD_NAMES):
         return
-    for block in vocabulary.read_blocks(path, text):
+    for block in vocabulary.read_blocks(path, text) if blocks is None else blocks:
         if block.literal:
             continue
         is_package_docstring = path.endswith("/__init__.py") and text.startswith('"""' + block.text)
@@ -187,7 +203,7 @@ def _is_path(name: str) -> bool:
 
 
 def _path_exists(tree: Tree, path: str, name: str) -> bool:
-    if name in OUTSIDE_FILES or name in tree.paths or any(known.endswith("/" + name) for known in tree.paths):
+    if name in OUTSIDE_FILES or name in tree.ends:
         return True
     name = name.removeprefix("src/proveout/").rstrip("/")  # links to the folders of the root
     pattern = re.sub("[A-Z]{3,}", "*", name)  # populate_ENGINE.py: one file for each engine
@@ -200,6 +216,8 @@ def _path_exists(tree: Tree, path: str, name: str) -> bool:
 
 
 def _test_exists(tree: Tree, name: str) -> bool:
+    if "*" not in name:
+        return name in tree.definitions or name in tree.modules
     return bool(fnmatch.filter(tree.definitions, name)) or bool(fnmatch.filter(tree.modules, name))
 
 

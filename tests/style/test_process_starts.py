@@ -9,6 +9,7 @@ start is fine when it has both `cwd=` and `env=`, and what `env=` names leads to
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import vocabulary
@@ -68,8 +69,17 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
     yield from walk(tree, (), tree)
 
 
+MAY_START = re.compile(
+    r"subprocess|\brunpy\b|\bfork|posix_spawn|\bexec[vl]|\bspawnv|ProcessPoolExecutor|multiprocessing|\benviron\b"
+    r"|sys\.executable|['\"]-c['\"]"
+)
+"""One of these is in each text with a start of a process."""
+
+
 def problems(text: str) -> Iterator[tuple[str, str]]:
     """(function, what) for each start of a process that is not isolated."""
+    if not MAY_START.search(text):
+        return
     tree = ast.parse(text)
     names = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
@@ -93,8 +103,7 @@ def problems(text: str) -> Iterator[tuple[str, str]]:
             ) if program.rpartition("/")[2] in SHELLS:
                 yield function, f"{program} -c"
             case ast.Call(func=func, args=arguments, keywords=keywords):
-                called = ast.unparse(func) if isinstance(func, (ast.Name, ast.Attribute)) else ""
-                called = names.get(called, called)
+                called = names.get(written := _dotted(func), written)
                 if called == "asyncio.create_subprocess_shell":
                     yield function, called
                 if called == "os.environ.copy" or (called == "dict" and any(map(_is_environ, arguments))):
@@ -105,8 +114,16 @@ def problems(text: str) -> Iterator[tuple[str, str]]:
                         yield function, called
 
 
+def _dotted(node: ast.AST) -> str:
+    """The text of a name, with the names before it; "" for another expression."""
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def _is_environ(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+    return _dotted(node) == "os.environ"
 
 
 def _made(environment: str, inside: ast.AST) -> bool:

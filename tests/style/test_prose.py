@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import vocabulary
 import yaml
-from references import read_tree, stale_references
+from references import prose_of, read_tree, stale_references
 
 ROOT = vocabulary.ROOT
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(vocabulary.RULES.read_text(encoding="utf-8"))["patterns"]
@@ -71,33 +71,6 @@ def test_words_are_found_in_the_prose_of_each_kind_of_file(path: str, text: str,
     assert [(one.line, one.found) for one in vocabulary.check_text(path, text, RULES)] == found
 
 
-def test_an_allowed_line_has_no_findings_and_an_allowance_that_no_file_needs_is_one() -> None:
-    allowed = [vocabulary.Allowed("docs/*", "user nobody")]
-    text = "The user nobody runs it.\n\nThen nobody does.\n"
-    assert [finding.line for finding in vocabulary.check_text("docs/page.md", text, RULES, allowed)] == [3]
-    assert len(vocabulary.check_text("README.md", text, RULES, allowed)) == 2
-    assert vocabulary.unused_allowances([("docs/page.md", text)], allowed) == []
-    assert vocabulary.unused_allowances([("README.md", text)], allowed) == allowed
-
-
-def test_findings_are_printed_and_fail_the_check(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path_factory.mktemp("root")
-    (folder / "page.md").write_text("Nobody is here.\n")
-    monkeypatch.setattr(vocabulary, "ROOT", folder)
-    monkeypatch.setattr(vocabulary, "select_files", lambda _: ["page.md"])
-    assert vocabulary.main(["page.md"]) == 1
-    assert 'page.md:1: "Nobody": name the subject' in capsys.readouterr().out
-
-
-def test_the_selection_has_sources_and_pages_but_no_generated_files() -> None:
-    selected = set(vocabulary.select_files([]))
-    assert {"README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/security.md"} <= selected
-    generated = ("docs/reference/", "tests/golden/", "src/proveout/dsl/")
-    assert [path for path in selected if "_pb2" in path or path.startswith(generated)] == []
-
-
 # ---- references
 
 
@@ -134,8 +107,8 @@ def test_references_that_lead_nowhere_are_found_and_no_others() -> None:
 
 def test_no_reference_of_sources_and_pages_leads_nowhere() -> None:
     paths = [path for path in vocabulary.select_files([]) if path.endswith(vocabulary.PROSE_SUFFIXES)]
-    texts = ((path, (ROOT / path).read_text(encoding="utf-8")) for path in paths)
-    stale = [found for path, text in texts for found in stale_references(read_tree(), path, text)]
+    tree, texts = read_tree(), ((path, (ROOT / path).read_text(encoding="utf-8")) for path in paths)
+    stale = [found for path, text in texts for found in stale_references(tree, path, text, prose_of(tree, path))]
     assert stale == [], "\n".join(stale)
 
 

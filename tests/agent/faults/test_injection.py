@@ -121,17 +121,6 @@ async def test_a_healing_that_cannot_be_done_is_reported_and_retried(
     assert tuner(context).is_idle
 
 
-async def test_what_another_process_changed_meanwhile_is_reported_and_left(context: Any, root: Path) -> None:
-    task = asyncio.ensure_future(inject_fault(context, injection(SWAP, for_s=3600.0)))
-    await until(context, 1, "in_place")
-    (root / "proc/sys/vm/swappiness").write_text("7\n")
-    context.end()
-    (one,) = (await task).occurrences
-    assert "vm/swappiness is 7, neither 1" in one.residue[0]
-    assert steps(context)[-1] == (1, "failed")
-    assert (root / "proc/sys/vm/swappiness").read_text() == "7\n"
-
-
 async def test_a_fault_that_changes_nothing_has_failed(context: Any, root: Path) -> None:
     (root / "proc/sys/vm/swappiness").write_text("1\n")
     (one,) = (await inject_fault(context, injection(FILE, SWAP))).occurrences

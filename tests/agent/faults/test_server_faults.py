@@ -55,7 +55,7 @@ async def count(end: Endpoint) -> str | None:
     return row[0] if isinstance(row[0], str) else str(row[0])
 
 
-@pytest.mark.parametrize("engine", ["postgres", "mysql"])
+@pytest.mark.parametrize("engine", ["postgres", pytest.param("mysql", marks=pytest.mark.soak)])
 async def test_a_server_is_disturbed_and_healed_at_its_address(engine: str, context: Any, tmp_path: Path) -> None:
     end = await started(context, engine, tmp_path)
     await asyncio.to_thread(sql_access.run, end, "CREATE TABLE kept (id integer)")
@@ -88,7 +88,10 @@ async def test_a_server_is_disturbed_and_healed_at_its_address(engine: str, cont
     assert tuner(context).is_idle
 
 
-async def test_a_server_that_cannot_be_started_again_is_reported(context: Any, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_started_again_is_reported_and_a_stopped_one_ends_with_its_agent(
+    context: Any, tmp_path: Path
+) -> None:
+    """The supervisor continues a stopped server, or it could not end in order."""
     await started(context, "postgres", tmp_path)
     version = server(context).data / "PG_VERSION"
     task = asyncio.ensure_future(inject_fault(context, injection(KILL, for_s=3600.0)))
@@ -110,12 +113,8 @@ async def test_a_server_that_cannot_be_started_again_is_reported(context: Any, t
     await inject_fault(context, injection(STOP, begins_s=(60.0,)))
     assert tuner(context).is_idle
 
-
-async def test_a_stopped_server_ends_with_its_agent(context: Any, tmp_path: Path) -> None:
-    """The supervisor continues a stopped server, or it could not end in order."""
-    await started(context, "postgres", tmp_path)
-    alive = processes(context)
-    supervisor = server(context).supervisor_pid
+    context.restart()
+    alive, supervisor = processes(context), server(context).supervisor_pid
     assert supervisor is not None
     task = asyncio.ensure_future(inject_fault(context, injection(STOP, for_s=3600.0)))
     await until(context, 1, "in_place")

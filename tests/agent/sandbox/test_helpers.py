@@ -264,7 +264,7 @@ async def started(context: Any, name: str, root: Path) -> Endpoint:
 
 
 @as_root
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_link_in_a_helper_process_is_removed_with_its_resource(task_context: Any, tmp_path: Path) -> None:
     """The helper requests the sink's log from the agent, which can read it."""
     task_context.policy = Policy(own=True)
@@ -374,13 +374,11 @@ async def test_frames_are_read_as_they_were_written() -> None:
         struct.pack("!IB", 1, 7),
         struct.pack("!IB", FRAME_BYTES_MAX + 2, 0),
         struct.pack("!IB", 4, 0) + b"\xff\xff\xff",
-        struct.pack("!IB", 4, 1) + b"\xff\xff\xff",
         struct.pack("!IB", 3, 1) + b"{}",
-        struct.pack("!IB", 3, 1) + b"[]",
         struct.pack("!IB", 4, 1) + b"[1]",
         struct.pack("!IB", 200_001, 1) + b"[" * 200_000,
     ],
-    ids=["kind", "length", "protobuf", "bytes", "object", "empty", "no word", "deep"],
+    ids=["kind", "length", "protobuf", "object", "no word", "deep"],
 )
 async def test_an_invalid_frame_is_a_fault(frame: bytes) -> None:
     with pytest.raises(WireFault):

@@ -37,12 +37,12 @@ SETTINGS: dict[str, Sequence[str]] = {
 
 
 def _run(dsn: str, *statements: str) -> None:
-    databases = _databases(dsn)
+    databases = databases_of(dsn)
     for text in statements:
         databases.run("db", text)
 
 
-def _databases(dsn: str) -> Databases:
+def databases_of(dsn: str) -> Databases:
     return Databases([Endpoint(system="db", engine="postgres", dsn=dsn)])
 
 
@@ -83,7 +83,7 @@ def postgres_settings(dsn: str) -> st.SearchStrategy[Case]:
         def make(folder: Path) -> World:
             _fresh(dsn)
             _run(dsn, *(f"ALTER SYSTEM SET {name} = {_literal(value)}" for name, value in before.items()), RELOAD)
-            return world(folder, databases=_databases(dsn), seen=lambda: _state(dsn))
+            return world(folder, databases=databases_of(dsn), seen=lambda: _state(dsn))
 
         one = valid_tuning("postgres_settings", system="db", settings=settings)
         return Case(tuning=one, state=before, make=make, outcomes=GOOD | {"needs_restart"})
@@ -139,7 +139,7 @@ def sql(dsn: str) -> st.SearchStrategy[Case]:
                 *(f"INSERT INTO props.rows VALUES ({x}, 'theirs')" for x in rows),
                 *(apply if already else ()),
             )
-            return world(folder, databases=_databases(dsn), seen=lambda: _databases(dsn).rows("db", DUMP))
+            return world(folder, databases=databases_of(dsn), seen=lambda: databases_of(dsn).rows("db", DUMP))
 
         outcomes = {"unchanged" if already else "failed" if wrong else "applied"}
         one = valid_tuning("sql", system="db", **asks)

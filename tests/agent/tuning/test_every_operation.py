@@ -2,8 +2,8 @@
 changes nothing, and a revert restores every byte, mode, owner, attribute, setting and row, also when the operation is
 stopped or killed before any step.
 
-Twenty examples of each run by default, the same ones each time as long as the same modules are loaded (hypothesis also
-draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many new ones.
+Six examples of each run by default and twenty in `make soak`, the same ones each time as long as the same modules are
+loaded (hypothesis also draws constants from them); `PROVEOUT_EXAMPLES=300` runs that many new ones.
 The modules `any_…` document which parts are models and which are real.
 """
 
@@ -24,9 +24,11 @@ import any_oracle
 import any_postgres
 import any_units
 import pytest
+import thorough
 from any_host import Case, World
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
+from tuning_bench import host_in, tuning
 
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.transaction import Stopped, Transaction
@@ -34,9 +36,9 @@ from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.table import TUNING_KEYS
 from proveout.proto.wire.results import TuningState
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root"), pytest.mark.thorough]
 EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
-QUICK, QUICK_ON_A_SERVER = 20, 5
+QUICK, QUICK_ON_A_DISK, QUICK_ON_A_SERVER = thorough.count(20, 6), thorough.count(20, 4), thorough.count(5, 2)
 STEPS_MIN = 2
 """The steps beside the changes: keep the originals, and verify."""
 CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
@@ -68,6 +70,8 @@ ON_A_SERVER: Mapping[str, Callable[[str], st.SearchStrategy[Case]]] = {
 NEEDS = {"partition": any_disk.PROGRAMS, "filesystem": any_disk.MAKING, "zero_blocks": any_disk.MAKING}
 NEVER_CHANGES = {"package_present", "bond_present"}
 KINDS = [kind for kind in TUNING_KEYS if kind not in NEVER_CHANGES]
+STOPPED = ("file", "mount")
+"""Operations that are stopped as well: all are reverted in the same way after a stop."""
 
 
 def test_every_operation_has_cases() -> None:
@@ -116,12 +120,15 @@ def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    few, drawn = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK, cases(kind, request)
+    few = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK_ON_A_DISK if kind in NEEDS else QUICK
+    drawn = cases(kind, request)
 
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
 
-    profile(few)(given(case=drawn)(any_case))()
+    for examples in (few, 20):
+        if not seen["applied"]:
+            profile(examples)(given(case=drawn)(any_case))()
     assert seen["applied"], f"nothing was applied in any example: {seen}"
 
 
@@ -155,6 +162,36 @@ def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str
     undone = revert.revert(world.host, journal)
     assert outcomes(undone) <= case.undone, undone
     assert revert.revert(world.host, journal) == ()
+
+
+# ---- a setting that waits for a restart -----------------------------------------------------------------------------
+
+
+@pytest.mark.server
+def test_settings_take_effect_or_wait_for_a_restart(dsn: str, tmp_path: Path, journal: UndoJournal) -> None:
+    databases = any_postgres.databases_of(dsn)
+
+    def query(question: str) -> str:
+        return str(databases.rows("db", question)[0][0])
+
+    def locks(column: str) -> str:
+        return query(f"SELECT {column} FROM pg_settings WHERE name = 'max_locks_per_transaction'")
+
+    (tmp_path / "root").mkdir()
+    host, running = host_in(tmp_path / "root"), locks("setting")
+    host.databases = databases
+    transaction = Transaction(host=host, journal=journal, run="r")
+    one = tuning("postgres_settings", system="db", settings={"work_mem": "67MB", "checkpoint_timeout": "17min"})
+    assert [state.outcome for state in transaction.apply((one,))] == ["applied"]
+    assert (query("SHOW work_mem"), query("SHOW checkpoint_timeout")) == ("67MB", "17min")
+    waits = tuning("postgres_settings", system="db", settings={"max_locks_per_transaction": "100"})
+    for _ in range(2):
+        (state,) = transaction.apply((waits,))
+        says = f"max_locks_per_transaction = 100 is stored, but the server runs with {running} until it is restarted"
+        assert (state.outcome, state.lines[-1]) == ("needs_restart", says)
+    assert (locks("pending_restart::text"), locks("setting")) == ("true", running)
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert (locks("pending_restart::text"), query("SHOW work_mem") == "67MB") == ("false", False)
 
 
 # ---- a fault before every step ---------------------------------------------------------------------------------------
@@ -221,12 +258,22 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("fault", [stopped_at, killed_at], ids=["stopped", "killed"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_before_any_step_restores_all(
+def test_a_kill_before_any_step_restores_all(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    _each_step(kind, killed_at, request, tmp_path)
+
+
+@pytest.mark.parametrize("kind", STOPPED)
+def test_a_stop_before_any_step_restores_all(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    _each_step(kind, stopped_at, request, tmp_path)
+
+
+def _each_step(
     kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """Each step; by default every third one on a server."""
     steps: Counter[int] = Counter()
+    stride = thorough.count(1, 3) if kind in ON_A_SERVER else 1
 
     @profile(1)
     @given(case=cases(kind, request))
@@ -234,7 +281,7 @@ def test_a_fault_before_any_step_restores_all(
         assume(_changes(case, new_folder(tmp_path)))
         k = 0
         while fault(k, case, new_folder(tmp_path)):
-            k += 1
+            k += stride
         steps[k] += 1
 
     any_case()

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from tuning_bench import POLICY, StubUnits, host_in, picture, put, tuning
 
-from proveout.agent.security.policy import NOTHING, Tool
+from proveout.agent.security.policy import NOTHING
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import UnitFact
-from proveout.dsl.plan.tuning_step import Tuning
 
 SYSCTLS = tuning(
     "sysctl", "kernel", settings={"vm.swappiness": "10", "kernel.shmmni": "8192"}, file="/etc/sysctl.d/97-x.conf"
@@ -40,23 +39,6 @@ def root(tmp_path: Path) -> Path:
 
 def run(host: Host, journal: UndoJournal) -> Transaction:
     return Transaction(host=host, journal=journal, run="r1")
-
-
-def test_applied_verified_and_reverted_to_the_byte(root: Path, journal: UndoJournal) -> None:
-    before, host = picture(root), host_in(root)
-    assert [state.outcome for state in run(host, journal).plan(BOTH)] == ["would_change", "would_change"]
-    assert (picture(root), journal.directory.exists()) == (before, False), "a check writes nothing"
-    states = run(host, journal).apply(BOTH)
-    assert [(state.name, state.outcome) for state in states] == [("kernel", "applied"), ("more", "applied")]
-    assert states[0].lines[:2] == ("/proc/sys/vm/swappiness: 60 -> 10", "/proc/sys/kernel/shmmni: 4096 -> 8192")
-    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
-    assert (root / "etc/sysctl.d/10-y.conf").read_text() == "vm.dirty_ratio = 5\n"
-    assert [state.outcome for state in run(host, journal).apply(BOTH)] == ["unchanged", "unchanged"]
-    assert [state.outcome for state in revert.look(host, journal)] == ["in_place", "in_place"]
-    reverted = revert.revert(host, journal)
-    assert [(state.name, state.outcome) for state in reverted] == [("more", "reverted"), ("kernel", "reverted")]
-    assert picture(root) == before
-    assert journal.outstanding() == ()
 
 
 def test_a_forbidden_change_is_refused_before_any_change(root: Path, journal: UndoJournal) -> None:
@@ -87,29 +69,6 @@ def test_a_file_of_parameters_needs_the_policy_for_each(root: Path, journal: Und
     assert picture(root) == before
 
 
-def test_a_udev_rule_needs_the_policy_for_its_program_and_for_the_attributes_that_it_writes(
-    root: Path, journal: UndoJournal
-) -> None:
-    rule = {
-        "match": {"KERNEL": "sdb", "RESULT": "id1"},
-        "program": ["/opt/drv_cfg", "--query", "/dev/%k"],
-        "assign": {"ATTR{queue/rotational}": "0"},
-    }
-    one = tuning("udev_rules", keep=True, file="/etc/udev/rules.d/60-q.rules", rules=[rule])
-    udevadm = Tool(path="/usr/bin/udevadm", arguments=("*",))
-    policy = replace(POLICY, paths=("/etc/udev/rules.d",), tools=(udevadm,))
-    (state,) = run(host_in(root, policy=policy), journal).apply((one,))
-    assert state.outcome == "refused"
-    program, attribute = sorted(state.lines, key=lambda line: "/sys/block" in line)
-    assert "the program /opt/drv_cfg is not allowed on this host" in program
-    assert "/sys/block/queue is not allowed" in attribute and "`- /sys/block`" in attribute
-    assert not (root / "etc/udev/rules.d/60-q.rules").exists()
-    drv_cfg = Tool(path="/opt/drv_cfg", arguments=("--query", "/dev/%k"))
-    (root / "etc/udev/rules.d").mkdir(parents=True)
-    policy = replace(policy, paths=(*policy.paths, "/sys/block"), tools=(udevadm, drv_cfg))
-    assert [state.outcome for state in run(host_in(root, policy=policy), journal).apply((one,))] == ["applied"]
-
-
 def test_a_value_that_the_kernel_ignores_fails_and_the_rest_is_undone(
     root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,36 +89,6 @@ def test_a_value_that_the_kernel_ignores_fails_and_the_rest_is_undone(
     )
     assert {state.outcome for state in undone} == {"reverted"}
     assert picture(root) == before
-
-
-@pytest.mark.parametrize("broken", ["97-x.conf", "10-y.conf", "swappiness"])
-def test_an_undo_that_fails_is_reported_and_repeated(
-    broken: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, host = picture(root), host_in(root)
-    run(host, journal).apply(BOTH)
-    with monkeypatch.context() as patch:
-        for kind in (type(host.files), type(host.texts)):
-            for name in ("put", "write"):
-                if hasattr(kind, name):
-                    patch.setattr(kind, name, _failing(getattr(kind, name), broken))
-        states = revert.revert(host, journal)
-    residue = [line for state in states if state.outcome == "residue" for line in state.lines]
-    assert len(residue) == 1
-    assert broken in residue[0]
-    assert "no space left" in residue[0]
-    assert len(journal.outstanding()) == 1
-    assert [state.outcome for state in revert.revert(host, journal)] == ["reverted"]
-    assert picture(root) == before
-
-
-def _failing(real: object, broken: str) -> object:
-    def fail(self: object, path: str, *rest: object) -> None:
-        if path.endswith(broken):
-            raise OSError(28, "no space left")
-        real(self, path, *rest)  # type: ignore[operator]
-
-    return fail
 
 
 def test_changes_of_other_processes_are_reported_and_kept(root: Path, journal: UndoJournal) -> None:
@@ -283,10 +212,3 @@ def test_no_change_is_made_when_the_journal_cannot_be_written(
     assert state.outcome == "failed"
     assert "cannot store the originals" in state.lines[0]
     assert picture(root) == before
-
-
-def test_unknown_operations_are_refused(root: Path, journal: UndoJournal) -> None:
-    unknown = Tuning(name="x", operation="format_everything", hosts=("h",), parameters=())
-    (state,) = run(host_in(root), journal).apply((unknown,))
-    assert state.outcome == "refused"
-    assert "no tuning operation is called 'format_everything'" in state.lines[0]

@@ -118,25 +118,21 @@ async def test_a_session_applies_verifies_and_reverts_tunings(bench: Bench) -> N
     assert not bench.undo.exists()
 
 
-async def test_a_cancelled_tuning_is_undone(bench: Bench) -> None:
+async def test_changes_of_a_killed_agent_are_undone_by_the_next(bench: Bench) -> None:
+    """Those of a task that is cancelled are undone by the agent itself."""
+    old = bench.app / "one"
+    old.write_text("before")
     session, events = await bench.session()
-    tunings = (bench.file("one", "1"), bench.file("two", "2", validator="hang"))
-    key = send(session, ApplyTuning(tunings=tunings))
-    await eventually_async(lambda: _tail(bench.fabric.pids[0]), "the second file is being checked")
-    assert (bench.app / "one").exists()
+    apply = ApplyTuning(tunings=(bench.file("one", "1"), bench.file("two", "2", validator="hang")))
+    key, agent = send(session, apply), bench.fabric.pids[0]
+    await eventually_async(lambda: _tail(agent), "the second file is being checked")
     session.send(Cancel(key=key, reason="stopped by a test"))
     ended = await answer(events, key)
     assert isinstance(ended, TaskFailed)
     assert ended.error.code == "cancelled"
-    await eventually_async(lambda: not any(bench.app.iterdir()), "both files are gone")
+    await eventually_async(lambda: old.read_text() == "before" and not _tail(agent), "it is undone")
 
-
-async def test_changes_of_a_killed_agent_are_undone_by_the_next(bench: Bench) -> None:
-    old = bench.app / "one"
-    old.write_text("before")
-    session, _ = await bench.session()
-    send(session, ApplyTuning(tunings=(bench.file("one", "1"), bench.file("two", "2", validator="hang"))))
-    agent = bench.fabric.pids[0]
+    send(session, apply)
     tail = await eventually_async(lambda: _tail(agent), "the second file is being checked")
     os.kill(agent, signal.SIGKILL)
     os.kill(tail, signal.SIGKILL)

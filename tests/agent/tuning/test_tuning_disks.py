@@ -1,6 +1,6 @@
-"""`partition`, `filesystem`, `zero_blocks`, `asm_disk_group` and `block_queue` on a loop device with a name in
-/dev/disk/by-id, like a real disk; skipped on hosts without loop devices or mkfs.ext4. mkfs.xfs is not proven here: its
-arguments are those of mkfs.xfs(8)."""
+"""`filesystem`, `zero_blocks`, `asm_disk_group` and `block_queue` on a loop device with a name in /dev/disk/by-id, like a
+real disk; skipped on hosts without loop devices or mkfs.ext4. mkfs.xfs is not proven here: its arguments are those of
+mkfs.xfs(8). `partition`: test_every_operation."""
 
 from __future__ import annotations
 
@@ -63,24 +63,6 @@ def ran(*argv: str) -> str:
 
 def found(disk: str, key: str) -> str:
     return ran("/usr/sbin/blkid", "--probe", "-s", key, "-o", "value", disk)
-
-
-def table(disk: str) -> list[str]:
-    shown = ran("/usr/sbin/parted", "--script", "--machine", disk, "unit", "MiB", "print")
-    return [line for line in shown.splitlines() if line[:1].isdigit()]
-
-
-def test_partitions_are_created_at_whole_mib_recognised_and_removed(disk: str, journal: UndoJournal) -> None:
-    one = new("partition", disk, keep=False, partitions=[{"name": "redo", "size": "16MiB"}, {"name": "data"}])
-    assert outcome(disk, journal, one)[0] == "applied"
-    assert table(disk) == ["1:1.00MiB:17.0MiB:16.0MiB::redo:;", "2:17.0MiB:63.0MiB:46.0MiB::data:;"]
-    assert outcome(disk, journal, one) == ("unchanged", "")
-    assert {state.outcome for state in revert.revert(host_of(disk), journal)} == {"reverted"}
-    assert (found(disk, "PTTYPE"), table(disk)) == ("", [])
-    subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=180)
-    before = Path(os.path.realpath(disk)).read_bytes()
-    assert outcome(disk, journal, one) == ("refused", f"{disk} is not empty: blkid finds TYPE=swap USAGE=other")
-    assert Path(os.path.realpath(disk)).read_bytes() == before
 
 
 def test_a_filesystem_is_made_once_mounted_and_never_lost_unawares(

@@ -40,22 +40,17 @@ DATA: dict[str, Any] = {
     ("text", "value"),
     [
         ("tps", 5.0),
-        ("2 * tps + 1", 11.0),
         ("tps / 2", 2.5),
-        ("tps - (1 - 2)", 6.0),
         ("-tps + 20_000", 19_995.0),
         ("baseline.at(4).tps.mean", 100.0),
-        ("baseline.at(4).tps.n", 3.0),
         ("baseline.peak.tps.lower >= 90", True),
         ('hosts["db-1"].cpu.busy_fraction', 0.5),
         ("max(tps, 7) == 7 && min(tps, 7) == 5 && abs(-3) == 3", True),
         ("ms(10)", 10_000.0),
-        ("us(10) + s(1)", 1_000_010.0),
         ("tps * 50%", 2.5),
         ("errors.fraction < 0.1%", True),
         ("tps > 4 ? 1 : 2", 1.0),
         ("!(tps > 4) || whole", True),
-        ("tps > 1 && errors.fraction < 0.001", True),
         ("baseline.peak.tps", {name: float(value) for name, value in ESTIMATE.items()}),
     ],
 )
@@ -105,9 +100,8 @@ def test_ratio_is_what_the_caller_passes_and_a_failure_of_it_is_missing_data(cap
 @pytest.mark.parametrize(
     ("text", "offset"),
     [
-        ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("a.at(", 5), ("",
-        0),
-        ("a in b", 2), ("x = 1", 2), ("a & b", 2), ("in", 0), ("a ? b", 5), ("'a", 0), ("1e999", 0),
+        ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("", 0),
+        ("a in b", 2), ("x = 1", 2), ("a ? b", 5), ("'a", 0), ("1e999", 0),
     ],
 )  # fmt: skip
 def test_syntax_faults_have_an_offset(text: str, offset: int) -> None:

@@ -1,5 +1,5 @@
-"""Tunings of a plan as `explain` lists them: their order and privileges, and what must be kept. (The fragments of the
-studies, change by change, are in tests/golden/explain.)"""
+"""Tunings of a plan as `explain` lists them: their order, and what must be kept. (The fragments of the studies, change by
+change, and the privileges that they take are in tests/golden/explain.)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain.text import render
 from proveout.dsl.explain.timetable import timetable
 
 FRAGMENTS = Path(__file__).parents[3] / "plans" / "fragments"
@@ -61,23 +60,3 @@ stages: [{pause: {duration: 1s}}]
         ("kept after the run",),
         ("of system db", "set back after the run"),
     ]
-
-
-def test_privileges_of_root_are_listed_together(tmp_path: Path) -> None:
-    text = """
-proveout: 1
-name: privileges
-topology:
-  hosts: {rac1: {roles: [server], address: "rac1.lab.example:7443"}}
-  systems: {asm: {engine: oracle, host: rac1, dsn: "sys as sysasm/${secrets.asm}@//rac1:1521/+ASM"}}
-secrets: {asm: {env: PROVEOUT_ASM}}
-tuning:
-  - {name: data, destructive: true, asm_disk_group: {system: asm, disk_group: DATA, redundancy: external, disks:
-    [/dev/oraudev/disks/D1]}}
-  - {name: pages, on: rac1, huge_pages: {pages: 512}}
-stages: [{pause: {duration: 1s}}]
-"""
-    (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
-    output = " ".join(render(timetable(compile_plan(tmp_path / "plan.yaml"))).split())
-    root = "root: reads the headers of disks, sets the number of huge pages"
-    assert f"privileges: {root}; in the ASM instance: SYSASM " in output

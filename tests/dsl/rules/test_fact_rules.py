@@ -28,11 +28,9 @@ def test_a_name_stands_for_a_fact_a_pattern_or_the_last_part() -> None:
     ("one", "other", "same"),
     [
         (2, "2", True),
-        (2, 2.0, True),
         ("768 GiB", 768 * 2**30, True),
         ("36608K", 36608 * 1024, True),
         ("2  x 25 GbE", "2 x 25 gbe", True),
-        (True, "on", True),
         (False, "on", False),
         (True, 1, False),
         ("9000", 1500, False),
@@ -46,14 +44,11 @@ def test_values_are_equal_as_text_numbers_or_sizes(one: Any, other: Any, same: b
     ("condition", "value", "met", "words"),
     [
         ({"one_of": (28, 56)}, 56, True, "28 or 56"),
-        ({"one_of": (28,)}, 56, False, "28"),
-        ({"min": 16.0}, "36", True, "at least 16"),
         ({"min": 16.0, "max": 16.0}, 16, True, "at least 16, at most 16"),
         ({"min": 16.0, "max": 32.0}, 36, False, "at least 16, at most 32"),
         ({"min": 16.0}, "many", False, "at least 16"),
         ({"min": float(2**34), "fact": "memory_bytes"}, 2**33, False, "at least 16 GiB"),
         ({"pattern": "5[.]4[.].*"}, "5.4.17", True, "text like 5[.]4[.].*"),
-        ({"pattern": "5[.]4"}, "5.4.17", False, "text like 5[.]4"),
         ({"pattern": "4|5"}, "45", False, "text like 4|5"),
     ],
 )

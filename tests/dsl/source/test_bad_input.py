@@ -1,5 +1,5 @@
 """Bad input that a plan's text alone does not show (the messages for all other bad input are in tests/golden/bad): a
-link that leads out of the folder, and what depends on a host or on the environment."""
+link that leads out of the folder, and what depends on the environment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from proveout.coordinator.agents.endpoints import SecretMissing, read_secret
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.operations.facts import Facts, TextQuery
-from proveout.dsl.operations.kernel.huge_pages import MEMINFO, HugePages
 from proveout.dsl.plan.topology import Secret
 
 
@@ -24,16 +22,6 @@ def test_an_include_cannot_leave_by_a_symlink(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         compile_plan(path)
     assert "`link.yaml` leads out of the plan's folder" in [problem.message for problem in caught.value.problems]
-
-
-def test_more_huge_pages_than_there_is_memory() -> None:
-    known = {
-        TextQuery("/proc/sys/vm/nr_hugepages"): "0",
-        TextQuery(MEMINFO): "MemTotal: 1048576 kB\nHugepagesize: 2048 kB",
-    }
-    step = HugePages(pages=600).changes(Facts(known))
-    assert step.refusals == ("600 huge pages are 1.2 GiB, but this host has 1.0 GiB of memory",)
-    assert not step.changes
 
 
 def test_a_missing_environment_reference() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+import thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,20 +75,20 @@ def test_aliases_expand_up_to_the_limit() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.text(max_size=200).map(str.encode),
+        st.lists(st.sampled_from(PIECES), max_size=25).map(lambda pieces: "".join(pieces).encode()),
+    )
+)
 def test_any_bytes_end_in_a_mapping_or_in_problems(content: bytes) -> None:
     root, problems = read(content)
     assert root is not None or problems
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
-def test_anything_that_looks_like_yaml_ends_in_a_plan_error(text: str) -> None:
-    root, problems = read(text)
-    assert root is not None or problems
-
-
-@settings(max_examples=150, deadline=None)
+@pytest.mark.thorough
+@settings(max_examples=thorough.count(150, 30), deadline=None)
 @given(st.data())
 def test_a_damaged_plan_never_raises_anything_else(data: st.DataObject) -> None:
     """Remove pieces of a plan that uses all features, insert others, and compile the result."""

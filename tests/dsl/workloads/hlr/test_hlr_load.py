@@ -109,20 +109,16 @@ def driven(name: str, *answers: Given) -> tuple[Sent, Outcome]:
     ("name", "answers", "statements", "outcome"),
     [
         ("GetBasicSubscriberData", [SOME], "get_subscriber", Outcome.COMMIT),
-        ("GetBasicSubscriberData", [NONE], "get_subscriber", Outcome.LOGICAL_FAILURE),
         ("GetAccessData", [NONE], "get_access", Outcome.LOGICAL_FAILURE),
         ("GetNewDestination", [Given(3)], "get_destination", Outcome.COMMIT),
         ("UpdateSubscriberData", [SOME, SOME], "set_bit set_data_a", Outcome.COMMIT),
         ("UpdateSubscriberData", [SOME, NONE], "set_bit set_data_a", Outcome.LOGICAL_FAILURE),
-        ("UpdateSubscriberData", [NONE], "set_bit", Outcome.LOGICAL_FAILURE),
         ("UpdateLocation", [FOUND, SOME], "find_number set_location", Outcome.COMMIT),
         ("UpdateLocation", [FOUND, NONE], "find_number set_location", Outcome.LOGICAL_FAILURE),
-        ("UpdateLocation", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
         ("InsertCallForwarding", [FOUND, NONE, SOME], "find_number get_facilities insert_forwarding", Outcome.COMMIT),
         ("InsertCallForwarding", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
         ("DeleteCallForwarding", [FOUND, SOME], "find_number delete_forwarding", Outcome.COMMIT),
         ("DeleteCallForwarding", [FOUND, NONE], "find_number delete_forwarding", Outcome.LOGICAL_FAILURE),
-        ("DeleteCallForwarding", [NONE], "find_number", Outcome.LOGICAL_FAILURE),
     ],
 )
 def test_statements_and_outcomes(name: str, answers: list[Given], statements: str, outcome: Outcome) -> None:
@@ -183,13 +179,13 @@ def test_reads_alone_do_not_age_the_data_and_deletes_alone_empty_the_table() -> 
     assert emptied["InsertCallForwarding"].steady == pytest.approx(0.625)
 
 
-@pytest.mark.parametrize(("insert", "delete"), [(2, 2), (1, 2), (3, 1), (1, 0), (0, 1)])
-@pytest.mark.parametrize("age", [0.0, 0.5, 8.0])
+@pytest.mark.parametrize(("insert", "delete"), [(2, 2), (3, 1), (0, 1)])
+@pytest.mark.parametrize("age", [0.0, 8.0])
 def test_every_age_lies_between_low_and_high(insert: float, delete: float, age: float) -> None:
     """Simulated facilities, aged by random inserts and deletes, answer within the band; fresh and old ones at its named
     ends."""
     random = np.random.default_rng(11)
-    facilities = 15_000
+    facilities = 10_000
     order = random.permuted(np.tile([0, 1, 2], (facilities, 1)), axis=1)
     loaded = order < random.integers(0, 4, facilities)[:, None]
     full = loaded.copy()

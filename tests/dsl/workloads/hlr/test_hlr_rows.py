@@ -1,13 +1,11 @@
-"""The HLR rows are distributed as the specification says, and as the lab had them."""
+"""The numbers of the HLR rows, their partitions, and the widths of their keys. (The rows themselves: test_every_kind.)"""
 
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
-import pytest
-from driven import Columns, assert_alike, built, columns
+from driven import built
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,90 +14,6 @@ from proveout.dsl.workloads.hlr import tables as hlr_tables
 from proveout.dsl.workloads.hlr.parameters import Hlr
 
 TATP = built("hlr", {"population": 1_000_000, "seed": 7})
-LAB = built("hlr", {"population": 1_000_000, "seed": 7, "cardinality": "lab"})
-COUNT = 20_000
-
-
-def tatp(name: str) -> Columns:
-    return columns(TATP, name, 1, COUNT)
-
-
-def test_subscriber_fields() -> None:
-    found = tatp("subscriber")
-    assert np.array_equal(found["s_id"], np.arange(1, COUNT + 1))
-    assert found["sub_nbr"][41] == b"000000000000042"
-    for i in range(1, 11):
-        for field, values in ((f"bit_{i}", 2), (f"hex_{i}", 16), (f"byte2_{i}", 256)):
-            assert_alike(np.bincount(found[field]), [1] * values)
-    for name in ("msc_location", "vlr_location"):
-        values = found[name].astype(np.int64)
-        assert 1 <= values.min() <= values.max() <= 2**32 - 1
-        assert_alike(np.bincount(values >> 27, minlength=32), [1] * 32)
-    for one, other in (("bit_1", "bit_2"), ("msc_location", "vlr_location")):
-        assert abs(np.corrcoef(found[one].astype(int), found[other].astype(int))[0, 1]) < 0.03
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "octets"),
-    [("access_info", "ai_type", ("data1", "data2")), ("special_facility", "sf_type", ("error_cntrl", "data_a"))],
-)
-def test_one_to_four_distinct_types(name: str, kind: str, octets: tuple[str, str]) -> None:
-    found = tatp(name)
-    s_id, types = found["s_id"].astype(int), found[kind].astype(int)
-    assert len(set(zip(s_id.tolist(), types.tolist(), strict=True))) == len(s_id)
-    assert_alike(np.bincount(np.bincount(s_id)[1:])[1:], [1] * 4)
-    masks = np.zeros(COUNT + 1, dtype=int)
-    np.add.at(masks, s_id, 1 << (types - 1))
-    weights = [1 / math.comb(4, mask.bit_count()) for mask in range(1, 16)]
-    assert_alike(np.bincount(masks[1:], minlength=16)[1:], weights)
-    for octet in octets:
-        assert_alike(np.bincount(found[octet].astype(int)), [1] * 256)
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "length", "first", "count"),
-    [
-        ("access_info", "data3", 3, "A", 26),
-        ("access_info", "data4", 5, "A", 26),
-        ("special_facility", "data_b", 5, "A", 26),
-        ("call_forwarding", "numberx", 15, "0", 10),
-    ],
-)
-def test_characters_of_texts(name: str, column: str, length: int, first: str, count: int) -> None:
-    texts = tatp(name)[column]
-    assert texts.dtype == f"S{length}"
-    characters = np.ascontiguousarray(texts).view(np.uint8).reshape(-1, length)
-    for position in range(length):
-        assert_alike(np.bincount(characters[:, position] - ord(first), minlength=count), [1] * count)
-
-
-def test_facilities_and_call_forwarding() -> None:
-    facility = tatp("special_facility")
-    assert_alike(np.bincount(facility["is_active"].astype(int)), [0.15, 0.85])
-    found = {name: column.astype(int) for name, column in tatp("call_forwarding").items() if name != "numberx"}
-    owners = set(zip(facility["s_id"].tolist(), facility["sf_type"].tolist(), strict=True))
-    keys = list(zip(found["s_id"].tolist(), found["sf_type"].tolist(), strict=True))
-    assert set(keys) <= owners
-    starts: dict[tuple[int, int], list[int]] = {key: [] for key in owners}
-    for key, start in zip(keys, found["start_time"].tolist(), strict=True):
-        starts[key].append(start)
-    assert all(len(set(some)) == len(some) for some in starts.values())
-    assert_alike(np.bincount([len(some) for some in starts.values()]), [1] * 4)
-    assert set(found["start_time"]) == {0, 8, 16}
-    assert_alike(np.bincount(found["start_time"] // 8), [1] * 3)
-    assert_alike(np.bincount(found["end_time"] - found["start_time"])[1:], [1] * 8)
-
-
-def test_the_lab_had_five_five_and_a_tenth() -> None:
-    for name, kind in (("access_info", "ai_type"), ("special_facility", "sf_type")):
-        found = columns(LAB, name, 1, COUNT)
-        assert found["s_id"].tolist() == [s_id for s_id in range(1, COUNT + 1) for _ in range(5)]
-        assert found[kind].tolist() == [1, 2, 3, 4, 5] * COUNT
-    found = columns(LAB, "call_forwarding", 1, COUNT)
-    assert len(set(found["s_id"].tolist())) == len(found["s_id"])
-    assert_alike([len(found["s_id"]), COUNT - len(found["s_id"])], [0.1, 0.9])
-    assert_alike(np.bincount((found["sf_type"].astype(int) - 1) * 3 + found["start_time"].astype(int) // 8), [1] * 15)
-    assert_alike(np.bincount(found["end_time"].astype(int) - found["start_time"].astype(int))[1:], [1] * 8)
 
 
 def test_the_expected_ranges_are_narrow_enough_to_find_a_wrong_load() -> None:

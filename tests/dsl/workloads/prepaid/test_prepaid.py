@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from driven import Given, assert_alike, assert_even, built, compiled, drive, in_turn, rows
+from driven import Given, assert_even, built, compiled, drive, in_turn, rows
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.kinds import build, with_range
@@ -15,7 +14,6 @@ from proveout.dsl.workloads.prepaid.keys import AMOUNTS, LOW_BALANCE, amounts
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PROFILES, Prepaid
 from proveout.dsl.workloads.prepaid.rows import OPENING_MAX, opening_total
 from proveout.dsl.workloads.prepaid.statements import SEARCHED
-from proveout.dsl.workloads.prepaid.tables import STATUSES, TYPES
 from proveout.dsl.workloads.prepaid.workload import expected_shares, fresh_change
 
 SMALL = {"population": 500, "accounts_per_customer": 2, "seed": 3}
@@ -43,20 +41,6 @@ def test_accounts_belong_to_their_customers_and_the_sum_of_balances_needs_no_que
     assert opening_total(Prepaid(population=300_000)) == sum(row[4] for part in parts for row in part)
 
 
-def test_values_are_spread_as_they_should_be() -> None:
-    accounts = rows(built("prepaid", {"population": 50_000, "seed": 5}), "accounts", 1, 50_000)
-    balances = np.array([row[4] for row in accounts])
-    assert 0 <= balances.min() <= balances.max() <= OPENING_MAX
-    assert balances.mean() == pytest.approx(OPENING_MAX / 2, rel=0.02)
-    states = Counter(row[3] for row in accounts)
-    assert set(states) == set(STATUSES)
-    assert states[10] / 50_000 == pytest.approx(0.9, abs=0.008)
-    kinds = Counter(row[2].decode() for row in accounts)
-    assert set(kinds) == set(TYPES)
-    assert_alike(list(kinds.values()), [1] * len(TYPES))
-    assert all(2000_01_01 <= row[6] <= 2019_12_28 for row in accounts)
-
-
 # ---- arguments
 
 
@@ -67,7 +51,7 @@ def drawn(source: str, count: int, stream: int = 0, **parameters: Any) -> list[A
 
 def test_every_account_and_customer_is_drawn_uniformly() -> None:
     for source, position, high in (("authorize", 0, 1000), ("balance", 0, 1000), ("profile", 2, 500)):
-        assert_even([arguments[position] for _, arguments in drawn(source, 100 * high)], 1, high)
+        assert_even([arguments[position] for _, arguments in drawn(source, 30 * high)], 1, high)
 
 
 def test_a_search_reads_a_range_of_accounts() -> None:
@@ -121,17 +105,17 @@ def test_without_enough_money_there_is_no_history(found: list[int], statements: 
 
 @pytest.mark.parametrize("profile", ["prepaid", "banking"])
 def test_changes_succeed_as_expected_at_any_age(profile: Any) -> None:
-    """20,000 accounts have up to 3,000 changes of their balance each; the share of success stays in its range."""
+    """10,000 accounts have up to 1,500 changes of their balance each; the share of success stays in its range."""
     random = np.random.default_rng(11)
-    balances = random.integers(0, OPENING_MAX + 1, 20_000)
+    balances = random.integers(0, OPENING_MAX + 1, 10_000)
     parameters = Prepaid(profile=profile)
     low, high = expected_shares(parameters)["ChangeBalance"]
     shares = []
-    for _ in range(3_000):
+    for _ in range(1_500):
         moved = amounts(random, len(balances), AMOUNTS[profile])
         done = balances + moved >= 0
         balances = np.where(done, balances + moved, balances)
         shares.append(done.mean())
     assert np.mean(shares[:5]) == pytest.approx(fresh_change(parameters), abs=0.003)
-    by_age = np.array(shares).reshape(30, 100).mean(axis=1)
+    by_age = np.array(shares).reshape(15, 100).mean(axis=1)
     assert low <= by_age.min() <= by_age.max() <= high

