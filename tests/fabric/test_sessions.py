@@ -205,7 +205,6 @@ async def test_a_lost_reply_has_one_effect_and_one_outcome(through: Through, tmp
     assert lines(tmp_path / "f") == ["effect"]
 
 
-@pytest.mark.timed  # in a process of its own: after hundreds of other tests gRPC does not always dial again here
 @pytest.mark.thorough
 async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(through: Through, tmp_path: Path) -> None:
     """The stream breaks before the tasks are sent, after they have run, and after they have run without a reply."""
