@@ -100,9 +100,7 @@ async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
 async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> None:
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
-        await pilot.press("slash")
-        await until(pilot, lambda: isinstance(app.focused, Input))
-        await pilot.press(*"lost")
+        await pilot.press("slash", *"lost")
         assert app.screen.query_one(Input).value == "lost"
         events = app.screen.query_one("#events Static", Static)
         await until(pilot, lambda: "begins" not in str(events.content))

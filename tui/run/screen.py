@@ -187,7 +187,7 @@ class RunScreen(Screen[None]):
     def action_filter(self) -> None:
         """Go to the events' filter."""
         self.action_pane("events")
-        self.call_after_refresh(self.query_one(Input).focus)
+        self.query_one(Input).focus()
 
     def action_leave(self) -> None:
         """Out of the filter, to the whole run, and with it."""
