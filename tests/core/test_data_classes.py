@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import inspect
 import pickle
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, ClassVar
@@ -105,43 +104,3 @@ def test_a_standard_dataclass_inherits_from_one_and_instances_are_pickled_and_co
     assert after == dataclasses.replace(before, without=frozenset({"db1"})) != before
     with pytest.raises(TypeError, match="RunProgress has no field nowhere"):
         replace(before, nowhere=1)
-
-
-def test_own_methods_stay_and_bases_are_called() -> None:
-    class Base(ABC):
-        @abstractmethod
-        def name(self) -> str: ...
-
-    @data_classes.dataclass(frozen=True)
-    class Own(Base):
-        value: int
-
-        def __eq__(self, other: object) -> bool:
-            return True
-
-        def __hash__(self) -> int:
-            return 7
-
-        def __repr__(self) -> str:
-            return "own"
-
-        def name(self) -> str:
-            return "x"
-
-    class Further(Own):
-        def __init__(self) -> None:
-            super().__init__(value=4)
-
-    assert (Own(1) == 5, hash(Own(1)), repr(Own(1)), Own(1).name()) == (True, 7, "own", "x")
-    assert (Further().value, Further().value) == (4, 4)
-    assert str(inspect.signature(Further)) == "() -> 'None'"
-    with pytest.raises(TypeError, match="abstract"):
-        data_classes.dataclass(type("Incomplete", (Base,), {}))()
-
-
-def test_a_frozen_class_with_an_assignment_of_its_own_is_refused() -> None:
-    with pytest.raises(TypeError, match="Own is frozen and defines __setattr__ or __delattr__"):
-
-        @data_classes.dataclass(frozen=True)
-        class Own:
-            def __setattr__(self, name: str, value: object) -> None: ...

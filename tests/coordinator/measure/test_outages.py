@@ -16,7 +16,7 @@ from proveout.coordinator.measure.outages import bound_s
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.events import IterationFinished, ValidityFinding
 
-HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", str(thorough.count(84, 28))))
+HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", str(thorough.count(84, 14))))
 """The number of simulated healthy iterations: 10,000 take some minutes."""
 
 FAST = Database(services=((0.8, lognormal(0.004, 0.4)), (0.2, exponential(0.01))), terminals=4)

@@ -71,14 +71,6 @@ def test_files_are_created_once_and_every_repeat_runs_all_depths() -> None:
     assert (started.kind, started.iterations) == ("tool", 4)
 
 
-def test_an_invalid_iteration_is_repeated_up_to_the_number_of_retries() -> None:
-    simulation, _ = tasks(TOOLED, model=Model(invalid=frozenset({"mixed/4/1"})))
-    assert assert_ended(simulation).status == "finished"
-    ended = [e.id for e in simulation.world.events if isinstance(e, IterationFinished) and e.id.rung == 4]
-    assert [(item.repeat, item.attempt) for item in ended] == [(1, 1), (1, 2), (2, 1)]
-    assert {key[1:] for key in results(simulation.world)} == {(2, 1), (2, 2), (4, 2)}
-
-
 @pytest.mark.parametrize("at", [6, 15, 27, 39])
 def test_a_lost_host_creates_its_files_again(at: int) -> None:
     simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))

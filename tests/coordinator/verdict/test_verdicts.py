@@ -10,7 +10,6 @@ import pytest
 from records import begun, ended
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
-from proveout.coordinator.measure import steady_state
 from proveout.coordinator.results import event_metrics, results
 from proveout.coordinator.verdict.checks import by_interval, judge
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
@@ -112,25 +111,6 @@ def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1", "fast/4/1/1", "fast/4/2/1", "fast/4/3/1")
     assert (reached.file, reached.line, reached.title, reached.check[:5]) == ("plan.yaml", 7, "T", "ratio")
     assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
-
-
-@pytest.mark.parametrize(
-    ("check", "evidence"),
-    [
-        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 276/s, limit >= 270/s: holds"),
-        (
-            "base.at(4).response.avg_us.mean <= ms(50)",
-            "base.at(4).response.avg_us.mean = 13.3 ms, limit <= 50.0 ms: holds",
-        ),
-        (
-            "base.peak.tps.mean / base.at(1).tps.mean >= 4",
-            "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
-        ),
-        ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
-    ],
-)
-def test_evidence_has_units(check: str, evidence: str) -> None:
-    assert verdict(check, BASE).evidence.startswith(evidence)
 
 
 ONE = ladder("one", {4: [300.0]})
@@ -362,19 +342,6 @@ def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats
     assert "note: base at 4 threads: TPS not steady: drift +5" in low_start
     assert "over 3 repeats (limit 10 %)" in low_start
     assert "TPS not shown to be steady: …" in reached(flat[0])
-
-
-def test_windows_that_show_nothing_by_themselves_are_judged_together() -> None:
-    short = ValidityFinding(check="steady-state", ok=True, evidence=f"{steady_state.ALONE}: 3 …", voids=False)
-
-    def remark(*series: Sequence[float]) -> str:
-        items = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
-        items = [replace(item, series={"tps": tuple(each)}) for item, each in zip(items, series, strict=True)]
-        return steady_state.remark(items, 0.1, "TPS")
-
-    assert remark((300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 301.0, 299.0)) == ""
-    assert remark((200.0, 301.0, 299.0)) == "TPS not shown to be steady: 3 whole seconds are too few"
-    assert remark((300.0,), ()) == "TPS not shown to be steady: 0 of 2 repeats have two whole seconds"
 
 
 def test_a_valid_second_attempt_counts_and_the_invalid_first_does_not() -> None:
