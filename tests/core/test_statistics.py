@@ -166,17 +166,6 @@ def test_ratio_of_a_single_repeat_has_no_bounds() -> None:
     assert ratio(one, three)["mean"] == pytest.approx(10.0)
 
 
-def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
-    a, b, c = estimate([10.0, 11.0]), estimate([5.0, 5.1, 4.9]), estimate([2.0, 2.2, 2.1])
-    inner = ratio(a, b)
-    assert ratio(inner, 1.0)["lower"] == pytest.approx(inner["lower"])
-    outer = ratio(inner, c)
-    variances = [deviation_of_mean(side["values"]) ** 2 for side in (a, b, c)]
-    assert outer["cv"] == pytest.approx(math.sqrt(sum(variances)))
-    below = sum(variances[:2]) ** 2 / inner["degrees"] + variances[2] ** 2 / 2.0
-    assert outer["degrees"] == pytest.approx(sum(variances) ** 2 / below)
-
-
 def test_repeats_of_one_block_are_compared_in_pairs() -> None:
     a = estimate([100.0, 120.0, 90.0, 70.0]) | {"block": "run/a", "repeats": [1, 2, 3, 5]}
     b = estimate([50.0, 61.0, 44.0, 80.0]) | {"block": "run/a", "repeats": [1, 2, 3, 4]}

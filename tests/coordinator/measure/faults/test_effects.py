@@ -129,30 +129,6 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert second.outage_ns <= 2 * S + 10 * MS  # from its own begin on
 
 
-def test_a_stall_before_the_fault_does_not_hide_its_outage() -> None:
-    """A stall of 1 s at 3 s, and one of 1 s by the fault at 8 s: up to two of the first would be usual."""
-    rows = stalled(stalled(regular(10 * MS), 3 * S, 4 * S), 8 * S, 9 * S)
-    found = effect(series(rows), at(8 * S, S))
-    assert found.outage_ns is not None
-    assert found.outage_usual_ns is not None
-    assert abs(found.outage_ns - S) <= 10 * MS
-    assert 2 * S <= found.outage_usual_ns <= 2.2 * S
-    assert not found.outage_at_least
-
-
-@pytest.mark.parametrize(("every", "served"), [(100, 0.01), (20, 0.05), (5, 0.2)])
-def test_an_outage_is_throughput_below_a_tenth_of_the_usual(every: int, served: float) -> None:
-    """Of 1,000/s one in `every` is answered for 4 s: the first success from which 10 % are answered ends it."""
-    rows = [row for n, row in enumerate(regular(MS)) if not 8 * S <= row[1] < 12 * S or n % every == 0]
-    found = effect(series(rows), at(8 * S, 4 * S))
-    assert found.outage_ns is not None
-    assert found.outage_usual_ns is not None
-    if served < 0.1:
-        assert abs(found.outage_ns - 4 * S) <= 2 * bins.WIDTH_NS
-    else:
-        assert found.outage_ns <= every * MS
-
-
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = [row for row in regular(5 * MS) if not 8 * S <= row[1] < 9 * S]
