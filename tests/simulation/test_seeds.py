@@ -67,7 +67,7 @@ def kinds(every: tuple[str, ...], daily: set[str]) -> list[Any]:
     return [pytest.param(kind, marks=() if kind in daily else pytest.mark.soak) for kind in every]
 
 
-@pytest.mark.parametrize("kind", kinds(ON_A_LINK + ON_AN_AGENT, {"hold", "repeat", "intrude", "thief", "kill", "fill"}))
+@pytest.mark.parametrize("kind", kinds(ON_A_LINK + ON_AN_AGENT, {"hold", "intrude", "thief", "kill", "fill"}))
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
     for_s = 8.0 if kind == "fill" else 4.0  # until the next iteration begins, whose tasks are stored there
     history = History(1, tmp_path, (Fault(20.0, kind, "client1", for_s),)).run()

@@ -20,7 +20,7 @@ from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire.results import FaultInjected, FaultOccurrence
 
 WINDOWS = Windows(ramp_up_s=4.0, measure_s=40.0, ramp_down_s=2.0)
-RUNS = thorough.count(200, 8)
+RUNS = thorough.count(200, 6)
 S = 1_000_000_000
 
 

@@ -1,4 +1,4 @@
-"""Hours of seconds through the coordinator (`make soak`: a day): bounds of memory and disk, without a clock."""
+"""Ten minutes of seconds through the coordinator (`make soak`: a day): bounds of memory and disk, without a clock."""
 
 from __future__ import annotations
 
