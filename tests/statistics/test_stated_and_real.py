@@ -53,8 +53,7 @@ DAILY = {
     "`trend` finds a spread x4, 30 of 60": 20,
     "interval of a shown change of 2% holds it, cv 1%, 3 later runs": 20,
 }
-"""The rows of the daily suite, with trials: enough that the usual mistakes (no correction for many numbers or for the
-best of several rungs, quantiles of the normal distribution) break their bounds."""
+"""The rows of the daily suite, one of each statement, with their trials: fewer where one takes long."""
 
 
 @pytest.mark.thorough
