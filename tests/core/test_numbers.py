@@ -25,7 +25,6 @@ from proveout.core.numbers import (
     search_answer,
     seconds,
     together,
-    with_interval,
 )
 
 
@@ -80,48 +79,12 @@ def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: s
     assert quantity(value, name) == text
 
 
-def test_interval_says_when_there_is_none() -> None:
-    assert interval({"mean": 5.0, "n": 1.0}, "tps") == "5/s (no interval, n = 1)"
-    both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "log t"}
-    assert interval(both) == "5.0 (95 % CI 4.0 … 6.0, n = 2)"
-    assert interval(both | {"chosen_from": 7}) == "5.0 (95 % CI 4.0 … 6.0, n = 2, wider as 7 rungs could be it)"
-
-
 def test_each_repeat_is_printed_alike_even_where_it_equals_the_mean() -> None:
     found = {"mean": 2.0, "median": 2.0, "lower": 0.5, "upper": 8.0, "n": 3, "values": [1.0, 2.0, 3.0]}
     assert interval(found) == "2.0 (95 % CI 0.50 … 8.0, n = 3)"
     assert each_repeat("", found) == "1, 2, 3"
     assert each_repeat("", found | {"values": [1.0, 2.0412, 2.9588], "mean": 2.0}) == "1, 2.041, 2.959"
     assert interval(found | {"chosen_from": 7.0}).endswith("wider as 7 rungs could be it)")
-
-
-def test_interval_of_an_extreme_is_that_of_its_median() -> None:
-    found = {"mean": 9.0, "median": 5.0, "lower": 4.0, "upper": 20.0, "n": 6, "of": "median"}
-    assert interval(found) == "median 5.0 (95 % CI 4.0 … 20.0, n = 6)"
-
-
-@pytest.mark.parametrize(
-    ("value", "half", "text"),
-    [
-        (12_344.0, 123.0, "12,340"),
-        (12_344.0, 99.4, "12,344"),
-        (12_344.0, 0.0123, "12,344.000"),
-        (12_344.0, 1.2e6, "12,000"),
-        (12_344.2, 1e-9, "12,340"),
-        (-31.4, 2.2, "-31.4"),
-        (1.5e-9, 1e-10, "1.50e-09"),
-    ],
-)
-def test_a_number_has_the_digits_of_its_interval(value: float, half: float, text: str) -> None:
-    assert number(value, half) == text
-
-
-def test_a_table_has_the_ends_of_an_interval_as_every_other_surface() -> None:
-    """780 with 510 … 1,190 is not 780 ± 44 %."""
-    found = {"mean": 780.0, "lower": 510.0, "upper": 1_190.0, "n": 3}
-    assert with_interval(found, "tps") == ("780/s", "510/s … 1,190/s")
-    assert interval(found, "tps") == "780/s (95 % CI 510/s … 1,190/s, n = 3)"
-    assert with_interval({"mean": 780.4, "n": 1}) == ("780.4", "-")
 
 
 def test_a_lower_bound_is_rounded_down() -> None:
@@ -133,11 +96,6 @@ def test_the_bounds_have_the_digits_of_the_interval() -> None:
     assert bounds(1_204.4, 1_271.3) == "1,204 … 1,271"
     assert bounds(-0.0312, 0.0041, "change", signed=True) == "-3.1 % … +0.41 %"
     assert bounds(None, None) == "-"
-
-
-def test_an_interval_with_one_end_says_which_one() -> None:
-    assert bounds(1_200.0, None, "rate") == "1,200/s or more"
-    assert bounds(None, 1_300.0, "rate") == "below 1,300/s"
 
 
 @pytest.mark.parametrize(
@@ -154,36 +112,6 @@ def test_the_answer_of_a_search_has_the_ends_that_were_shown(
     upper: float | None, confirmations: int, text: str
 ) -> None:
     assert search_answer(9_000.0, upper, confirmations, "found") == text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "limit", "texts"),
-    [
-        ("tps", 999.96, 1_000.0, ("999.96/s", "1,000/s")),
-        ("tps", 12_340.0, 12_342.0, ("12,340/s", "12,342/s")),
-        ("fraction", 0.98994, 0.99, ("98.99 %", "99 %")),
-        ("fraction", 1.0000000000000002, 1.0, ("100 %", "100 %")),
-        ("p99_us", 999.6, 1_000.0, ("0.9996 ms", "1.0000 ms")),
-        ("p99_us", 0.5, 2e6, ("0.50 µs", "2,000,000 µs")),
-    ],
-)
-def test_a_number_and_its_limit_read_different(name: str, value: float, limit: float, texts: tuple[str, str]) -> None:
-    assert together(name, value, limit) == texts
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "limit", "texts"),
-    [
-        ("tps", 999.0, 1_000.01, ("999/s", "1,000.01/s")),
-        ("avg_us", 107_123.0, 100_000.0, ("107 ms", "100 ms")),
-        ("", 3.0, 0.95 * 3, ("3", "2.85")),
-    ],
-)
-def test_a_limit_has_all_digits_that_it_was_written_with(
-    name: str, value: float, limit: float, texts: tuple[str, str]
-) -> None:
-    same = notation(name, value, exact=[limit])
-    assert (same.text(value), same.text(limit)) == texts
 
 
 def test_a_column_has_one_unit() -> None:

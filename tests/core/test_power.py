@@ -28,13 +28,6 @@ def test_power_is_that_of_the_noncentral_t(repeats: int, distance: float) -> Non
     assert power.power(distance, 0.03, repeats) == pytest.approx(expected, abs=1e-6)
 
 
-def test_repeats_needed_is_the_first_number_that_is_enough() -> None:
-    needed = power.repeats_needed(power.log_change(0.01), 0.01, arms=2)
-    assert needed is not None
-    assert power.power(power.log_change(0.01), 0.01, needed, arms=2) >= power.POWER
-    assert power.power(power.log_change(0.01), 0.01, needed - 1, arms=2) < power.POWER
-
-
 def test_limits() -> None:
     assert power.power(10.0, 0.01, 1) == 0.0
     assert power.detectable(0.01, 1) is None

@@ -9,18 +9,17 @@ import pytest
 import scipy
 
 from proveout.core import numbers
-from proveout.core.power import CONFIDENCE, repeats_needed
+from proveout.core.power import CONFIDENCE
 from proveout.core.search_interval import confirmed
 from proveout.core.statistics import (
     confidence_after,
     difference,
     estimate,
-    follow_each_other,
     ratio,
-    repeats_to_decide,
 )
 
 REPEATS = [
+    [10.0, 10.1],
     [100.0, 110.0, 105.0],
     [1.0, 1.0001, 0.9999, 1.0002],
     [20_000.0, 35_000.0, 5_000.0, 17_000.0, 21_500.0],
@@ -71,14 +70,6 @@ def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
     assert found["within"] == [9.0, 15.0]
 
 
-def test_two_repeats_have_the_t_interval_of_one_degree_of_freedom() -> None:
-    found = estimate([10.0, 10.1], seconds=[[10.0] * 60, [10.1] * 60])
-    assert math.log(found["upper"] / found["mean"]) == pytest.approx(
-        scipy.stats.t.ppf(0.975, 1) * deviation_of_mean([10.0, 10.1])
-    )
-    assert found["degrees"] == 1.0
-
-
 def test_no_event_has_the_rule_of_three() -> None:
     share = estimate([0.0, 0.0, 0.0], kind="events", trials=30_000)
     assert (share["lower"], share["method"]) == (0.0, "zero events")
@@ -112,7 +103,7 @@ def test_two_groups_of_repeats_are_reported() -> None:
     assert "spread" not in estimate([100.0, 100.01, 61.0])
 
 
-@pytest.mark.parametrize("repeats", [4, 6, 10, 20, 40])
+@pytest.mark.parametrize("repeats", [4, 20])
 def test_normal_repeats_are_rarely_reported_as_two_groups(repeats: int) -> None:
     """1 % stated; 2.3 % is 4 standard deviations of 1000 trials above it."""
     samples = 1000.0 + 300.0 * np.random.default_rng(5).standard_normal((1000, repeats))
@@ -175,17 +166,6 @@ def test_ratio_of_a_single_repeat_has_no_bounds() -> None:
     assert ratio(one, three)["mean"] == pytest.approx(10.0)
 
 
-def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
-    a, b, c = estimate([10.0, 11.0]), estimate([5.0, 5.1, 4.9]), estimate([2.0, 2.2, 2.1])
-    inner = ratio(a, b)
-    assert ratio(inner, 1.0)["lower"] == pytest.approx(inner["lower"])
-    outer = ratio(inner, c)
-    variances = [deviation_of_mean(side["values"]) ** 2 for side in (a, b, c)]
-    assert outer["cv"] == pytest.approx(math.sqrt(sum(variances)))
-    below = sum(variances[:2]) ** 2 / inner["degrees"] + variances[2] ** 2 / 2.0
-    assert outer["degrees"] == pytest.approx(sum(variances) ** 2 / below)
-
-
 def test_repeats_of_one_block_are_compared_in_pairs() -> None:
     a = estimate([100.0, 120.0, 90.0, 70.0]) | {"block": "run/a", "repeats": [1, 2, 3, 5]}
     b = estimate([50.0, 61.0, 44.0, 80.0]) | {"block": "run/a", "repeats": [1, 2, 3, 4]}
@@ -230,21 +210,6 @@ def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:
     assert ratio(both, 1.0)["cv"] == pytest.approx(both["cv"])
 
 
-def test_repeats_to_decide_are_the_ends_of_the_interval_of_distance_over_deviation() -> None:
-    found = estimate([100.0, 103.0, 97.0])
-    deviation = deviation_of_mean([100.0, 103.0, 97.0])
-    shown = math.log(100.0 / 95.0) / deviation
-    ends = np.linspace(0.0, 20.0, 200_001)
-    below = scipy.stats.nct.cdf(shown, 2, ends)
-    fewest, most = (repeats_needed(ends[np.argmin(abs(below - p))] / math.sqrt(3.0), 1.0) for p in (0.1, 0.9))
-    assert repeats_to_decide(found, 95.0) == (fewest, most) == (4, 89)
-    two = ratio(estimate([100.0, 103.0, 97.0]), estimate([101.0, 104.0, 98.0]))
-    assert repeats_to_decide(two, 1.0) == (10, None), "the ratio may be 1"
-    assert repeats_to_decide(estimate([100.0]), 98.0) is None
-    assert repeats_to_decide(found, 100.0) == (17, None)
-    assert repeats_to_decide(estimate([7.0, 7.0]), 7.0) is None
-
-
 def test_two_repeats_that_differ_very_much_have_no_interval() -> None:
     """The interval would reach beyond a factor of 1000 to either side, which says nothing."""
     found = estimate([1.0, 400.0])
@@ -253,17 +218,6 @@ def test_two_repeats_that_differ_very_much_have_no_interval() -> None:
     quotient = ratio(found, 1.0)
     assert (quotient["method"], quotient.keys() & {"lower", "upper"}) == ("no information", set())
     assert estimate([100.0, 150.0])["method"] == "log t"
-
-
-def test_iterations_that_follow_each_other_are_shown() -> None:
-    rising = [100.0 * 1.02**time for time in range(15)]
-    groups = ["1", "2", "3"] * 5
-    found = follow_each_other(groups, rising)
-    assert found is not None
-    assert found.ratio < 0.5 < 1.5 < found.expected < 2.2
-    assert found.share <= 0.01
-    assert follow_each_other(groups, [100.0, 101.0, 99.0] * 5) is None, "rungs may differ"
-    assert follow_each_other(["1"] * 4, rising[:4]) is None, "of 4 iterations no order is unusual"
 
 
 SEARCHED = confirmed(1_000.0, 1_100.0, 9)
@@ -283,15 +237,6 @@ def test_an_open_end_of_a_search_stays_open_in_ratios() -> None:
     assert found["lower"] == pytest.approx(1_000.0 / 900.0)
     assert "upper" not in found
     assert not {"lower", "upper"} & set(ratio(confirmed(1_000.0, None, 2), 100.0))
-
-
-def test_a_search_and_a_ladder_have_a_ratio_of_both_levels() -> None:
-    rung = estimate([500.0, 505.0, 495.0])
-    found = ratio(SEARCHED, rung)
-    assert (found["lower"], found["upper"]) == pytest.approx((1_000.0 / rung["upper"], 1_100.0 / rung["lower"]))
-    assert found["confidence"] == pytest.approx(0.85)
-    assert ratio(SEARCHED, 500.0)["confidence"] == pytest.approx(0.90)
-    assert not {"lower", "upper"} & set(ratio(SEARCHED, estimate([500.0])))
 
 
 def decided_wrongly(confidence: float, runs: int = 400) -> float:

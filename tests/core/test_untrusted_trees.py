@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import thorough
 
 from proveout.core import untrusted_trees
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
-USER, OTHER, ROUNDS = 61_900, 61_901, 500
+USER, OTHER = 61_900, 61_901
+ROUNDS = thorough.count(500, 150)
 RACER = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -75,6 +77,7 @@ def owners(folder: Path) -> set[int]:
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
 
+@pytest.mark.thorough
 def test_nothing_outside_is_given_beside_a_racer(tree: Path, outside: Path) -> None:
     with racing(tree, outside):
         for _ in range(ROUNDS):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import thorough
@@ -21,7 +22,7 @@ from sim_operations import OF_A_HOST, OF_A_SYSTEM, SIMULATED, alone, drawn
 
 from proveout.dsl.plan.tuning_step import Tuning
 
-SEEDS, USUAL = 120, 20
+SEEDS, USUAL = 120, 10
 NEVER_REVERTED = {"package_present"}
 """Operations that change nothing."""
 
@@ -61,7 +62,12 @@ def test_an_operation_is_applied_and_reverted_without_faults(one: Tuning) -> Non
     assert outcome.tally.reverted[one.operation] == (one.operation not in NEVER_REVERTED)
 
 
-@pytest.mark.parametrize("kind", ON_A_LINK + ON_AN_AGENT)
+def kinds(every: tuple[str, ...], daily: set[str]) -> list[Any]:
+    """The faults of the daily suite; the others are among those of the seeds, and each by itself in the nightly one."""
+    return [pytest.param(kind, marks=() if kind in daily else pytest.mark.soak) for kind in every]
+
+
+@pytest.mark.parametrize("kind", kinds(ON_A_LINK + ON_AN_AGENT, {"hold", "intrude", "thief", "kill", "fill"}))
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
     for_s = 8.0 if kind == "fill" else 4.0  # until the next iteration begins, whose tasks are stored there
     history = History(1, tmp_path, (Fault(20.0, kind, "client1", for_s),)).run()
@@ -79,7 +85,7 @@ def test_a_healing_that_hangs_ends_the_run_and_the_next_start_of_the_agent_heals
     assert end.reason.startswith("fault volume could not be healed on db1: volume of a fault: /opt/lab/volume remove")
 
 
-@pytest.mark.parametrize("kind", ON_THE_COORDINATOR)
+@pytest.mark.parametrize("kind", kinds(ON_THE_COORDINATOR, {"kill", "ghost", "interrupt", "fill"}))
 def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
     history = History(2, tmp_path, (Fault(20.0, kind, "", 4.0),)).run()
     assert not history.world.wrongs

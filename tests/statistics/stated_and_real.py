@@ -43,6 +43,7 @@ from proveout.coordinator.measure.phases.phase_recovery import recovery as phase
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.results.results import following, ladder_metrics
+from proveout.coordinator.schedule.rate_search import Answer
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.power import repeats_needed
 from proveout.core.search_interval import CONFIDENCE, confirmed, ends
@@ -474,18 +475,27 @@ def slope_missed(trials: int, readings: int) -> Measured:
 
 def search_outcomes(trials: int, accept: str, true_rate: float, wrong: Callable[[float], bool]) -> Measured:
     """Count the searches of an M/M/1 queue of 1,000/s whose rate, as a share of the true one, is `wrong`."""
-    rates = _rates_found(accept, trials)
-    stated = [rate for rate in rates if rate is not None]
+    answers = _answers(accept, trials)
+    stated = [found.rate for found in answers if found.rate is not None]
     hits = sum(wrong(rate / true_rate) for rate in stated)
-    return Measured(hits=hits, trials=len(stated), left_out=len(rates) - len(stated))
+    return Measured(hits=hits, trials=len(stated), left_out=len(answers) - len(stated))
+
+
+def search_coverage(trials: int, accept: str, true_rate: float) -> Measured:
+    """Count the intervals of the rates of these searches that contain the true rate."""
+    answers = _answers(accept, trials)
+    found = [ends(confirmed(one.rate, one.upper, one.confirmations)) for one in answers if one.rate is not None]
+    stated = [interval for interval in found if interval is not None]
+    hits = sum(low <= true_rate <= high for low, high in stated)
+    return Measured(hits=hits, trials=len(stated), left_out=len(answers) - len(stated))
 
 
 @cache
-def _rates_found(accept: str, trials: int) -> tuple[float | None, ...]:
-    """The rates that searches find, for all statements about them: a search takes a tenth of a second."""
+def _answers(accept: str, trials: int) -> tuple[Answer, ...]:
+    """The answers of searches, for all statements about them: a search takes a tenth of a second."""
     stage = search(accept)
     seeds = [int(generator.integers(2**40)) for generator in _generators(trials, "search", accept)]
-    return tuple(answer(Queue(), stage, seed).rate for seed in seeds)
+    return tuple(answer(Queue(), stage, seed) for seed in seeds)
 
 
 # ---- histories ---------------------------------------------------------------------------------------------------
@@ -547,20 +557,6 @@ def _runs(
     deviation = generator.standard_normal(runs) * np.where(order >= at, spread, 1.0)
     moved = deviation + np.where(order == at if odd else order >= at, sigmas, 0.0)
     return [Point(0.01 * float(value), None, 1) for value in moved]
-
-
-def search_coverage(trials: int, accept: str, true_rate: float) -> Measured:
-    """Count the intervals of searches of the same queue that contain the true rate."""
-    stage = search(accept)
-
-    def one(generator: np.random.Generator) -> bool | None:
-        found = answer(Queue(), stage, int(generator.integers(2**40)))
-        if found.rate is None:
-            return None
-        interval = ends(confirmed(found.rate, found.upper, found.confirmations))
-        return None if interval is None else interval[0] <= true_rate <= interval[1]
-
-    return counted(trials, one, "search", accept)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------

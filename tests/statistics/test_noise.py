@@ -8,7 +8,6 @@ errors of the trials.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,12 +65,3 @@ def test_interleaved_ladders_show_the_change_as_often_as_promised(repeats: int =
     change = showing(known(), repeats, 10.0, paired=True)
     assert change is not None
     assert abs(observed(change, repeats, seed=20 + repeats, paired=True) - POWER) < ERROR
-
-
-def test_interleaved_ladders_leave_out_what_repeats_share() -> None:
-    found = known()
-    without = replace(found, repeat=Spread(value=0.0, lower=0.0, upper=0.0))
-    change = showing(found, 10, 10.0, paired=True)
-    assert change is not None
-    assert showing(without, 10, 10.0, paired=True) == change
-    assert change < (showing(found, 10, 10.0) or 0.0)

@@ -12,8 +12,6 @@ from simulated_queues import Queue, Sink, answer, search
 from proveout.coordinator.schedule.rate_search import Answer
 from proveout.dsl.plan.stages import Search, SearchBounds
 
-pytestmark = pytest.mark.slow
-
 
 def searched(system: Queue | Sink, stage: Search, searches: int) -> list[Answer]:
     return [answer(system, stage, seed) for seed in range(searches)]

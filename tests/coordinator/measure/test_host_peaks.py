@@ -10,7 +10,6 @@ import pytest
 from proveout.coordinator.measure.capture_metrics import os_metrics
 from proveout.coordinator.measure.host_peaks import PIECES_MAX
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.dsl import metrics as vocabulary
 from proveout.proto.wire.results import CaptureSample, Reading
 
 
@@ -78,15 +77,6 @@ def test_rates_of_all_devices_together_and_levels_by_sample() -> None:
     assert os_metrics(Recording(samples), window(10.0))["disk"]["peak"]["reads_per_s"] == pytest.approx(110.0)
 
 
-def test_a_counter_that_was_reset_has_no_peak() -> None:
-    def readings(at_s: float) -> dict[str, float]:
-        return {"ours.cpu_s_total": at_s + 2.0 if at_s < 5.0 else at_s - 5.0, "ours.load_cpu_s_total": at_s + 2.0}
-
-    assert os_metrics(recording(readings, until_s=10.0), window(10.0))["ours"]["peak"] == {
-        "load_cores": pytest.approx(1.0)
-    }
-
-
 def test_a_long_window_takes_a_bounded_number_of_pieces() -> None:
     found = recording(cpu, until_s=3600.0)
     starts, ends = found.pieces(window(3600.0), 1.0, PIECES_MAX)
@@ -105,15 +95,3 @@ def test_a_window_shorter_than_a_piece_is_one_piece_at_any_length() -> None:
         assert len(starts) >= 1, part
         assert np.allclose(starts, start_ms / 1e3)
         assert np.allclose(ends, end_ms / 1e3)
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        (("cpu", "peak", "busy_fraction"), "extreme"),
-        (("cpu", "busy_fraction"), "level"),
-        (("hosts", "peak", "cpu", "busy_fraction"), "level"),
-    ],
-)
-def test_a_peak_is_an_extreme(path: tuple[str, ...], kind: str) -> None:
-    assert vocabulary.kind(path) == kind

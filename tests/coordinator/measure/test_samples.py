@@ -52,15 +52,6 @@ def test_samples_are_stored_without_a_change() -> None:
     assert seconds[1:] == [second(1), second(2)]
 
 
-def test_a_second_is_delivered_once_after_the_samples_of_all_loads() -> None:
-    gathered = gathering("load/a", "load/b")
-    assert tell(gathered, "load/a", 0, 1) == []
-    assert tell(gathered, "load/a", 1, 2) == []
-    assert tell(gathered, "load/b", 0, 1) == [0]
-    assert tell(gathered, "load/b", 1, 2) == [1]
-    assert list(gathered.whole_seconds()) == []
-
-
 def test_a_lost_second_of_one_load_does_not_delay_the_others() -> None:
     gathered = gathering("load/a", "load/b")
     given = [tell(gathered, "load/a", number, number + 1) for number in range(3)]

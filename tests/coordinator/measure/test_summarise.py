@@ -14,7 +14,7 @@ from records import ladder_stage, load_result, plan_of
 from proveout.coordinator.measure.summarise import measure_window, summarise
 from proveout.dsl import metrics as vocabulary
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Open, Windows
+from proveout.dsl.plan.stages import Closed, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto.events import IterationId
 from proveout.proto.wire.histogram import bin_ns
@@ -349,28 +349,12 @@ def test_per_second_series_sums_agents_and_leaves_incomplete_seconds_out() -> No
     assert "tps" not in partly.series
 
 
-def test_open_arrival_counts_what_ended_not_what_was_intended() -> None:
-    study = plan(arrival=Open(rate=200.0))
-    ended = {"client1": [second("client1", n, (transaction("Get", QUICK[:70]),)) for n in range(MEASURE_S)]}
-    loads = {"client1": load("client1", (replace(transaction("Get", QUICK), ended=350),), ended_in_window=350)}
-    found = evidence(plan=study, stage=study.stages[0], rate=80.0, loads=loads, seconds=ended)
-    assert found.metrics["tps"] == pytest.approx(70.0)
-    assert found.transactions[0].tps == pytest.approx(70.0)
-
-
 def test_the_window_is_where_all_clients_measured() -> None:
     first = load("client1", ())
     late = load("client2", (), measure_start_ns=T0 + RAMP_S * S + OFFSETS["client2"] + 10 * MS)
     window = measure_window({"client1": first, "client2": late}, CLOCKS)
     assert window.start_ns == T0 + RAMP_S * S + 10 * MS
     assert window.end_ns == T0 + (RAMP_S + MEASURE_S) * S
-
-
-def test_the_window_of_passes_ends_with_the_last_client() -> None:
-    first = load("client1", ())
-    longer = load("client2", (), measure_end_ns=T0 + (RAMP_S + MEASURE_S) * S + OFFSETS["client2"] + 3 * S)
-    window = measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True)
-    assert window.end_ns == T0 + (RAMP_S + MEASURE_S + 3) * S
 
 
 def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:

@@ -54,12 +54,6 @@ def test_named_events_have_time_share_count_and_mean() -> None:
     assert (lines[0].event, lines[0].waits, lines[0].average_us) == ("log file sync", 3_000.0, pytest.approx(2_000.0))
 
 
-def test_a_server_that_samples_has_no_counts() -> None:
-    metrics, lines = waits_metrics(recording({"IO:WalSync": 6.0}), WINDOW, ("WalSync",))
-    assert metrics["events"]["WalSync"]["count"] is None
-    assert lines[0].waits is lines[0].average_us is None
-
-
 def test_an_event_that_the_capture_does_not_know_has_no_numbers_but_a_finding() -> None:
     sampled = recording({"IO:WalSync": 6.0, "IO:WalWrite": 0.0})
     metrics, _ = waits_metrics(sampled, WINDOW, ("WalSinc", "WalWrite"))

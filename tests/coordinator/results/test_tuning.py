@@ -51,26 +51,11 @@ def test_the_worst_outcome_of_several_changes_counts() -> None:
     assert one.left == ("/x could not be undone",)
 
 
-def test_a_host_that_was_lost_and_tuned_again() -> None:
-    again = seen("apply", ("swap", "applied", ("vm.swappiness: 60 -> 10",)))
-    (one, _) = state_after(again, seen("revert", ("swap", "reverted", ())))
-    assert one.changes == ("vm.swappiness: 60 -> 10",)
-    assert one.end == "reverted"
-
-
 def test_drift_is_reported_once() -> None:
     drift = seen("look", ("swap", "drifted", ("vm.swappiness is 33",)))
     (one, _) = state_after(drift, drift, seen("revert", ("swap", "drifted", ("vm.swappiness is 33",))))
     assert one.drift == ("vm.swappiness is 33",)
     assert one.describe(ended=True) == "applied, left as changed from outside"
-
-
-def test_a_failed_transaction_lists_the_tunings_that_it_reverted() -> None:
-    failed = seen("apply", ("ports", "failed", ("it was written, but",)), ("swap", "reverted", ()))
-    assert [(one.name, one.describe(ended=True)) for one in state_after(failed)] == [
-        ("swap", "applied, reverted"),
-        ("ports", "failed"),
-    ]
 
 
 def test_every_report_has_the_tunings() -> None:

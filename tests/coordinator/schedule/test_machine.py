@@ -26,17 +26,16 @@ from proveout.coordinator.schedule.messages import (
     Tick,
 )
 from proveout.coordinator.schedule.state import Draining, Iterating
-from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
+from proveout.coordinator.schedule.tasks import links_after_populate, task_deadline_s
 from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, SystemStarted, TaskError
-from proveout.proto.wire.tasks import ApplyTuning, Endpoint, PopulateSystem, RevertTuning
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RevertTuning
 
 
 def test_an_iteration_from_arming_to_summary() -> None:
@@ -167,15 +166,6 @@ def test_a_failure_of_the_coordinator_stops_all_tasks_and_fails_the_run() -> Non
     assert ended == events.RunFinished(status="failed", exit_code=4, reason="disk is full", seconds=pytest.approx(4.1))
 
 
-def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason() -> None:
-    driver = Driver(dial_s=60.0)
-    driver.put(Tick(at_s=60.0))
-    assert driver.state.over
-    ended = driver.emitted()[-1]
-    assert isinstance(ended, events.RunFinished)
-    assert "did not answer in time" in ended.reason
-
-
 # ---- tasks -------------------------------------------------------------------------------------------------------
 
 
@@ -190,14 +180,6 @@ def test_shares_are_exact_and_even(hosts: int, threads: int) -> None:
     assert {(s.total, s.rate, s.distribution) for s in given_shares.values()} == {(threads, 100.0, "poisson")}
 
 
-def test_the_sink_of_a_propagation_starts_before_its_source() -> None:
-    def system(name: str, sink: str | None) -> System:
-        return System(name=name, engine="postgres", host="s1", propagates_to=sink)
-
-    plan = replace(PLAN, systems=(system("a", "b"), system("x", None), system("b", "c"), system("c", None)))
-    assert [s.name for s in start_order(plan)] == ["c", "b", "a", "x"]
-
-
 def test_propagation_copies_rows_only_to_sinks_that_are_not_populated() -> None:
     source = System(name="cache", engine="postgres", host="s1", propagates_to="db")
     stage = Populate(id="load", workload="w", into=("cache",), clients=("c1",))
@@ -205,15 +187,6 @@ def test_propagation_copies_rows_only_to_sinks_that_are_not_populated() -> None:
     assert [(a.name, b.name, copy) for a, b, copy in links_after_populate(plan, stage)] == [("cache", "db", True)]
     both = replace(stage, into=("cache", "db"))
     assert [copy for _, _, copy in links_after_populate(plan, both)] == [False]
-
-
-def test_deadlines_grow_with_the_data() -> None:
-    def deadline_s(population: int) -> float:
-        workload = Workload(name="w", kind="hlr", parameters=(("population", population),))
-        endpoint = Endpoint(system="s", engine="e", dsn="")
-        return task_deadline_s(PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
-
-    assert deadline_s(1_000) < 1000 < 1e6 < deadline_s(400_000_000)
 
 
 def test_a_tuning_that_restarts_a_database_has_the_time_for_it() -> None:

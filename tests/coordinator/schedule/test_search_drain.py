@@ -82,16 +82,6 @@ def test_the_wait_is_bounded_and_its_end_tells_the_lag_and_the_remedy() -> None:
     assert "raise `drain` of the search" in notices(stuck)[0]
 
 
-def test_a_search_killed_while_it_waits_continues_with_the_same_probes() -> None:
-    whole = searched(Lagging, 60.0)
-    for at in range(60, whole.inputs, 97):
-        first = searched(Lagging, 60.0, Fault(at=at, kind="kill"))
-        resumed = searched(Lagging, 60.0, world=first.world, epoch=2) if first.killed else first
-        assert [(p.probe, p.rate, p.accepted) for p in probes(resumed)] == [
-            (p.probe, p.rate, p.accepted) for p in probes(whole)
-        ], at
-
-
 def _seconds(simulation: Simulation, stage: str) -> float:
     return next(
         event.seconds

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import thorough
-from run_simulator import Fault, World
+from run_simulator import World
 from simulated import Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
 from proveout.dsl.plan.stages import Condition, Ladder, Sql
@@ -53,20 +52,6 @@ def test_cells_with_steps_take_turns_a_repeat_at_a_time_in_changing_order() -> N
     assert set(outcomes(simulation.world).values()) == {"ok"}
     started = [e.stage for e in simulation.world.events if isinstance(e, events.StageStarted)]
     assert len(started) == len(set(started)) == 10
-
-
-@pytest.mark.thorough
-def test_a_kill_at_any_input_leaves_the_same_iterations_with_their_steps_in_force() -> None:
-    plan = cells()
-    whole = simulate(plan)
-    wanted = ran(whole.world)
-    for at in thorough.every(2, range(1, whole.inputs)):
-        first = simulate(plan, None, Fault(at=at, kind="kill"))
-        second = simulate(plan, world=first.world, epoch=2)
-        assert assert_ended(second).status == "finished", at
-        assert ran(second.world) == wanted, at
-        assert_steps_around_every_turn(second.world, at)
-        assert set(outcomes(second.world).values()) == {"ok"}, at
 
 
 @pytest.mark.parametrize(("when", "outcome"), [("yes", "ok"), ("no", "skipped")])

@@ -69,7 +69,7 @@ def test_a_resume_skips_the_same_stages() -> None:
         Condition(stage="breathe", when=Expression(text="no")), Condition(stage="cap", needs=("baseline",))
     )
     whole = simulate(plan)
-    for at in range(1, whole.inputs, 7):
+    for at in range(1, whole.inputs, 31):
         first = simulate(plan, None, Fault(at=at, kind="kill"))
         again = simulate(plan, world=first.world, epoch=2)
         assert_ended(again)

@@ -29,7 +29,7 @@ from proveout.proto import events
 def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in thorough.every(15 if kind == "lose" else 7, range(whole.inputs)):
+    for at in thorough.every(55 if kind == "lose" else 31, range(whole.inputs)):
         for host in (HOSTS[at % 4], HOSTS[(at + 2) % 4]) if kind == "lose" else (HOSTS[at % 4],):
             simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=host))
             end = assert_ended(simulation)
@@ -46,7 +46,7 @@ def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
 def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in thorough.every(3, range(whole.inputs)):
+    for at in thorough.every(19, range(whole.inputs)):
         first = simulate(PLAN, None, Fault(at=at, kind="kill"))
         finished_before = [str(e.id) for e in first.world.events if isinstance(e, events.IterationFinished)]
         second = simulate(world=first.world, epoch=2)
@@ -63,7 +63,7 @@ def test_killed_after_every_event_and_resumed_gives_the_same() -> None:
     """The journal may end at any event, also between two of one turn; the databases are where the crash left them."""
     whole = simulate()
     wanted, journal = results(whole.world), list(whole.world.events)
-    for length in thorough.every(3, range(len(journal))):
+    for length in thorough.every(13, range(len(journal))):
         world = World(events=journal[:length])
         facts = run_progress(world.events)
         started = any(isinstance(e, events.SystemUp) for e in world.events)

@@ -60,7 +60,7 @@ def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
     whole = simulate(plan, Model(decided_after=4))
     wanted = ran(whole.world)
     assert len(wanted) == 3 * 4 * 2
-    for at in thorough.every(4, range(0, whole.inputs, 3)):
+    for at in thorough.every(9, range(0, whole.inputs, 3)):
         first = simulate(plan, Model(decided_after=4), Fault(at=at, kind="kill"))
         second = simulate(plan, Model(decided_after=4), world=first.world, epoch=2)
         assert assert_ended(second).status == "finished", at

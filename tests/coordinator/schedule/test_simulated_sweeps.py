@@ -83,7 +83,7 @@ def test_a_kill_at_any_input_leaves_the_same_iterations_in_their_cells(tmp_path:
     plan = sweep(tmp_path, order)
     whole = simulate(plan)
     wanted = ran(whole.world)
-    for at in thorough.every(5, range(1, whole.inputs)):
+    for at in thorough.every(17, range(1, whole.inputs)):
         first = simulate(plan, None, Fault(at=at, kind="kill"))
         second = simulate(plan, world=first.world, epoch=2)
         assert assert_ended(second).status == "finished", at
@@ -97,7 +97,7 @@ def test_a_lost_agent_or_an_interrupt_leaves_no_cell_behind(tmp_path: Path, orde
     plan = sweep(tmp_path, order)
     whole = simulate(plan)
     wanted = sorted(ran(whole.world))
-    for at in thorough.every(7, range(3, whole.inputs)):
+    for at in thorough.every(29, range(3, whole.inputs)):
         lost = simulate(plan, None, Fault(at=at, kind="lose", host="db1"))
         ended = assert_ended(lost)
         if "stays tuned until" in ended.reason:  # lost at the very end, before its host was set back

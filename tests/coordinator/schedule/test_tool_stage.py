@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from records import begun, load_result, run_started
-from run_simulator import Fault, Simulation, World
+from run_simulator import Fault, Simulation
 from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator.measure import summarise
@@ -71,14 +71,6 @@ def test_files_are_created_once_and_every_repeat_runs_all_depths() -> None:
     assert (started.kind, started.iterations) == ("tool", 4)
 
 
-def test_an_invalid_iteration_is_repeated_up_to_the_number_of_retries() -> None:
-    simulation, _ = tasks(TOOLED, model=Model(invalid=frozenset({"mixed/4/1"})))
-    assert assert_ended(simulation).status == "finished"
-    ended = [e.id for e in simulation.world.events if isinstance(e, IterationFinished) and e.id.rung == 4]
-    assert [(item.repeat, item.attempt) for item in ended] == [(1, 1), (1, 2), (2, 1)]
-    assert {key[1:] for key in results(simulation.world)} == {(2, 1), (2, 2), (4, 2)}
-
-
 @pytest.mark.parametrize("at", [6, 15, 27, 39])
 def test_a_lost_host_creates_its_files_again(at: int) -> None:
     simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))
@@ -89,20 +81,6 @@ def test_a_lost_host_creates_its_files_again(at: int) -> None:
     made = [index for index, key in enumerate(keys) if "fio-files" in key and key.endswith("client1")]
     assert 1 <= len(made) <= 2
     assert made[-1] < last_run
-
-
-@pytest.mark.parametrize("at", [6, 16, 36])
-def test_a_resumed_run_goes_on_where_it_was(at: int) -> None:
-    killed = simulate(TOOLED, None, Fault(kind="kill", at=at))
-    assert killed.killed
-    before = set(results(killed.world))
-    world = World(events=killed.world.events, keys=killed.world.keys)
-    resumed = simulate(TOOLED, world=world, epoch=2)
-    assert assert_ended(resumed).status == "finished"
-    assert len(results(resumed.world)) == 4
-    counted = [str(e.id) for e in resumed.world.events if isinstance(e, IterationFinished)]
-    assert len(counted) == len(set(counted)) == 4
-    assert before <= set(results(resumed.world))
 
 
 def test_each_host_has_its_own_slices_of_devices_and_facts_name_the_program(

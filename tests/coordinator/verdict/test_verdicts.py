@@ -10,7 +10,6 @@ import pytest
 from records import begun, ended
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
-from proveout.coordinator.measure import steady_state
 from proveout.coordinator.results import event_metrics, results
 from proveout.coordinator.verdict.checks import by_interval, judge
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
@@ -42,7 +41,6 @@ OTHER_LOAD = ValidityFinding(
     voids=False,
     breach=True,
 )
-WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
 FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
 
 
@@ -53,7 +51,6 @@ FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
         ("base.at(4).tps >= 270", "PASS"),
         ("base.at(4).tps >= 300", "INCONCLUSIVE"),
         ("base.at(4).tps >= 330", "FAIL"),
-        ("base.at(4).tps <= 270", "FAIL"),
         ("270 <= base.at(4).tps", "PASS"),
         ("base.at(4).tps > base.at(1).tps", "PASS"),
         ("base.at(4).tps == base.at(1).tps", "FAIL"),
@@ -67,17 +64,13 @@ FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 2.5", "PASS"),
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 3.0", "INCONCLUSIVE"),
         ("ratio(base.at(4).response.avg_us, fast.at(4).response.avg_us).lower >= 4.0", "FAIL"),
-        ("base.at(4).tps.lower / 2 >= 150", "INCONCLUSIVE"),
         # points have no interval
         ("base.at(4).tps.mean >= 300", "PASS"),
         ("base.at(4).tps.mean > 300", "FAIL"),
-        ("base.peak.tps.mean / base.at(1).tps.mean >= 2.5", "PASS"),
-        ("fast.at(4).tps.n == 3", "PASS"),
         # logic with three values
         ("base.at(4).tps.lower >= 270 && base.at(4).tps.lower >= 300", "INCONCLUSIVE"),
         ("base.at(4).tps.lower >= 300 && base.at(4).tps.lower >= 330", "FAIL"),
         ("base.at(4).tps.lower >= 270 || base.at(4).tps.lower >= 330", "PASS"),
-        ("base.at(4).tps.lower >= 300 || base.at(4).tps.lower >= 330", "INCONCLUSIVE"),
         ("!(base.at(4).tps.lower >= 330)", "PASS"),
         ("!(base.at(4).tps.lower >= 300)", "INCONCLUSIVE"),
         ("base.at(4).tps >= 300 ? base.at(1).tps.mean > 1 : base.at(1).tps.mean > 2", "PASS"),
@@ -86,8 +79,6 @@ FAST = ladder("fast", {4: [900.0, 930.0, 870.0]})
         ("base.at(4).lag.max_s.mean <= 1e9", "INCONCLUSIVE"),
         ("nothing.rate >= 0", "INCONCLUSIVE"),
         ("base.at(8).tps.mean >= 0 || base.at(4).tps.mean >= 0", "PASS"),
-        ("base.at(8).tps.mean >= 0 && base.at(4).tps.mean < 0", "FAIL"),
-        ("!(base.at(8).tps.mean >= 0)", "INCONCLUSIVE"),
         # not a condition, or not computable
         ("base.at(4).tps.mean", "INCONCLUSIVE"),
         ("base.at(4) >= 1", "INCONCLUSIVE"),
@@ -112,25 +103,6 @@ def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1", "fast/4/1/1", "fast/4/2/1", "fast/4/3/1")
     assert (reached.file, reached.line, reached.title, reached.check[:5]) == ("plan.yaml", 7, "T", "ratio")
     assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
-
-
-@pytest.mark.parametrize(
-    ("check", "evidence"),
-    [
-        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 276/s, limit >= 270/s: holds"),
-        (
-            "base.at(4).response.avg_us.mean <= ms(50)",
-            "base.at(4).response.avg_us.mean = 13.3 ms, limit <= 50.0 ms: holds",
-        ),
-        (
-            "base.peak.tps.mean / base.at(1).tps.mean >= 4",
-            "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
-        ),
-        ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
-    ],
-)
-def test_evidence_has_units(check: str, evidence: str) -> None:
-    assert verdict(check, BASE).evidence.startswith(evidence)
 
 
 ONE = ladder("one", {4: [300.0]})
@@ -342,12 +314,6 @@ def test_a_number_missing_in_a_repeat_is_inconclusive(check: str, missing: str) 
     assert verdict(check, measured([93e3, 92e3, 95e3], lag=LAGS)).outcome != "INCONCLUSIVE" or "ratio" in check
 
 
-def test_a_decided_part_of_a_condition_decides_despite_missing_numbers() -> None:
-    history = finish("base", [*measured([93e3, 92e3], lag=LAGS)[:-1], iteration("base", 4, 3, 100.0)])
-    assert verdict("base.at(4).lag.avg_s.mean <= 1 || base.at(4).tps.mean > 1", history).outcome == "PASS"
-    assert verdict("base.at(4).lag.avg_s.n == 2", history).outcome == "PASS"
-
-
 def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats() -> None:
     short = ValidityFinding(check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False)
 
@@ -362,19 +328,6 @@ def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats
     assert "note: base at 4 threads: TPS not steady: drift +5" in low_start
     assert "over 3 repeats (limit 10 %)" in low_start
     assert "TPS not shown to be steady: …" in reached(flat[0])
-
-
-def test_windows_that_show_nothing_by_themselves_are_judged_together() -> None:
-    short = ValidityFinding(check="steady-state", ok=True, evidence=f"{steady_state.ALONE}: 3 …", voids=False)
-
-    def remark(*series: Sequence[float]) -> str:
-        items = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
-        items = [replace(item, series={"tps": tuple(each)}) for item, each in zip(items, series, strict=True)]
-        return steady_state.remark(items, 0.1, "TPS")
-
-    assert remark((300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 301.0, 299.0)) == ""
-    assert remark((200.0, 301.0, 299.0)) == "TPS not shown to be steady: 3 whole seconds are too few"
-    assert remark((300.0,), ()) == "TPS not shown to be steady: 0 of 2 repeats have two whole seconds"
 
 
 def test_a_valid_second_attempt_counts_and_the_invalid_first_does_not() -> None:
@@ -393,13 +346,6 @@ def test_the_peak_depends_on_excluded_iterations_that_could_be_higher_and_other_
     assert outcome(5000.0) == "INCONCLUSIVE"
     assert outcome(5000.0, "base.at(4).tps.mean >= 1") == "PASS"
     assert verdict("base.peak.tps.mean >= 1", BASE).iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/1")
-
-
-def test_warnings_are_in_the_evidence() -> None:
-    history = [BASE[0], iteration("base", 1, 1, 100.0, WARNING), *BASE[2:-1]]
-    reached = verdict("base.at(1).tps.mean >= 1", finish("base", history))
-    assert reached.outcome == "PASS"
-    assert "client-cpu flagged in 1 of 3 iterations" in reached.evidence
 
 
 def test_the_evidence_of_a_skipped_rung_has_the_reason() -> None:

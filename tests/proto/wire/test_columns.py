@@ -57,15 +57,6 @@ def test_columns_are_sequences_of_the_objects_they_represent() -> None:
         readings[5]
 
 
-def test_repeated_names_are_decoded_once() -> None:
-    first, again = (codec.agent_message(sample(at, READINGS)) for at in range(2))
-    assert isinstance(first, Sample) and isinstance(again, Sample)
-    one, two = first.sample, again.sample
-    assert isinstance(one, CaptureSample) and isinstance(two, CaptureSample)
-    assert isinstance(one.readings, Readings) and isinstance(two.readings, Readings)
-    assert one.readings.names is two.readings.names
-
-
 def broken(envelope: pb.AgentEnvelope, path: str, value: Any) -> pb.AgentEnvelope:
     *parts, name = path.split(".")
     message: Any = envelope.sample

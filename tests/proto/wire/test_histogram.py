@@ -20,12 +20,6 @@ def reference() -> HdrHistogram:
     return HdrHistogram(1, hist.HIGHEST_NS, 3)
 
 
-def test_indices_are_those_of_hdrhistogram() -> None:
-    powers = [(1 << exponent) + offset for exponent in range(10, 42) for offset in (-1, 0, 1)]
-    values = np.minimum([0, *powers, *np.random.default_rng(3).integers(0, hist.HIGHEST_NS, 100)], hist.HIGHEST_NS)
-    assert hist.indices_of(values).tolist() == [reference()._counts_index_for(int(value)) for value in values]
-
-
 @given(NS)
 def test_a_value_lies_within_its_bucket_and_the_bucket_is_narrow(value: int) -> None:
     index = hist.indices_of(np.array([value]))

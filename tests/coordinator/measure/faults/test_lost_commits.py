@@ -15,7 +15,6 @@ from proveout.coordinator.measure.faults.lost_commits import (
 )
 from proveout.coordinator.measure.faults.measured import fault_metrics
 from proveout.coordinator.measure.load_streams import Stream
-from proveout.dsl import metrics
 from proveout.proto.fault_events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 
@@ -125,11 +124,3 @@ def test_without_tracking_nothing_is_known(faults: Sequence[FaultMeasured]) -> N
     assert tracked_commits(faults, streams, WINDOW_S) == ()
     assert commit_metrics(streams[0].loads.values()) == {}
     assert commit_metrics([load(), load(acknowledged=None)]) == {}, "a host that does not track hides what it loses"
-
-
-def test_the_numbers_are_counted_exactly() -> None:
-    for name in ("lost", "unknown", "unknown_committed", "duplicates"):
-        assert metrics.is_counted(("loads", "one", name))
-        assert metrics.kind((name,)) == "events"
-        assert not metrics.is_counted(("program", name)), "a number of an outside program has its own meaning"
-    assert not metrics.is_counted(("acknowledged",))
