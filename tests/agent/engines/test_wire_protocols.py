@@ -432,24 +432,6 @@ def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> N
         peer.close()
 
 
-@on_postgres
-def test_an_error_in_a_group_names_its_statement(peer: Peer) -> None:
-    requests = ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,)))
-    for _ in range(2):  # the second time after a failed group
-        peer.session.send(grouped(peer), requests)
-        peer.there.sendall(part(b"2") + part(b"C", b"SELECT 0\0") + reported("40P01", b"deadlock"))
-        assert peer.session.receive() is False
-        peer.there.sendall(part(b"Z", b"E"))
-        with pytest.raises(StatementFailure, match=r"deadlock \(statement change, 2 of 3 sent together\)") as raised:
-            peer.session.receive()
-        assert raised.value.kind is FailureKind.RETRYABLE
-    peer.ask()
-    peer.there.sendall(reported("40P01", b"deadlock") + part(b"Z", b"E"))
-    with pytest.raises(StatementFailure) as raised:
-        peer.session.receive()
-    assert raised.value.what == "deadlock"
-
-
 # ---- MySQL -----------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ from report_window import captured
 from proveout.agent.capture import database_reports
 from proveout.agent.engines.adapter import SnapshotMark
 from proveout.agent.engines.oracle import awr
-from proveout.agent.engines.oracle.awr import AwrSession
 from proveout.agent.engines.oracle.sql import open_labelled
 from proveout.agent.engines.timesten import stats_report
 from proveout.agent.engines.timesten.stats_report import StatsSession
@@ -139,50 +138,3 @@ def test_the_calls_of_ttstats_over_the_oracle_protocol(oracle: str, behind: psyc
         session.take()
     assert fault.value.way_out == stats_report.GRANT
     session.close()
-
-
-class Recorded:
-    """A connection of python-oracledb that keeps its statements."""
-
-    def __init__(self) -> None:
-        self.statements: list[tuple[str, Any]] = []
-        self.call_timeout = self.arraysize = self.prefetchrows = 0
-
-    def cursor(self) -> Recorded:
-        return self
-
-    def __enter__(self) -> Recorded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def var(self, _: type) -> Any:
-        return type("Var", (), {"getvalue": lambda self: 7})()
-
-    def execute(self, text: str, binds: Any = None, **named: Any) -> list[tuple[str]]:
-        self.statements.append((text, binds or dict.fromkeys(named, "")))
-        return [("line",)]
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return [(1, 1, "2026-01-01 00:00:00")]
-
-    def close(self) -> None:
-        pass
-
-
-def test_statements_of_the_root_container() -> None:
-    connection = Recorded()
-    endpoint = Endpoint(system="db", engine="oracle", dsn="u/p@//h/s")
-    session = AwrSession(endpoint, "root", lambda *_: connection)
-    first = session.take()
-    assert list(session.report(first, SnapshotMark(number=8, started=first.started))) == ["line"]
-    assert [text for text, _ in connection.statements] == [
-        "ALTER SESSION SET CONTAINER = CDB$ROOT",
-        "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual",
-        "BEGIN :snap := DBMS_WORKLOAD_REPOSITORY.CREATE_SNAPSHOT; END;",
-        "SELECT dbid, instance_number, TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM dba_hist_snapshot"
-        " WHERE snap_id = :snap AND dbid = (SELECT con_dbid FROM v$database) ORDER BY instance_number",
-        "SELECT output FROM TABLE(DBMS_WORKLOAD_REPOSITORY.AWR_REPORT_HTML(:dbid, :instance, :first_snap, :last_snap))",
-    ]
-    assert connection.statements[-1][1] == {"dbid": 1, "instance": 1, "first_snap": 7, "last_snap": 8}
