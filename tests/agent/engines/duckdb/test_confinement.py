@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import thorough
 from duckdb_escapes import ESCAPES
 
 from proveout.agent.engines.duckdb.driver import DuckdbDriver
@@ -108,12 +109,12 @@ def test_an_escape_reaches_nothing(tries: Tries, escape: tuple[str, ...], tmp_pa
     assert not reached(tries, "confined", escape, tmp_path)
 
 
+@pytest.mark.thorough
 def test_without_the_confinement_the_escapes_work(tries: Tries, tmp_path: Path) -> None:
-    """The list can fail: on a plain connection most of it reaches something."""
-    worked = [
-        name for name, escape in ESCAPES.items() if reached(tries, "plain", escape, tmp_path / name.replace(" ", "-"))
-    ]
-    assert len(worked) >= 20, worked
+    """The list can fail: on a plain connection much of it reaches something."""
+    tried = thorough.every(3, list(ESCAPES.items()))
+    worked = [name for name, escape in tried if reached(tries, "plain", escape, tmp_path / name.replace(" ", "-"))]
+    assert len(worked) >= 0.4 * len(tried), worked
 
 
 NONE = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
