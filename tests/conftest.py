@@ -17,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -32,7 +33,9 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
@@ -95,6 +98,37 @@ def database(postgres_server: str) -> Iterator[str]:
     yield make_conninfo(postgres_server, dbname=name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _data_of_servers_is_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of the servers that a worker starts in its own process only the first one of each engine makes its data
+    (`initdb` takes a second of CPU time); the others begin with a copy of that, and their own passwords."""
+    base, making = tmp_path_factory.getbasetemp(), threading.Lock()
+    run, statements = SupervisorClient.run, postgres_roles.statements
+
+    def copied(client: SupervisorClient, argv: list[str], *rest: Any, **more: Any) -> str:
+        made = base / Path(argv[0]).name
+        if made.name not in ("initdb", "mariadb-install-db"):
+            return run(client, argv, *rest, **more)
+        given = (word.removeprefix("--datadir=") for word in argv if word.startswith("--datadir="))
+        folder = argv[argv.index("-D") + 1] if made.name == "initdb" else next(given)
+        with making:
+            if made.exists():
+                subprocess.run(["cp", "-a", f"{made}/.", folder], check=True)
+            else:
+                run(client, argv, *rest, **more)
+                subprocess.run(["cp", "-a", folder, str(made)], check=True)
+        return ""
+
+    def with_own_password(state: data_store.State) -> tuple[str, ...]:
+        own = f"ALTER ROLE {postgres_roles.ADMINISTRATOR} PASSWORD '{state.administrator}'"
+        return (own, *statements(state))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SupervisorClient, "run", copied)
+        patch.setattr(postgres_roles, "statements", with_own_password)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

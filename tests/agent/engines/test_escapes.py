@@ -58,31 +58,33 @@ class World:
         socket = endpoint.dsn.partition("host=")[2].partition(" ")[0]
         self.words = {"outside": str(outside), "secret": str(self.secret), "socket": socket}
 
-    def ask(self, query: str) -> list[Any]:
-        if self.endpoint.engine == "mysql":
-            with (
-                closing(mysql_dsn.connect(mysql_dsn.parse(self.endpoint.dsn))) as connection,
-                connection.cursor() as cursor,
-            ):
+    def ask(self, *queries: str) -> list[Any]:
+        """The first column of all rows."""
+        dsn, rows = self.endpoint.dsn, list[Any]()
+        connection: Any = (
+            mysql_dsn.connect(mysql_dsn.parse(dsn))
+            if self.endpoint.engine == "mysql"
+            else psycopg.connect(dsn, autocommit=True)
+        )
+        with closing(connection), connection.cursor() as cursor:
+            for query in queries:
                 cursor.execute(query)
-                return [row[0] for row in cursor.fetchall()]
-        with psycopg.connect(self.endpoint.dsn, autocommit=True) as connection:
-            return [row[0] for row in connection.execute(query.encode()).fetchall()]
+                rows += [row[0] for row in cursor.fetchall()]
+        return rows
 
     def escaped(self, cases: tuple[Escape, ...]) -> list[str]:
         """Descriptions of the successful escapes; [] when all were contained."""
         found = [f"file {path.name}" for path in self.outside.iterdir() if path != self.secret]
         found += ["secret was changed"] if self.secret.read_text() != f"{CANARY}\n" else []
-        found += ["the canary was read" for line in self.ask("SELECT line FROM loot") if CANARY in str(line)]
-        must_fail = {case.name for case in cases if case.sign == "done"}
-        found += [f"{name} was accepted" for name in self.ask("SELECT name FROM reached") if name in must_fail]
+        queries = ["SELECT line FROM loot", "SELECT name FROM reached"]
         if self.endpoint.engine == "postgres":
             held = " OR ".join(f"pg_has_role('{role}', 'MEMBER')" for role in DANGEROUS)
-            found += [
-                "powers"
-                for yes in self.ask(f"SELECT rolsuper OR {held} FROM pg_roles WHERE rolname = current_user")
-                if yes
-            ]
+            queries.append(f"SELECT rolsuper OR {held} FROM pg_roles WHERE rolname = current_user")
+        must_fail = {case.name for case in cases if case.sign == "done"}
+        for row in self.ask(*queries):
+            found += ["the canary was read"] if CANARY in str(row) else []
+            found += [f"{row} was accepted"] if row in must_fail else []
+            found += ["powers"] if row is True else []
         return found
 
 
@@ -90,9 +92,13 @@ class World:
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """An embedded server for the module, with the tables of the cases."""
     if request.param == "mysql":
-        request.getfixturevalue("mysql_server")  # skips where there is none
+        request.getfixturevalue("mariadb")  # skips where there is none
     make: Any = {"postgres": PostgresServer, "mysql": MysqlServer}[request.param]
-    settings = (("fsync", "off"),) if request.param == "postgres" else (("innodb_flush_log_at_trx_commit", "0"),)
+    settings = (
+        (("fsync", "off"),)
+        if request.param == "postgres"
+        else (("innodb_flush_log_at_trx_commit", "0"), ("innodb_log_file_size", "8M"))
+    )
     system = System(name="db", engine=request.param, host="h", provision="embedded", settings=settings)
     started = make(system, tmp_path_factory.mktemp(f"escapes-{request.param}"))
     try:
@@ -143,24 +149,18 @@ def test_tunings_and_transactions_have_the_same_role(world: World) -> None:
     session.close()
 
 
-BY_POPULATION = {
-    "postgres_copy_to_program", "postgres_copy_from_program", "postgres_copy_to_file", "postgres_copy_from_file", "postgres_read_file",
-    "postgres_superuser", "mysql_into_outfile", "mysql_load_file", "mysql_load_data", "mysql_load_data_local", "mysql_udf",
-}  # fmt: skip
-
-
 async def test_escapes_by_the_tables_of_a_workload(task_context: Any, world: World) -> None:
     """Statements `after` of a table, on the connections of a population: those may send rows by MySQL's LOAD DATA
     LOCAL."""
-    for case in (one for one in cases_of(world) if one.name in BY_POPULATION):
-        table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
-        after = "; ".join(case.filled(world.words)[:1])
-        transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
-        model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
-        workload = Workload(name="w", kind="sql", parameters=to_values(model))
-        with pytest.raises(TaskFault) if case.name != "mysql_load_file" else suppress(TaskFault):
-            await populate(task_context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
-        assert world.escaped((case,)) == [], case.name
+    case = next(one for one in cases_of(world) if one.name in {"postgres_copy_to_program", "mysql_load_data_local"})
+    table = {"rows": 1, "create": "CREATE TABLE x (id integer PRIMARY KEY)", "columns": {"id": {"sequence": 1}}}
+    after = "; ".join(case.filled(world.words)[:1])
+    transactions = {"Look": {"statements": {"s": "SELECT id FROM x"}}}
+    model = Custom.model_validate({"tables": {"x": {**table, "after": after}}, "transactions": transactions})
+    workload = Workload(name="w", kind="sql", parameters=to_values(model))
+    with pytest.raises(TaskFault):
+        await populate(task_context, PopulateSystem(workload=workload, endpoint=world.endpoint, workers=1))
+    assert world.escaped((case,)) == []
 
 
 async def test_ordinary_statements_of_the_role_work(task_context: Any, world: World) -> None:
@@ -229,7 +229,8 @@ def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
 
 @on_postgres
 def test_each_role_requires_its_password(world: World) -> None:
-    """SCRAM on the socket for every role, and no physical replication, which would copy all files."""
+    """SCRAM for every role on the socket, the only way in; and no physical replication, which would copy all files."""
+    assert world.ask("SHOW listen_addresses") == [""]
     for role in (postgres_roles.ADMINISTRATOR, postgres_roles.REPLICATION, "postgres"):
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(world.endpoint.dsn, user=role)

@@ -46,14 +46,18 @@ class Case:
 CASES = (
     Case(
         engine="postgres",
-        settings=(("work_mem", "5MB"), ("cluster_name", "it's \\ ok")),
+        settings=(("fsync", "off"), ("work_mem", "5MB"), ("cluster_name", "it's \\ ok")),
         shown={"work_mem": "5MB", "cluster_name": "it's \\ ok"},
         refused=("work_mem", "lots", 'invalid value for parameter "work_mem": "lots"'),
         left=("server.log",),
     ),
     Case(
         engine="mysql",
-        settings=(("innodb_flush_log_at_trx_commit", "2"), ("max_connections", "77")),
+        settings=(
+            ("innodb_flush_log_at_trx_commit", "2"),
+            ("innodb_log_file_size", "8M"),
+            ("max_connections", "77"),
+        ),
         shown={"innodb_flush_log_at_trx_commit": "2", "max_connections": "77"},
         refused=("innodb_no_such_setting", "1", "unknown variable"),
         left=("server.log",),
@@ -77,7 +81,7 @@ CASES = (
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     found: Case = request.param
     if found.engine == "mysql":
-        request.getfixturevalue("mysql_server")  # skips without a server
+        request.getfixturevalue("mariadb")  # skips without a server
     elif found.engine != "postgres":  # as in an agent without privileges, and in the helper of one that has some
         monkeypatch.setattr(privileges, "account", lambda: None)
     return found
@@ -116,7 +120,7 @@ async def test_a_system_from_its_start_to_its_removal(case: Case, task_context: 
         await run(endpoint, "SELECT * FROM nowhere")
     assert caught.value.code == "refused"
     await task_context.close(keep_data=True)
-    again = await start()
+    again = await start(*case.settings)
     assert not again.fresh
     assert await run(again.endpoint, "SELECT * FROM t") == (2,)
     await handlers.stop_system(task_context, StopSystem(system="db", data_root=str(tmp_path), remove=True))

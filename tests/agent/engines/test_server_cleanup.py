@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +50,14 @@ if os.fork() == 0:
     os._exit(0)
 sys.stdin.read()
 """
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data root for the servers of the module, whose data is made once."""
+    folder = tmp_path_factory.mktemp("data-root")
+    yield folder
+    Server(SYSTEM, folder).close(keep_data=False)
 
 
 @contextlib.contextmanager
@@ -100,8 +107,8 @@ def shared_memory_of(pid: int) -> list[str]:
     return [row for row in rows if int(row.split()[4]) == pid]
 
 
-def test_agent_killed_while_a_session_is_busy(tmp_path: Path) -> None:
-    with agent(tmp_path) as process:
+def test_agent_killed_while_a_session_is_busy(root: Path) -> None:
+    with agent(root) as process:
         state = started(process)
         session, data = Path(state["session"]), Path(state["data"])
         processes = [state["supervisor"], *below(state["supervisor"])]
@@ -117,92 +124,76 @@ def test_agent_killed_while_a_session_is_busy(tmp_path: Path) -> None:
         assert not shared_memory_of(state["postmaster"])
         assert data.is_dir()
         assert not (data / "postmaster.pid").exists()
-    Server(SYSTEM, tmp_path).close(keep_data=False)
 
 
-@pytest.mark.parametrize("agent_too", [False, True])
-def test_supervisor_killed(tmp_path: Path, agent_too: bool) -> None:
-    with agent(tmp_path) as process:
+def test_agent_and_supervisor_killed(root: Path) -> None:
+    with agent(root) as process:
         state = started(process)
         processes = below(state["supervisor"])
-        kill(state["supervisor"], *([process.pid] if agent_too else []))
+        kill(state["supervisor"], process.pid)
         eventually(lambda: not any(map(alive, processes)), "the end of the server")
         assert not shared_memory_of(state["postmaster"])
-        if agent_too:
-            # No process is left to remove the folder. It is not locked, so the next start on the host removes it.
-            assert not is_locked(Path(state["session"]))
+        # No process is left to remove the folder. It is not locked, so the next start on the host removes it.
+        assert not is_locked(Path(state["session"]))
     shutil.rmtree(state["session"], ignore_errors=True)
-    Server(SYSTEM, tmp_path).close(keep_data=False)
 
 
-def test_agent_killed_while_it_starts(tmp_path: Path) -> None:
-    with agent(tmp_path) as process:
+def test_agent_killed_while_it_starts(root: Path) -> None:
+    with agent(root) as process:
         processes = eventually(lambda: below(process.pid), "a supervisor")
         process.kill()
         process.wait()
         eventually(lambda: not any(map(alive, processes)), "the end of the start")
-    server = Server(SYSTEM, tmp_path)
+    server = Server(SYSTEM, root)
     try:
         assert server.start().provisioned
     finally:
-        server.close(keep_data=False)
+        server.close(keep_data=True)
 
 
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Server, threading.Event, list[str]]]:
-    died, deaths = threading.Event(), list[str]()
+def test_a_killed_postmaster_and_a_killed_supervisor_are_reported_and_nothing_of_theirs_is_left(root: Path) -> None:
+    deaths: list[str] = []
+    server = Server(SYSTEM, root, deaths.append)
+    try:
+        server.start()
+        pid = server.pid
+        assert pid is not None
+        with contextlib.closing(psycopg.connect(server.dsn)) as connection:
+            connection.pgconn.send_query(BUSY)
+            processes = below(pid)
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: deaths, "the report of the death")
+        assert "signal SIGKILL" in deaths[0]
+        assert "signal SIGKILL" in (server.death or "")
+        assert not any(map(alive, processes))
+        assert not shared_memory_of(pid)
+        server.start()
+        assert server.death is None
+        assert works(server)
 
-    def on_death(text: str) -> None:
-        deaths.append(text)
-        died.set()
+        supervisor, session, pid = server.supervisor_pid, server.session, server.pid
+        assert supervisor is not None and pid is not None
+        os.kill(supervisor, signal.SIGKILL)
+        eventually(lambda: len(deaths) == 2, "the report of the supervisor's death")
+        assert "supervisor process was killed" in deaths[1]
+        with pytest.raises(TaskFault, match="supervisor process was killed"):
+            server.save_snapshot()
+        # The old postmaster may still be shutting down: the new one waits for it.
+        server.start()
+        assert works(server)
+        assert not shared_memory_of(pid)
+        assert not session.exists()
+        session = server.session
+        server.close(keep_data=True)
+        assert not session.exists()
+        assert len(deaths) == 2, "the end of a session is no death"
+    finally:
+        server.close(keep_data=True)
 
-    server = Server(SYSTEM, tmp_path, on_death)
-    server.start()
-    yield server, died, deaths
-    server.close(keep_data=False)
 
-
-def test_a_killed_postmaster_is_reported_and_its_backends_are_killed(
-    watched: tuple[Server, threading.Event, list[str]],
-) -> None:
-    server, died, deaths = watched
-    pid = server.pid
-    assert pid is not None
-    with contextlib.closing(psycopg.connect(server.dsn)) as connection:
-        connection.pgconn.send_query(BUSY)
-        processes = below(pid)
-        os.kill(pid, signal.SIGKILL)
-        assert died.wait(PATIENCE_S)
-    assert "signal SIGKILL" in deaths[0]
-    assert "signal SIGKILL" in (server.death or "")
-    assert not any(map(alive, processes))
-    assert not shared_memory_of(pid)
-    server.start()
-    assert server.death is None
+def works(server: Server) -> bool:
     with psycopg.connect(server.dsn) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-    session = server.session
-    server.close(keep_data=True)
-    assert not session.exists()
-    assert len(deaths) == 1, "the end of a session is no death"
-
-
-def test_a_killed_supervisor_is_reported_and_requests_fail_with_the_cause(
-    watched: tuple[Server, threading.Event, list[str]],
-) -> None:
-    server, died, deaths = watched
-    supervisor, session = server.supervisor_pid, server.session
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGKILL)
-    assert died.wait(PATIENCE_S)
-    assert "supervisor process was killed" in deaths[0]
-    with pytest.raises(TaskFault, match="supervisor process was killed"):
-        server.save_snapshot()
-    # The old postmaster may still be shutting down: the new one waits for it.
-    server.start()
-    with psycopg.connect(server.dsn) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-    assert not session.exists()
+        return connection.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_a_late_answer_is_not_used_for_the_next_request() -> None:
@@ -210,7 +201,7 @@ def test_a_late_answer_is_not_used_for_the_next_request() -> None:
     try:
         with pytest.raises(TaskFault) as caught:
             client.request(
-                "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.5"], environment={}, identity="agent"
+                "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.2"], environment={}, identity="agent"
             )
         assert caught.value.code == "timeout"
         assert client.request("reach", path="/") == {"id": 2, "reachable": True}
@@ -269,9 +260,9 @@ def processes_in(folder: Path) -> set[int]:
     return found
 
 
-def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_session(tmp_path: Path) -> None:
+def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_session(root: Path) -> None:
     """The backend holds the shared memory, which would keep PostgreSQL from starting on its data again."""
-    with agent(tmp_path) as process:
+    with agent(root) as process:
         state = started(process)
         data = Path(state["data"])
         with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
@@ -284,13 +275,13 @@ def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_sessi
             process.wait()
             eventually(lambda: not is_locked(Path(state["session"])), "the end of the supervisor")
             assert pid in processes_in(data)
-            server = Server(SYSTEM, tmp_path)
+            server = Server(SYSTEM, root)
             try:
                 server.start()
                 assert pid not in processes_in(data)
                 assert not Path(state["session"]).exists()
             finally:
-                server.close(keep_data=False)
+                server.close(keep_data=True)
 
 
 def attached(key: int, *, hold: bool) -> tuple[subprocess.Popen[str], int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,11 @@ from proveout.dsl.plan.topology import System
 pytestmark = pytest.mark.server
 
 SERVERS: dict[str, Any] = {"postgres": PostgresServer, "mysql": MysqlServer}
-NO_WAITS = {"postgres": (("fsync", "off"),), "mysql": (("innodb_flush_log_at_trx_commit", "2"),)}
-"""Settings with which commits do not wait for the disk: no test cuts the power."""
+SETTINGS = {
+    "postgres": (("fsync", "off"),),
+    "mysql": (("innodb_flush_log_at_trx_commit", "2"), ("innodb_log_file_size", "8M")),
+}
+"""Commits do not wait for the disk, as no test cuts the power; and there is little to copy."""
 COPIED = {"postgres": "a base backup of a", "mysql": "a copy of the snapshot of a"}
 RETURNED = {"postgres": "by pg_rewind", "mysql": "took the data of b in"}
 WAITING = {
@@ -40,16 +43,16 @@ WAITING = {
 class Group:
     """A primary `a` and its standby `b` below one folder."""
 
-    def __init__(self, root: Path, engine: Any, *, synchronous: bool) -> None:
+    def __init__(self, root: Path, engine: Any) -> None:
         self.engine = engine
-        self._role = ServerRole(standbys=("b",), synchronous=("b",) if synchronous else ())
+        self.role = ServerRole(standbys=("b",))
         self._systems = [
-            System(name=name, engine=engine, host="h", provision="embedded", settings=NO_WAITS[engine]) for name in "ab"
+            System(name=name, engine=engine, host="h", provision="embedded", settings=SETTINGS[engine]) for name in "ab"
         ]
         self.primary, self.standby = (SERVERS[engine](system, root) for system in self._systems)
 
     def start_primary(self) -> None:
-        self.primary.take_role(self._role, self._systems[0])
+        self.primary.take_role(self.role, self._systems[0])
         self.endpoint = self.primary.start()
 
     def start_standby(self) -> None:
@@ -105,29 +108,23 @@ def numbers(server: Any) -> list[int]:
 
 
 @pytest.fixture(params=["postgres", "mysql"])
-def begin(request: pytest.FixtureRequest, package_folder: Path) -> Iterator[Callable[..., Group]]:
+def group(request: pytest.FixtureRequest, package_folder: Path) -> Iterator[Group]:
     if request.param == "mysql":
-        request.getfixturevalue("mysql_server")  # skips without a server
-    made: list[Group] = []
-
-    def make(*, synchronous: bool = False) -> Group:
-        group = Group(package_folder, request.param, synchronous=synchronous)
-        made.append(group)
-        group.start()
-        run(group.primary, "CREATE TABLE t (n int PRIMARY KEY)")
-        run(group.primary, "INSERT INTO t VALUES (1)")
-        return group
-
-    yield make
-    for group in made:
-        group.close(keep_data=False)
+        request.getfixturevalue("mariadb")  # skips without a server
+    made = Group(package_folder, request.param)
+    try:
+        made.start()
+        run(made.primary, "CREATE TABLE t (n int PRIMARY KEY)")
+        run(made.primary, "INSERT INTO t VALUES (1)")
+        made.start_standby()
+        yield made
+    finally:
+        made.close(keep_data=False)
     files = sorted(path.name for path in package_folder.rglob("*") if path.is_file())
     assert files == ["server.log", "server.log"]
 
 
-def test_a_standby_follows_its_primary_and_refuses_writes(begin: Callable[..., Group]) -> None:
-    group = begin()
-    group.start_standby()
+def test_a_standby_follows_its_primary_and_refuses_writes(group: Group) -> None:
     assert numbers(group.standby) == [1]
     with pytest.raises((psycopg.errors.ReadOnlySqlTransaction, pymysql.err.OperationalError), match="read-only"):
         run(group.standby, "INSERT INTO t VALUES (2)")
@@ -154,28 +151,24 @@ def test_a_standby_follows_its_primary_and_refuses_writes(begin: Callable[..., G
     group.start_standby()
     assert group.standby.pid == pid
     group.close(keep_data=True)
+
+    group.role = ServerRole(standbys=("b",), synchronous=("b",))
     group.start()
     assert group.standby.note == ""
     assert numbers(group.standby) == [1, 2]
-
-
-def test_a_commit_waits_for_a_synchronous_standby(begin: Callable[..., Group]) -> None:
-    group = begin(synchronous=True)
     group.standby.stop()
-    writer = threading.Thread(target=run, args=(group.primary, "INSERT INTO t VALUES (2)"))
+    writer = threading.Thread(target=run, args=(group.primary, "INSERT INTO t VALUES (3)"))
     writer.start()
-    eventually(lambda: run(group.primary, WAITING[group.engine]) == [1], "a commit that waits")
+    eventually(lambda: run(group.primary, WAITING[group.engine]) == [1], "a commit that waits for the standby")
     assert writer.is_alive()
     group.start_standby()
     writer.join(PATIENCE_S)
     assert not writer.is_alive()
-    assert numbers(group.standby) == [1, 2]
+    assert numbers(group.standby) == [1, 2, 3]
 
 
-def test_the_old_primary_takes_the_history_of_the_promoted_standby(begin: Callable[..., Group]) -> None:
-    group = begin()
+def test_the_old_primary_takes_the_history_of_the_promoted_standby(group: Group) -> None:
     address = group.primary.dsn
-    group.start_standby()
     group.lose("INSERT INTO t VALUES (2)")
     assert (group.primary.state, group.standby.state, group.standby.is_standby) == ("down", "runs", True)
     group.standby.disturb("promote")

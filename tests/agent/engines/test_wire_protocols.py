@@ -56,7 +56,7 @@ class PostgresInPython:
     """The session in Python, and its prepared statements."""
 
     native = ""
-    expected, retryable = "23505", "40001"
+    expected = "23505"
     decoders: tuple[Any, ...] = (bytes.decode, binary_integer)
 
     @staticmethod
@@ -135,7 +135,7 @@ class MysqlInPython:
     """The session in Python, and its prepared statements."""
 
     native = ""
-    expected, retryable = "1062", "1213"
+    expected = "1062"
 
     @staticmethod
     def session(here: socket.socket) -> Any:
@@ -245,8 +245,7 @@ def test_an_answer_split_at_any_byte_is_the_same_answer(way: Any, cuts: list[int
         peer.close()
 
 
-def test_errors_and_then_good_answers(peer: Peer) -> None:
-    """Expected ones are logical for their own statement only, and do not collect tracebacks."""
+def test_expected_errors_collect_no_tracebacks(peer: Peer) -> None:
     insert = peer.way.prepared(INSERT)
     for number in range(3):
         peer.session.send(insert, (number,))
@@ -255,16 +254,6 @@ def test_errors_and_then_good_answers(peer: Peer) -> None:
             peer.session.receive()
         assert (raised.value.code, raised.value.kind) == (peer.way.expected, FailureKind.LOGICAL)
         assert len(raised.traceback) < 6
-    for code, kind in ((peer.way.expected, FailureKind.ERROR), (peer.way.retryable, FailureKind.RETRYABLE)):
-        peer.ask()
-        peer.there.sendall(peer.way.error(code))
-        with pytest.raises(StatementFailure, match="no way") as raised:
-            peer.session.receive()
-        assert (raised.value.code, raised.value.kind) == (code, kind)
-    peer.ask()
-    peer.there.sendall(peer.way.answer())
-    assert peer.session.receive()
-    assert peer.session.count == 0
 
 
 ENDS = {
@@ -375,15 +364,6 @@ def test_arguments_that_do_not_fit_are_refused(peer: Peer, kinds: list[str | Non
         peer.sent(peer.way.prepared(FIND, b"s1", kinds), values)
 
 
-@on_postgres
-def test_a_notice_after_the_answer_does_not_change_it(peer: Peer) -> None:
-    for _ in range(2):
-        peer.ask()
-        peer.there.sendall(peer.way.answer(("a", 1)) + part(b"N", b"Mnote\0\0"))
-        assert peer.session.receive()
-        assert peer.session.rows() == [("a", 1)]
-
-
 CHANGE = Statement(name="change", text=TEXT, arguments=(int,), reads=False)
 
 
@@ -430,24 +410,6 @@ def test_the_answer_to_a_group_split_at_any_byte(way: Any, cuts: list[int]) -> N
         assert [result.rows() for result in results] == [two, [], []]
     finally:
         peer.close()
-
-
-@on_postgres
-def test_an_error_in_a_group_names_its_statement(peer: Peer) -> None:
-    requests = ((FIND, (7,)), (CHANGE, (8,)), (FIND, (9,)))
-    for _ in range(2):  # the second time after a failed group
-        peer.session.send(grouped(peer), requests)
-        peer.there.sendall(part(b"2") + part(b"C", b"SELECT 0\0") + reported("40P01", b"deadlock"))
-        assert peer.session.receive() is False
-        peer.there.sendall(part(b"Z", b"E"))
-        with pytest.raises(StatementFailure, match=r"deadlock \(statement change, 2 of 3 sent together\)") as raised:
-            peer.session.receive()
-        assert raised.value.kind is FailureKind.RETRYABLE
-    peer.ask()
-    peer.there.sendall(reported("40P01", b"deadlock") + part(b"Z", b"E"))
-    with pytest.raises(StatementFailure) as raised:
-        peer.session.receive()
-    assert raised.value.what == "deadlock"
 
 
 # ---- MySQL -----------------------------------------------------------------------------------------------------------

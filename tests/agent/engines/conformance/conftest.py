@@ -7,7 +7,7 @@ subject; code after the `yield` stops the server. Servers that start slowly are 
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import select
 import subprocess
 import sys
@@ -23,7 +23,7 @@ import pymysql
 import pytest
 from eventually import PATIENCE_S
 from psycopg import pq
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from shared_servers import LabMysql, mysql_database
 
 from proveout.agent.engines.driver_contract import Driver, PolledSession
@@ -51,7 +51,7 @@ TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 
 @dataclass(kw_only=True)
 class Subject:
-    """A driver with a running server and an empty database of its own.
+    """A driver with a running server and a database without the tests' tables.
 
     `administer(text)` runs one statement without the driver and returns its rows. `duplicate` and `foreign` are the codes
     of a duplicate primary key and of a missing parent row. `endless` is a query that takes at least a minute. `restart`
@@ -117,8 +117,8 @@ class Subject:
             "part (id integer PRIMARY KEY, item integer, FOREIGN KEY (item) REFERENCES item (id))",
         ):
             self.administer(f"CREATE TABLE {columns}{self.table_ending}")
-        for i in range(1, 6):
-            self.administer(f"INSERT INTO item VALUES ({i}, {-i}, {i * 10**10}, 'word {i}', 'abc')")
+        rows = ", ".join(f"({i}, {-i}, {i * 10**10}, 'word {i}', 'abc')" for i in range(1, 6))
+        self.administer(f"INSERT INTO item VALUES {rows}")
 
 
 def restarted(server: Any, meanwhile: Callable[[], None]) -> None:
@@ -130,13 +130,26 @@ def restarted(server: Any, meanwhile: Callable[[], None]) -> None:
         server.start()
 
 
+def ask(conninfo: str, text: str) -> list[tuple[Any, ...]]:
+    """The rows of one statement, by psycopg."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        cursor = connection.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
 # ---- PostgreSQL -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_postgres.Server]:
     """A PostgreSQL that tests may stop and start."""
-    system = System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
+    system = System(
+        name="own",
+        engine="postgres",
+        host="local",
+        provision="embedded",
+        settings=(("fsync", "off"), ("deadlock_timeout", "20ms")),
+    )
     server = embedded_postgres.Server(system, tmp_path_factory.mktemp("own-postgres"))
     try:
         server.start()
@@ -155,14 +168,9 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
     direct_session.cache_clear()
     server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
-    name = f"test_{secrets.token_hex(6)}"
-    administration = make_conninfo(postgres_roles.administration(server.start()), options="")
-    dsn = make_conninfo(administration, dbname=name)
-
-    def administer(text: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            cursor = connection.execute(text.encode())
-            return cursor.fetchall() if cursor.description else []
+    dsn = make_conninfo(postgres_roles.administration(server.start()), options="")
+    administer = partial(ask, dsn)
+    administer("DROP TABLE IF EXISTS part, item")
 
     def by_libpq() -> PostgresSession:
         conn = pq.PGconn.connect(f"{dsn} application_name=proveout".encode())
@@ -176,8 +184,6 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
         assert isinstance(session, WireSession) == (way == "wire")
         return session
 
-    with psycopg.connect(administration, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
     yield Subject(
         engine="postgres",
         driver=PostgresDriver(),
@@ -194,8 +200,6 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
             " WHERE application_name = 'proveout' AND datname = current_database()"
         ),
     )
-    with psycopg.connect(administration, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     direct_session.cache_clear()
 
 
@@ -204,6 +208,7 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
 
 def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """SQLite, in this process."""
+    request.getfixturevalue("monkeypatch").setattr("proveout.agent.engines.sqlite.driver.BUSY_TIMEOUT_MS", 50)
     file: Path = request.getfixturevalue("database_folder") / "data.sqlite"
 
     def administer(text: str) -> list[tuple[Any, ...]]:
@@ -324,30 +329,27 @@ class TnsServer:
 
 
 @pytest.fixture(scope="session")
-def own_tns(postgres_server: str) -> Iterator[TnsServer]:
-    """A TNS server that tests may stop and start; its services are databases of the shared PostgreSQL."""
-    server = TnsServer(postgres_server)
+def own_tns(postgres_server: str) -> Iterator[tuple[TnsServer, str]]:
+    """A TNS server that tests may stop and start, and the conninfo of the database behind it."""
+    name = f"own_tns_{os.getpid()}"
+    ask(postgres_server, f"CREATE DATABASE {name}")
+    ask(postgres_server, f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    behind = make_conninfo(postgres_server, dbname=name)
+    server = TnsServer(behind)
     server.start()
-    yield server
+    yield server, behind
     server.stop()
 
 
 def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """Oracle's protocol with PostgreSQL behind it: tests the calls of python-oracledb, not the answers of an Oracle."""
-    server: TnsServer = request.getfixturevalue("own_tns")
-    behind: str = request.getfixturevalue("database")
-    name = conninfo_to_dict(behind)["dbname"]
-
-    def administer(text: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(behind, autocommit=True) as connection:
-            cursor = connection.execute(text.encode())
-            return cursor.fetchall() if cursor.description else []
-
-    administer(request.getfixturevalue("tns_views"))
+    server, behind = request.getfixturevalue("own_tns")
+    administer = partial(ask, behind)
+    administer("DROP TABLE IF EXISTS part, item")
     yield Subject(
         engine="oracle",
         driver=OracleDriver(),
-        dsn=server.dsn.replace("/HLR", f"/{name}"),
+        dsn=server.dsn,
         administer=administer,
         endless="SELECT count(*) FROM pg_sleep(60)",
         duplicate="ORA-00001",

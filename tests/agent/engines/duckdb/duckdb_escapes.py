@@ -41,7 +41,7 @@ ESCAPES: dict[str, tuple[str, ...]] = {
     "temporary files elsewhere": (
         "SET temp_directory = '{folder}/elsewhere'",
         "SET memory_limit = '30MB'",
-        "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(5000000))",
+        "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(2000000))",
     ),
     "external access again": ("SET enable_external_access = true", "COPY item TO '{outside}'"),
     "external access, globally": ("SET GLOBAL enable_external_access = true", "COPY item TO '{outside}'"),

@@ -17,7 +17,7 @@ from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.duckdb import driver, external_access, sql
 from proveout.agent.engines.duckdb.driver import DuckdbDriver
 from proveout.agent.engines.duckdb.errors import code_of
-from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue, block_shares
+from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.dsl.plan.topology import System
@@ -93,14 +93,6 @@ async def test_sizes_are_those_of_the_file(task_context: Any, tmp_path: Path) ->
     assert 0.7 * file < sum(sizes.values()) <= file
 
 
-def test_a_block_is_shared_by_the_offsets_of_its_segments() -> None:
-    segments = [(1, ("b", 700, 0)), (1, ("a", 0, 0)), (2, ("b", 0, 3)), (1, ("a", 100, 0))]
-    shares: dict[str, float] = {}
-    for table, size in block_shares(segments, 1000):
-        shares[table] = shares.get(table, 0.0) + size
-    assert shares == {"a": 700.0, "b": 300.0 + 4000.0}
-
-
 async def test_a_load_that_only_reads_leaves_the_file_to_captures(task_context: Any, tmp_path: Path) -> None:
     endpoint = (await start(task_context, tmp_path)).endpoint
     await run(task_context, endpoint, "CREATE TABLE t AS SELECT range AS n FROM range(1000)", "CHECKPOINT")
@@ -127,9 +119,9 @@ async def test_a_file_that_another_process_writes_to(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = (await start(task_context, tmp_path)).endpoint
-    monkeypatch.setattr(driver, "OPEN_S", 0.2)
-    monkeypatch.setattr(sql, "READ_WAIT_S", 0.2)
-    monkeypatch.setattr(sql, "open_database", lambda dsn, **more: external_access.open_database(dsn, wait_s=0.2))
+    monkeypatch.setattr(driver, "OPEN_S", 0.05)
+    monkeypatch.setattr(sql, "READ_WAIT_S", 0.05)
+    monkeypatch.setattr(sql, "open_database", lambda dsn, **more: external_access.open_database(dsn, wait_s=0.05))
     other = held(split_dsn(endpoint.dsn)[0], "write")
     try:
         with pytest.raises(StatementFailure, match="Conflicting lock") as raised:

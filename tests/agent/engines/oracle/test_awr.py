@@ -16,7 +16,6 @@ from report_window import captured
 from proveout.agent.capture import database_reports
 from proveout.agent.engines.adapter import SnapshotMark
 from proveout.agent.engines.oracle import awr
-from proveout.agent.engines.oracle.awr import AwrSession
 from proveout.agent.engines.oracle.sql import open_labelled
 from proveout.agent.engines.timesten import stats_report
 from proveout.agent.engines.timesten.stats_report import StatsSession
@@ -60,51 +59,43 @@ def test_the_report_is_that_of_the_two_snapshots_of_the_window(oracle: str, behi
     assert found.output == "<p>database 4242, all instances, snapshots 3 to 4\n", "a cluster has a global report"
 
 
+TAKE = "oracle.create_snapshot() RETURNS int LANGUAGE plpgsql AS $$ BEGIN {}; RETURN 0; END $$"
+REPORT = (
+    "oracle.awr_report_html(dbid bigint, instance bigint, first_snap bigint, last_snap bigint)"
+    " RETURNS TABLE (output varchar(8000)) LANGUAGE plpgsql AS $$ BEGIN {}; END $$"
+)
+RESTARTED = (
+    "oracle.create_snapshot() RETURNS int LANGUAGE sql AS $$"
+    " INSERT INTO oracle.dba_hist_snapshot (snap_id, dbid, instance_number, startup_time)"
+    " SELECT count(*) + 1, 4242, 1, clock_timestamp() + count(*) * interval '1 hour' FROM oracle.dba_hist_snapshot"
+    " RETURNING snap_id $$"
+)
+
+
 @pytest.mark.parametrize(
-    ("body", "notes"),
+    ("function", "words"),
     [
         (
-            "RAISE EXCEPTION 'ORA-13516: AWR Operation failed: only a subset of SQL can be issued'",
-            "no snapshot at the start of the window: system 'db': ORA-13516: AWR Operation failed: only a subset of SQL "
-            f"can be issued ({awr.WAYS_OUT['ORA-13516']})",
+            TAKE.format("RAISE EXCEPTION 'ORA-13516: AWR Operation failed'"),
+            "no snapshot at the start of the window: system 'db': ORA-13516: AWR Operation failed"
+            f" ({awr.WAYS_OUT['ORA-13516']})",
         ),
+        (TAKE.format("PERFORM oracle.not_granted()"), f"({awr.GRANTS})"),
+        (TAKE.format("RETURN 99"), "DBA_HIST_SNAPSHOT has no row of snapshot 99 for this container"),
         (
-            "PERFORM oracle.not_granted()",
-            f"({awr.GRANTS})",
+            REPORT.format("RAISE EXCEPTION 'ORA-20200: The instance was shutdown between snapshots 1 and 2'"),
+            "no report: system 'db': ORA-20200: The instance was shutdown",
         ),
-        ("RETURN 99", "DBA_HIST_SNAPSHOT has no row of snapshot 99 for this container"),
+        (RESTARTED, "no report: the database was restarted between the snapshots"),
     ],
+    ids=["snapshot", "right", "row", "report", "restart"],
 )
-def test_a_snapshot_that_fails_is_a_note(oracle: str, behind: psycopg.Connection[Any], body: str, notes: str) -> None:
-    behind.execute(
-        "CREATE OR REPLACE FUNCTION oracle.create_snapshot() RETURNS int LANGUAGE plpgsql AS "
-        f"$$ BEGIN {body}; RETURN 0; END $$"
-    )
+def test_what_fails_is_a_note(oracle: str, behind: psycopg.Connection[Any], function: str, words: str) -> None:
+    behind.execute(f"CREATE OR REPLACE FUNCTION {function}".encode())
     found, _ = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle))
     assert found.output == ""
     (note,) = found.notes
-    assert notes in note
-
-
-def test_a_report_that_fails_is_a_note(oracle: str, behind: psycopg.Connection[Any]) -> None:
-    behind.execute(
-        "CREATE OR REPLACE FUNCTION oracle.awr_report_html(dbid bigint, instance bigint, first_snap bigint, "
-        "last_snap bigint) RETURNS TABLE (output varchar(8000)) LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'ORA-20200: The instance was shutdown between snapshots 1 and 2'; END $$"
-    )
-    found, _ = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle))
-    assert found.notes[0].startswith("no report: system 'db': ORA-20200: The instance was shutdown")
-
-
-def test_an_instance_that_restarted_has_no_report(oracle: str, behind: psycopg.Connection[Any]) -> None:
-    behind.execute(
-        "CREATE OR REPLACE FUNCTION oracle.create_snapshot() RETURNS int LANGUAGE sql AS $$ "
-        "INSERT INTO oracle.dba_hist_snapshot (snap_id, dbid, instance_number, startup_time) "
-        "SELECT count(*) + 1, 4242, 1, clock_timestamp() + count(*) * interval '1 hour' FROM oracle.dba_hist_snapshot "
-        "RETURNING snap_id $$"
-    )
-    found, _ = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle))
-    assert found.notes == ("no report: the database was restarted between the snapshots",)
+    assert words in note
 
 
 def test_a_container_that_cannot_be_entered_is_a_note(oracle: str, behind: psycopg.Connection[Any]) -> None:
@@ -139,50 +130,3 @@ def test_the_calls_of_ttstats_over_the_oracle_protocol(oracle: str, behind: psyc
         session.take()
     assert fault.value.way_out == stats_report.GRANT
     session.close()
-
-
-class Recorded:
-    """A connection of python-oracledb that keeps its statements."""
-
-    def __init__(self) -> None:
-        self.statements: list[tuple[str, Any]] = []
-        self.call_timeout = self.arraysize = self.prefetchrows = 0
-
-    def cursor(self) -> Recorded:
-        return self
-
-    def __enter__(self) -> Recorded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def var(self, _: type) -> Any:
-        return type("Var", (), {"getvalue": lambda self: 7})()
-
-    def execute(self, text: str, binds: Any = None, **named: Any) -> list[tuple[str]]:
-        self.statements.append((text, binds or dict.fromkeys(named, "")))
-        return [("line",)]
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return [(1, 1, "2026-01-01 00:00:00")]
-
-    def close(self) -> None:
-        pass
-
-
-def test_statements_of_the_root_container() -> None:
-    connection = Recorded()
-    endpoint = Endpoint(system="db", engine="oracle", dsn="u/p@//h/s")
-    session = AwrSession(endpoint, "root", lambda *_: connection)
-    first = session.take()
-    assert list(session.report(first, SnapshotMark(number=8, started=first.started))) == ["line"]
-    assert [text for text, _ in connection.statements] == [
-        "ALTER SESSION SET CONTAINER = CDB$ROOT",
-        "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual",
-        "BEGIN :snap := DBMS_WORKLOAD_REPOSITORY.CREATE_SNAPSHOT; END;",
-        "SELECT dbid, instance_number, TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM dba_hist_snapshot"
-        " WHERE snap_id = :snap AND dbid = (SELECT con_dbid FROM v$database) ORDER BY instance_number",
-        "SELECT output FROM TABLE(DBMS_WORKLOAD_REPOSITORY.AWR_REPORT_HTML(:dbid, :instance, :first_snap, :last_snap))",
-    ]
-    assert connection.statements[-1][1] == {"dbid": 1, "instance": 1, "first_snap": 7, "last_snap": 8}

@@ -111,16 +111,6 @@ def test_a_statement_that_fails_commits_nothing(session: OracleSession, other: O
     assert lost.value.kind is FailureKind.LOST
 
 
-def test_ora_00942_and_ora_00904_are_raised_by_prepare(session: OracleSession) -> None:
-    for text, code in (("SELECT a FROM nothere", "ORA-00942"), ("UPDATE item SET nothere = 1", "ORA-00904")):
-        with pytest.raises(StatementFailure) as raised:
-            session.prepare(statement(text, reads=text.startswith("SELECT")))
-        assert (raised.value.code, raised.value.kind) == (code, FailureKind.ERROR)
-        assert raised.value.what.startswith(f"statement tried: {code}: ")
-        assert "Help:" not in raised.value.what
-    assert run(session, READ, 2).count == 1
-
-
 def test_a_call_that_times_out_loses_the_session(
     session: OracleSession, item: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from proveout.proto.wire.tasks import Endpoint, RunCapture
 
 pytestmark = pytest.mark.server
 
-WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
+WAITS = Capture(name="waits", kind="waits", every_s=0.1, system="db")
 
 
 def values(samples: list[CaptureSample], metric: str, label: str = "") -> list[tuple[float, float]]:
@@ -130,6 +130,7 @@ async def test_a_lost_connection_is_reopened_and_one_that_does_not_answer_ends_w
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proveout.agent.capture.schedule.END_S", 0.3)
+    monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.05)
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
     ours = "FROM pg_stat_activity WHERE application_name = 'proveout waits' AND datname = current_database()"

@@ -20,9 +20,6 @@ from proveout.agent.engines.postgres.copy_format import (
     encode,
 )
 from proveout.agent.engines.row_values import plain
-from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.values import Value, Workload
-from proveout.dsl.workloads.kinds import build, built_in
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [
@@ -95,17 +92,6 @@ def test_plain_values_for_loaders_that_bind() -> None:
     assert plain("timestamp", since) == ["2021-07-01 00:00:00", None]
     assert plain("text(5)", np.array([b"abc", b""], dtype="S5")) == ["abc", ""]
     assert plain("int2", np.ma.masked_array(np.array([1, 2]), mask=[True, False])) == [None, 2]
-
-
-@pytest.mark.parametrize("kind", ["hlr", "prepaid", "tprocc", "tptbm"])
-def test_both_encoders_give_the_same_bytes_for_a_workload(kind: str) -> None:
-    pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
-    parameters: tuple[tuple[str, Value], ...] = to_values(built_in(kind).parameters())
-    for table in build(Workload(name=kind, kind=kind, parameters=parameters)).population.tables:
-        encoded = binary_encoder(table.columns)
-        for count in (3_100, 1, 90):  # the buffer is used again; late orders have NULLs
-            rows = table.rows(1, count)
-            assert encoded(rows) == encode(table.columns, rows)
 
 
 def test_compiled_columns_of_another_length_are_refused() -> None:

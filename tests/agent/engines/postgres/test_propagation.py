@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from proveout.agent.capture import kinds
 from proveout.agent.engines import handlers
 from proveout.agent.engines.postgres.propagation import link_name, unlink
-from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.postgres.provision import EmbeddedPostgres, Server
 from proveout.agent.engines.postgres.roles import administration, replication, with_keys
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.plan import Workload
@@ -86,15 +86,21 @@ def as_owner(end: Endpoint) -> Endpoint:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, Endpoint]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """Two servers for the module: source, sink."""
     root = tmp_path_factory.mktemp("pair")
     sink, source = Server(BACKEND, root), Server(CACHE, root)
     try:
-        yield source.start(), sink.start()
+        yield source, sink
     finally:
         sink.close(keep_data=False)
         source.close(keep_data=False)
+
+
+@pytest.fixture(scope="module")
+def pair(servers: tuple[Server, Server]) -> tuple[Endpoint, Endpoint]:
+    source, sink = servers
+    return source.start(), sink.start()
 
 
 @pytest.fixture
@@ -249,17 +255,18 @@ async def test_a_link_with_an_external_end_is_removed_with_the_session(task_cont
 
 
 async def test_no_password_reaches_a_server_log(
-    task_context: Any, tmp_path: Path, pair: tuple[Endpoint, Endpoint]
+    task_context: Any, servers: tuple[Server, Server], pair: tuple[Endpoint, Endpoint]
 ) -> None:
-    source, _ = pair
+    source, sink = pair
+    await unlink(with_keys(LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=False)))
     await asyncio.to_thread(populate, source)
-    started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
-    for sink in (started.endpoint, as_owner(started.endpoint)):
+    run(sink, *build(WORKLOAD).population.drop["postgres"])
+    for end in (sink, as_owner(sink)):
         with pytest.raises(TaskFault, match=r'relation "public\.\w+" does not exist'):
-            await link(task_context, source, sink)
-    log = (tmp_path / "backend" / "server.log").read_text()
+            await link(task_context, source, end)
+    log = servers[1].log.read_text()
     assert 'relation "public.' in log
-    for dsn in (source.dsn, replication(source), administration(started.endpoint), started.endpoint.dsn):
+    for dsn in (source.dsn, replication(source), administration(sink), sink.dsn):
         assert str(conninfo_to_dict(dsn)["password"]) not in log
 
 
@@ -284,13 +291,15 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
             await handlers.snapshot_system(
                 task_context, SnapshotSystem(system=system, data_root=str(tmp_path), action=action)
             )
-        await link(task_context, source, sink)
-        assert ask(source, "SELECT sum(vlr_location) FROM subscriber") == saved
-        run(source, MOVE, "DELETE FROM call_forwarding WHERE s_id = 2")
-        result = await compare(task_context, source, sink)
-        assert result.drained
-        assert all(table.same for table in result.tables)
-        assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 40
+        if action == "save":
+            run(source, MOVE)
+    await link(task_context, source, sink)
+    assert ask(source, "SELECT sum(vlr_location) FROM subscriber") == saved
+    run(source, MOVE, "DELETE FROM call_forwarding WHERE s_id = 2")
+    result = await compare(task_context, source, sink)
+    assert result.drained
+    assert all(table.same for table in result.tables)
+    assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 40
 
     # As in a resume: new processes, new sockets, the same data; the link is renewed.
     await task_context.close(keep_data=True)
@@ -340,32 +349,45 @@ def trapped(*ends: Endpoint) -> list[str]:
     return [found for end in ends if (found := ask(replace(end, dsn=administration(end)), query))]
 
 
-async def test_other_roles_do_not_execute_objects_of_a_plan(task_context: Any, tmp_path: Path) -> None:
-    """Names are resolved in the catalogue only, the table copy executes no row policies, and the sink applies changes as
-    the owner of the tables. In both ends views shadow the catalogue's and call `trap` in each session with the default
-    search_path."""
-    ends = []
-    for system in (CACHE, BACKEND):
-        started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
-        await asyncio.to_thread(populate, started.endpoint, rows=system is CACHE)
+@pytest.fixture
+async def trapped_pair(pair: tuple[Endpoint, Endpoint]) -> AsyncIterator[tuple[Endpoint, Endpoint]]:
+    """Source and sink, not linked, in which views shadow the catalogue's and call `trap` in each session with the
+    default search_path."""
+    await unlink(with_keys(LinkSystems(source=pair[0], sink=pair[1], workload=WORKLOAD, copy_data=False)))
+    for end in pair:
+        await asyncio.to_thread(populate, end, rows=end is pair[0])
         views = (
             f"CREATE VIEW public.{view} AS SELECT {columns} FROM pg_catalog.{view} WHERE public.trap()"
             for view, columns in VIEWS.items()
         )
-        run(started.endpoint, TRAP, *views, "ALTER DATABASE postgres SET search_path = public, pg_catalog")
-        ends.append(started.endpoint)
-    source, sink = ends
+        run(end, TRAP, *views, "ALTER DATABASE postgres SET search_path = public, pg_catalog")
+    yield pair
+    for end in pair:
+        run(end, "ALTER DATABASE postgres RESET search_path", "DROP FUNCTION public.trap() CASCADE")
+        run(end, "DROP FUNCTION IF EXISTS public.trap_of_rows() CASCADE", "DROP TABLE IF EXISTS public.seen")
+
+
+async def test_other_roles_do_not_execute_objects_of_a_plan(
+    task_context: Any, tmp_path: Path, servers: tuple[Server, Server], trapped_pair: tuple[Endpoint, Endpoint]
+) -> None:
+    """Names are resolved in the catalogue only, the table copy executes no row policies, and the sink applies changes as
+    the owner of the tables."""
+    source, sink = trapped_pair
     run(
         source,
         "ALTER TABLE subscriber ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY p ON subscriber USING (public.trap())",
     )
+    with_log = EmbeddedPostgres(BACKEND, tmp_path)
+    with_log._server = servers[1]
+    task_context.resources["system:backend"] = with_log
     with pytest.raises(TaskFault, match="row-level security"):
         await link(task_context, source, sink, copy_data=True)
+    task_context.resources.clear()
     assert trapped(source, sink) == []
     linked = with_keys(LinkSystems(source=source, sink=sink, workload=WORKLOAD, copy_data=False))
     await unlink(linked)
-    for end in ends:
+    for end in trapped_pair:
         await asyncio.to_thread(populate, end)
     run(
         sink,

@@ -68,19 +68,18 @@ def run(server: Server, statement: str) -> None:
         connection.execute(statement.encode())
 
 
-def test_the_shared_server_has_no_tcp_listener_and_requires_its_password(database: str, postgres_server: str) -> None:
-    query = "SELECT current_setting('server_version_num')::int >= 180000, current_setting('listen_addresses')"
-    with psycopg.connect(database) as connection:
-        assert connection.execute(query).fetchone() == (True, "")
-    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(postgres_server, password="guess")
-
-
 @needs_root
-def test_data_is_stored_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
+def test_data_and_programs_that_the_database_user_cannot_reach_are_elsewhere(
+    closed_root: Path, tmp_path: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server has a user id of its own, no groups and no capabilities."""
-    first = begin(closed_root)
-    where = first.data.parent
+    hidden = programs.private_copy(programs.find_installation(), tmp_path / "hidden")
+    with monkeypatch.context() as patch:
+        patch.setattr(programs, "find_installation", lambda: hidden)
+        first = begin(closed_root)
+    session, where = first.session, first.data.parent
+    assert (session / "site").is_dir()
+    assert number(first, "SELECT 1 FROM pg_language WHERE lanname = 'plpgsql'") == 1
     assert where.parent == data_store.ELSEWHERE
     assert stat.S_IMODE(first.data.stat().st_mode) == 0o700
     assert stat.S_IMODE((closed_root / "db" / "system.json").stat().st_mode) == 0o600
@@ -92,25 +91,12 @@ def test_data_is_stored_elsewhere_when_the_database_user_cannot_reach_the_root(c
     assert int(fields["CapEff"], 16) == 0
     run(first, "CREATE TABLE kept AS SELECT 8 AS n")
     first.close(keep_data=True)
+    assert not session.exists()
     second = begin(closed_root)
     assert second.data.parent == where
     assert number(second, "SELECT n FROM kept") == 8
     second.close(keep_data=False)
     assert not where.exists()
-
-
-@needs_root
-def test_programs_out_of_reach_are_copied_for_the_session(
-    closed_root: Path, tmp_path: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hidden = programs.private_copy(programs.find_installation(), tmp_path / "hidden")
-    monkeypatch.setattr(programs, "find_installation", lambda: hidden)
-    server = begin(closed_root)
-    session = server.session
-    assert (session / "site").is_dir()
-    assert number(server, "SELECT 1 FROM pg_language WHERE lanname = 'plpgsql'") == 1
-    server.close(keep_data=False)
-    assert not session.exists()
 
 
 @pytest.mark.parametrize(
@@ -131,12 +117,16 @@ def test_settings_that_escape_the_confinement_are_refused(name: str, value: str,
 
 
 def test_a_snapshot_is_saved_restored_and_both_are_finished_after_an_interruption(
-    closed_root: Path, begin: Start
+    closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Privileged writes do not follow links in the data directory, nor in its snapshot."""
     server = begin(closed_root)
     with pytest.raises(TaskFault) as caught:
         server.restore_snapshot()
     assert caught.value.code == "missing"
+    monkeypatch.setattr("proveout.agent.engines.embedded.workspace.PREDECESSOR_S", 0.1)
+    with pytest.raises(TaskFault, match="still in use by another session"):
+        Server(system(), closed_root).start()
 
     def sockets() -> list[str]:
         with psycopg.connect(server.dsn) as connection:
@@ -144,21 +134,28 @@ def test_a_snapshot_is_saved_restored_and_both_are_finished_after_an_interruptio
         return str(folders).split(", ")
 
     run(server, "CREATE TABLE t AS SELECT 1 AS n")
+    victim = closed_root / "victim"
+    victim.write_text("precious")
+    for name in ("pg_hba.conf", "postgresql.conf", "pg_ident.conf"):
+        (server.data / name).unlink()
+        (server.data / name).symlink_to(victim)
+    (server.data / "base" / "link").symlink_to(victim)
     server.save_snapshot()
     dsn, before = server.dsn, sockets()
-    for changed in (2, 3):
-        run(server, f"UPDATE t SET n = {changed}")
-        server.restore_snapshot()
-        assert number(server, "SELECT n FROM t") == 1
+    run(server, "UPDATE t SET n = 2")
+    server.restore_snapshot()
+    assert number(server, "SELECT n FROM t") == 1
+    assert (victim.read_text(), victim.stat().st_uid) == ("precious", os.geteuid())
+    assert (server.data / "base" / "link").is_symlink()
     assert server.dsn == dsn
     assert (sockets()[0], sockets()[1] != before[1]) == (before[0], True), "only the socket of replication moves"
-    run(server, "UPDATE t SET n = 4")
     # State of a kill after the copy was complete and the old snapshot was removed.
     store = server.data.parent
     (store / "snapshot").rename(store / "snapshot.saved")
+    run(server, "UPDATE t SET n = 3")
     server.restore_snapshot()
     assert number(server, "SELECT n FROM t") == 1
-    run(server, "UPDATE t SET n = 5")
+    run(server, "UPDATE t SET n = 4")
     server.close(keep_data=True)
     # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
     (store / "snapshot").rename(store / "data.restored")
@@ -189,15 +186,6 @@ def test_recovery_without_room_is_a_full_disk(
         server.close(keep_data=False)
 
 
-def test_two_sessions_cannot_use_the_same_data(
-    closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(closed_root)
-    monkeypatch.setattr("proveout.agent.engines.embedded.workspace.PREDECESSOR_S", 0.2)
-    with pytest.raises(TaskFault, match="still in use by another session"):
-        Server(system(), closed_root).start()
-
-
 def test_a_missing_installation_names_the_extra(closed_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "PACKAGE", "no_such_package_here")
     with pytest.raises(TaskFault) as caught:
@@ -223,23 +211,6 @@ def test_abandoned_stores_are_removed_and_others_kept(tmp_path: Path, monkeypatc
     assert held.is_dir()
     assert not orphan.exists()
     assert not session.exists()
-
-
-@needs_root
-def test_privileged_writes_do_not_follow_links_in_the_data_directory(closed_root: Path, begin: Start) -> None:
-    victim = closed_root / "victim"
-    victim.write_text("precious")
-    server = begin(closed_root)
-    server.save_snapshot()
-    for name in ("pg_hba.conf", "postgresql.conf", "pg_ident.conf"):
-        (server.data / name).unlink()
-        (server.data / name).symlink_to(victim)
-    (server.data / "base" / "link").symlink_to(victim)
-    server.save_snapshot()
-    server.restore_snapshot()
-    assert victim.read_text() == "precious"
-    assert victim.stat().st_uid == os.geteuid()
-    assert (server.data / "base" / "link").is_symlink()
 
 
 @pytest.mark.parametrize(

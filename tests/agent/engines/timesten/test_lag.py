@@ -6,7 +6,6 @@ arithmetic and statements, not replication by AWT, nor thick mode.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,15 +15,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.capture.kinds import capture
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.timesten import lag as lag_timesten
-from proveout.agent.engines.timesten.driver import HOME
 from proveout.agent.engines.timesten.lag import ProbeObserver, observer
 from proveout.agent.errors import TaskFault
-from proveout.dsl.plan.topology import Capture
-from proveout.proto.wire.tasks import Endpoint, RunCapture
+from proveout.proto.wire.tasks import Endpoint
 
 TABLE = "CREATE TABLE proveout_probe (id int PRIMARY KEY, seq bigint NOT NULL)"
 
@@ -107,15 +103,3 @@ def test_the_error_without_the_probe_table_has_its_ddl(ends: tuple[Any, Any, End
         observer(cache, behind, open_connection)
     assert raised.value.code == "refused"
     assert "CREATE ASYNCHRONOUS WRITETHROUGH CACHE GROUP proveout_probe" in raised.value.way_out
-
-
-async def test_a_timesten_capture_without_the_client_is_a_fault(
-    task_context: Any, ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(HOME, raising=False)
-    cache = dataclasses.replace(ends[2], engine="timesten", dsn="hlr/x@cache1/hlrcache:timesten_direct")
-    spec = RunCapture(capture=Capture(name="lag", kind="lag", every_s=1.0, system="cache"), endpoints=(cache, ends[3]))
-    with pytest.raises(TaskFault, match="TIMESTEN_HOME") as raised:
-        await capture(task_context, spec)
-    assert raised.value.code == "missing"
-    assert lag_timesten.DDL.count("proveout_probe") == 3
