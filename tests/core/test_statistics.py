@@ -267,3 +267,14 @@ def test_a_level_of_its_own_goes_through_a_ratio() -> None:
     assert ratio(two, 1.0)["cv"] == pytest.approx(spread), (
         "the spread does not depend on the level that it was shown at"
     )
+
+
+def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
+    a, b, c = estimate([10.0, 11.0]), estimate([5.0, 5.1, 4.9]), estimate([2.0, 2.2, 2.1])
+    inner = ratio(a, b)
+    assert ratio(inner, 1.0)["lower"] == pytest.approx(inner["lower"])
+    outer = ratio(inner, c)
+    variances = [deviation_of_mean(side["values"]) ** 2 for side in (a, b, c)]
+    assert outer["cv"] == pytest.approx(math.sqrt(sum(variances)))
+    below = sum(variances[:2]) ** 2 / inner["degrees"] + variances[2] ** 2 / 2.0
+    assert outer["degrees"] == pytest.approx(sum(variances) ** 2 / below)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
-from proveout.core.statistics import estimate
+from proveout.core.statistics import confidence_after, estimate
 
 THREADS = (1, 2, 4, 8, 16, 32)
 
@@ -79,3 +79,22 @@ def test_too_few_rungs() -> None:
     found = curve([100, 200], threads=(1, 2))
     assert isinstance(found, NoKnee)
     assert "3 rungs" in found.reason
+
+
+def test_scattered_repeats_do_not_give_a_knee() -> None:
+    """With the same means, repeats that scatter by 60 % are compatible with curves without a knee."""
+    means = [100, 200, 400, 700, 760, 800]
+    assert isinstance(curve(means), Knee)
+    found = curve(means, spread=0.6)
+    assert isinstance(found, NoKnee)
+    assert "scatter" in found.reason
+
+
+def test_the_confidence_is_that_of_the_rungs_and_single_repeats_have_none() -> None:
+    level = confidence_after(4)
+    for around, confidence in ((0.001, level), (0.0, None)):
+        values = [[m, m * (1 + around), m * (1 - around)] if around else [m] for m in (1, 2, 4, 8, 8, 8)]
+        found = find([(n, estimate(of, confidence=level)) for n, of in zip(THREADS, values, strict=True)])
+        assert isinstance(found, Knee)
+        assert (found.lower is None) == (confidence is None) == ("lower" not in found.estimate)
+        assert not confidence or found.estimate["confidence"] == confidence

@@ -365,3 +365,10 @@ def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> Non
     assert found.metrics["tps"] == 0.0
     assert "connection refused" in found.findings[0].evidence
     assert "response" not in found.metrics
+
+
+def test_the_window_of_passes_ends_with_the_last_client() -> None:
+    first = load("client1", ())
+    longer = load("client2", (), measure_end_ns=T0 + (RAMP_S + MEASURE_S) * S + OFFSETS["client2"] + 3 * S)
+    window = measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True)
+    assert window.end_ns == T0 + (RAMP_S + MEASURE_S + 3) * S

@@ -29,13 +29,14 @@ from proveout.coordinator.schedule.state import Draining, Iterating
 from proveout.coordinator.schedule.tasks import links_after_populate, task_deadline_s
 from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, SystemStarted, TaskError
-from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RevertTuning
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, PopulateSystem, RevertTuning
 
 
 def test_an_iteration_from_arming_to_summary() -> None:
@@ -226,3 +227,21 @@ def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer
     }
     notices = [e for e in driver.state.progress.history if isinstance(e, events.Notice)]
     assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]
+
+
+def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason() -> None:
+    driver = Driver(dial_s=60.0)
+    driver.put(Tick(at_s=60.0))
+    assert driver.state.over
+    ended = driver.emitted()[-1]
+    assert isinstance(ended, events.RunFinished)
+    assert "did not answer in time" in ended.reason
+
+
+def test_deadlines_grow_with_the_data() -> None:
+    def deadline_s(population: int) -> float:
+        workload = Workload(name="w", kind="hlr", parameters=(("population", population),))
+        endpoint = Endpoint(system="s", engine="e", dsn="")
+        return task_deadline_s(PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
+
+    assert deadline_s(1_000) < 1000 < 1e6 < deadline_s(400_000_000)

@@ -544,3 +544,28 @@ def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
     assert results.resolve(12.5, []) == 12.5
     with pytest.raises(results.evaluation.MissingData):
         results.resolve(rate, [])
+
+
+@pytest.mark.parametrize(
+    ("check", "evidence"),
+    [
+        ("base.at(4).tps.lower >= 270", "base.at(4).tps.lower = 276/s, limit >= 270/s: holds"),
+        (
+            "base.at(4).response.avg_us.mean <= ms(50)",
+            "base.at(4).response.avg_us.mean = 13.3 ms, limit <= 50.0 ms: holds",
+        ),
+        (
+            "base.peak.tps.mean / base.at(1).tps.mean >= 4",
+            "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
+        ),
+        ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
+    ],
+)
+def test_evidence_has_units(check: str, evidence: str) -> None:
+    assert verdict(check, BASE).evidence.startswith(evidence)
+
+
+def test_a_decided_part_of_a_condition_decides_despite_missing_numbers() -> None:
+    history = finish("base", [*measured([93e3, 92e3], lag=LAGS)[:-1], iteration("base", 4, 3, 100.0)])
+    assert verdict("base.at(4).lag.avg_s.mean <= 1 || base.at(4).tps.mean > 1", history).outcome == "PASS"
+    assert verdict("base.at(4).lag.avg_s.n == 2", history).outcome == "PASS"
