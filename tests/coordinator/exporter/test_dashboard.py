@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 from eventually import eventually
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from records import begun, iteration, run_started
 
 from proveout.coordinator.exporter.instruments import Instruments
@@ -120,16 +122,29 @@ def prometheus(folder: Path) -> Iterator[Callable[[str], list[Any]]]:
         server.server_close()
 
 
+QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+QUERIES += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
+
+
 @pytest.mark.server
+@pytest.mark.soak  # Prometheus finds its targets after five seconds
 def test_every_query_has_series_in_a_real_prometheus(tmp_path: Path) -> None:
-    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    queries += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
-    assert len(queries) > 25
+    with prometheus(tmp_path) as ask:
+        assert [query for query in QUERIES if not ask(query)] == []
+        assert len(ask('proveout_run_info{instance="$instance"}')) == 1
+
+
+def test_every_query_is_of_series_that_are_exported() -> None:
+    samples = [one for family in text_string_to_metric_families(exported().decode()) for one in family.samples]
+    assert len(QUERIES) > 25
+    for query in QUERIES:
+        selectors = re.findall(r"(proveout_\w+)\{(.*?)\}", query)
+        assert selectors, query
+        for name, matchers in selectors:
+            wanted = set(re.findall(r'(\w+)="(.*?)"', matchers)) - {("instance", "$instance")}
+            assert [one for one in samples if one.name == name and wanted <= set(one.labels.items())], query
     variable = next(one for one in DASHBOARD["templating"]["list"] if one["type"] == "query")
     assert variable["definition"] == "label_values(proveout_run_info, instance)"
-    with prometheus(tmp_path) as ask:
-        assert [query for query in queries if not ask(query)] == []
-        assert len(ask('proveout_run_info{instance="$instance"}')) == 1
 
 
 def test_numbers_that_cannot_be_negative_have_axes_from_zero() -> None:
