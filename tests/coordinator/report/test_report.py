@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import records
+from hostile_run import latency
 from rich.console import Console
 
 from proveout.coordinator.report import junit, markdown, result_json, terminal
@@ -43,11 +44,6 @@ from proveout.proto.wire.results import TableDifference
 HOSTILE = "\x1b[31mred\x1b[0m [bold]x[/bold] <b>|`\u202e\x00"
 VOID = ValidityFinding(check="steady-state", ok=False, evidence=f"TPS moved {HOSTILE}")
 WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="97 % of a core", voids=False)
-
-
-def latency(avg_us: float) -> dict[str, float]:
-    factors = {"min": 0.2, "avg": 1.0, "p50": 0.8, "p90": 2.0, "p95": 3.0, "p99": 5.0, "p999": 9.0, "max": 20.0}
-    return {f"{name}_us": avg_us * factor for name, factor in factors.items()}
 
 
 def iteration(

@@ -90,13 +90,6 @@ def test_appended_events_are_read_in_order_with_their_times(tmp_path: Path) -> N
     assert [(s.sequence, s.unix_s) for s in stamped] == [(1, 100.0), (2, 101.0), (3, 102.0), (4, 103.0)]
 
 
-def test_each_opening_has_a_higher_epoch_and_continues_the_numbers(tmp_path: Path) -> None:
-    for epoch in (1, 2, 3):
-        with Journal(tmp_path) as journal:
-            assert journal.epoch == epoch
-            assert journal.append(LOST).sequence == epoch
-
-
 def test_live_events_are_not_stored(tmp_path: Path) -> None:
     tick = e.HostTick(host="h", capture="os", readings={"cpu": 1.0})
     with Journal(tmp_path) as journal:
