@@ -70,16 +70,6 @@ def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     assert back["tps"].direction == back["response.avg_us"].direction == "better"
 
 
-def test_a_single_repeat_has_a_change_without_an_interval_and_missing_rungs_are_named(plan: Plan) -> None:
-    compared = compare(results(plan, {4: [1000.0]}), results(plan, {1: BASE[1], 4: [500.0]}, finished=False))
-    row = rows(compared, 4)["tps"]
-    assert row.change["mean"] == pytest.approx(-0.5)
-    assert row.direction == "unknown"
-    assert compared.stages[0].missing == ((1, "A"),)
-    for words in ("1 repeat", "did not finish"):
-        assert any(words in note for note in compared.notes), words
-
-
 def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
     """Bonferroni over the rungs, Benjamini-Hochberg over the main numbers and over all others; an interval excludes 1
     where its p value is within the level."""

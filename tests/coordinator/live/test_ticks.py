@@ -1,22 +1,29 @@
-"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure
-window."""
+"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure window;
+and of its replay, from the samples that it stored."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from records import iteration
 
+from proveout.coordinator.live.replay import Moved
 from proveout.coordinator.live.ticks import HostMeter, Meters
+from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Gathering
 from proveout.proto.events import (
+    AgentsTick,
     Event,
     HostTick,
     IterationId,
     IterationStarted,
     LoadTick,
+    Notice,
+    Stamped,
     TransactionsTick,
     WaitsTick,
 )
@@ -35,7 +42,8 @@ AHEAD_NS = 7 * SECOND_NS
 def meters() -> tuple[Gathering, Meters]:
     """Two loads, and a capture on a host whose clock is ahead."""
     hosts = {"load-a": "a", "load-b": "b", "waits": "db"}
-    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks={"db": (AHEAD_NS, 1000)})
+    clocks = {"a": (0, 1000), "b": (0, 1000), "db": (AHEAD_NS, 1000)}
+    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks=clocks)
     made = Meters(gathering)
     made.begin(STARTED)
     return gathering, made
@@ -162,3 +170,48 @@ def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_r
     found = tick(11.0, 1.5)
     assert found is not None
     assert found.readings == {"ours.cpu_s_per_s": pytest.approx(0.5)}
+
+
+BEGUN_S, ENDED_S = 1000.0, 1006.0
+FINISHED = iteration("base", 4, 1, measure_s=3.0, started_unix_s=BEGUN_S)
+JOURNALLED = (Stamped(sequence=7, unix_s=BEGUN_S, event=STARTED), Stamped(sequence=8, unix_s=ENDED_S, event=FINISHED))
+
+
+def happened(folder: Path) -> list[Event]:
+    """Return the live events of an iteration, and store its samples in `folder`."""
+    fed = Fed()
+    for number, window in enumerate(("ramp_up", "measure", "measure", "measure", "ramp_down")):
+        fed.give("load-a", second(number, window, 10 * number + 1, [200 + 90 * number, 5_000]))
+        fed.give("load-b", second(number, window, 10 * number + 2, [201 + 90 * number, 10_000], errors=1))
+        fed.give("waits", waited(number + 0.5, CPU=number + 0.5, IO=3.0 * number))
+    samples.write(fed.gathering, folder)
+    return fed.shown
+
+
+def test_a_replay_has_the_ticks_of_the_run_at_the_same_times(tmp_path: Path) -> None:
+    live = happened(tmp_path)
+    again = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
+    for kind in (LoadTick, TransactionsTick, HostTick, WaitsTick):
+        shown = [event for event in live if isinstance(event, kind)]
+        assert shown, kind
+        assert [stamped.event for stamped in again if isinstance(stamped.event, kind)] == shown
+    assert [stamped.unix_s for stamped in again] == sorted(stamped.unix_s for stamped in again)
+    assert [item.unix_s for item in again if isinstance(item.event, LoadTick)] == [BEGUN_S + n for n in range(1, 6)]
+    assert {stamped.sequence for stamped in again} == {7}
+
+
+def test_events_without_stored_samples_have_no_ticks(tmp_path: Path) -> None:
+    agents = Stamped(sequence=7, unix_s=BEGUN_S, event=AgentsTick(lease_s=1.0, beat_s=1.0, agents=()))
+    assert Moved(JOURNALLED, tmp_path)(JOURNALLED[0]) == ()  # the samples were not written
+    happened(tmp_path)
+    assert Moved(JOURNALLED[:1], tmp_path)(JOURNALLED[0]) == ()  # it was void
+    assert Moved(JOURNALLED, tmp_path)(agents) == ()
+
+
+def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) -> None:
+    happened(tmp_path)
+    (tmp_path / "base-4-1-1.load.parquet").write_bytes(b"PAR1 but no more")
+    (stamped,) = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
+    assert isinstance(stamped.event, Notice)
+    assert stamped.event.level == "warning"
+    assert "base-4-1-1.load.parquet" in stamped.event.text

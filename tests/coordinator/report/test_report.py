@@ -288,19 +288,16 @@ def suite_of(*verdicts: VerdictReached, **changes: Any) -> ET.Element:
     return root[0]
 
 
-def test_the_counts_of_junit_agree_with_its_cases() -> None:
+def test_junit_marks_verdicts_by_outcome_and_severity_and_its_counts_agree() -> None:
     suite = suite_of(*ALL, exit_code=1)
     cases = suite.findall("testcase")
     assert int(suite.attrib["tests"]) == len(cases) == 9 + 1 + 4 + 1
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         assert int(suite.attrib[attribute]) == len(suite.findall(f"testcase/{tag}"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
-
-
-def test_junit_marks_verdicts_by_outcome_and_severity() -> None:
     marks = {
         case.attrib["name"]: [child.tag for child in case if child.tag != "system-out"]
-        for case in suite_of(*ALL, exit_code=1).findall("testcase[@classname='study.verdicts']")
+        for case in suite.findall("testcase[@classname='study.verdicts']")
     }
     assert marks == {"good": [], "bad": ["failure"], "open": ["error"], "odd": ["skipped"]}
 
