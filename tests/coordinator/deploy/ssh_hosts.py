@@ -35,7 +35,7 @@ BACKUPS = ("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subu
 
 RELEASES = "/opt/proveout/releases/"
 SHARED = ("/run/checkout/src", "/run/packages")
-"""Where a host finds the modules of this environment."""
+"""The folders in which a host finds the modules of this environment."""
 
 MOUNTS = """
 set -e

@@ -74,7 +74,7 @@ STATEMENTS = (
     (("UPDATE about SET version = 3",), "format 3"),
     (("DROP TABLE event", "CREATE TABLE event (x)"), "columns"),
 )
-"""What changes a journal of five events, and a pattern of the error."""
+"""Statements that change a journal of five events, and a pattern of the error."""
 FILES = (
     (HEAD_FILE, b"", "journal.head"),
     (HEAD_FILE, f"{5:>12} {1:>12} {'a' * 64}\n".encode(), "event 5"),
@@ -194,7 +194,7 @@ def test_every_changed_bit_of_the_write_ahead_log_is_detected_or_has_no_effect(t
         assert journal.epoch == 2, "it has left no lock"
 
 
-def test_a_missing_and_an_empty_journal_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_journal_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(JournalFault, match="no journal"):
         read(tmp_path)
     (tmp_path / FILE).write_bytes(b"")  # SQLite creates the file before the coordinator creates its tables
