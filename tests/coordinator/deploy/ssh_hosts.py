@@ -17,9 +17,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from eventually import eventually
 from network import Host, Network
@@ -73,7 +74,7 @@ class SshHost:
         self.network, self.host, self.folder = network, host, folder / host.name
         self.opt_bytes, self.path = opt_bytes, path or "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-    def start(self, public_key: Path) -> None:
+    def start(self, public_key: Path) -> subprocess.Popen[bytes]:
         self.folder.mkdir()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
         config = CONFIG.format(folder=self.folder, path=self.path)
@@ -82,16 +83,7 @@ class SshHost:
         mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD, **places)
         space = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
         argv = [*space, "sh", "-c", mounts, "sh", str(self.folder), str(self.opt_bytes or ""), str(public_key)]
-        with (self.folder / "sshd.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                self.network.command(self.host, *argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        log_file = self.folder / "sshd.log"
-        eventually(lambda: "Server listening" in log_file.read_text(), log_file.read_text)
+        return started(self.network.command(self.host, *argv), self.folder / "sshd.log", "Server listening")
 
     @property
     def known(self) -> str:
@@ -127,49 +119,45 @@ def described(path: Path) -> str:
     return f"{about.st_mode:o} {about.st_uid}:{about.st_gid} {content}"
 
 
+def started(argv: Sequence[str], log: Path, ready: str) -> subprocess.Popen[bytes]:
+    """A program that has written a word into its log."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+    eventually(lambda: ready in log.read_text(), log.read_text)
+    return process
+
+
 class SshLab:
     """`lead` and its hosts."""
 
-    def __init__(self, folder: Path, names: Mapping[str, Mapping[str, object]] = MappingProxyType({})) -> None:
+    def __init__(self, folder: Path, names: Mapping[str, Mapping[str, Any]]) -> None:
         hosts = [Host(name=name, address=f"10.77.0.{11 + index}", role="server") for index, name in enumerate(names)]
         self.network = Network(f"pv{secrets.token_hex(4)}", (LEAD, *hosts))
         self.folder = folder
-        self.hosts = {one.name: SshHost(self.network, one, folder, **names[one.name]) for one in hosts}  # type: ignore[arg-type]
+        self.hosts = {one.name: SshHost(self.network, one, folder, **names[one.name]) for one in hosts}
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.key = folder / "key"
 
     def up(self) -> None:
         self.network.up()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         for host in self.hosts.values():
-            host.start(self.key.with_name("key.pub"))
+            self.processes.append(host.start(self.key.with_name("key.pub")))
         (self.folder / "known_hosts").write_text("".join(host.known for host in self.hosts.values()))
         (self.folder / "ssh_config").write_text(
             f"Host *\n  User root\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known_hosts\n"
             "  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n"
         )
-        self.proveout("pki", "init", str(self.folder / "authority"))
-        self.proveout(
-            "pki", "issue", str(self.folder / "authority"), "lead", "--role", "coordinator", "--out", str(self.pki)
-        )
-        log = self.folder / "authority.log"
-        with log.open("wb") as stream:
-            served = ["pki", "serve", str(self.folder / "authority"), "--listen", AUTHORITY, "--address", LEAD.address]
-            self.server = subprocess.Popen(
-                self.network.command(LEAD, *PROVEOUT, *served),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
-        eventually(lambda: "listening" in log.read_text(), log.read_text)
+        authority, log = str(self.folder / "authority"), self.folder / "authority.log"
+        self.proveout("pki", "init", authority)
+        self.proveout("pki", "issue", authority, "lead", "--role", "coordinator", "--out", str(self.pki))
+        serve = ("pki", "serve", authority, "--listen", AUTHORITY, "--address", LEAD.address)
+        self.processes.append(started(self.network.command(LEAD, *PROVEOUT, *serve), log, "listening"))
 
     def down(self) -> None:
         self.network.down()
-        for process in (
-            getattr(one, name, None) for one in (self, *self.hosts.values()) for name in ("server", "process")
-        ):
-            if process is not None:
-                process.wait()
+        for process in self.processes:
+            process.wait()
         for host in self.hosts.values():
             shutil.rmtree(host.folder, ignore_errors=True)
 
