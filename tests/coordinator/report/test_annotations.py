@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import records
 from records import run_finished, run_started
 
 from proveout.coordinator.compare.fail_if import Judgement
@@ -28,16 +29,8 @@ def run(*verdicts: VerdictReached, status: Any = "finished", file: str = "plans/
 
 
 def verdict(id: str, outcome: Outcome, severity: Any = "fail", line: int = 9) -> VerdictReached:
-    return VerdictReached(
-        id=id,
-        title=f"Title of {id}",
-        severity=severity,
-        outcome=outcome,
-        check="a.peak.tps > 1",
-        evidence=HOSTILE,
-        file="plans/study.yaml" if line else "",
-        line=line,
-    )
+    file = "plans/study.yaml" if line else ""
+    return records.verdict(id, outcome, severity, evidence=HOSTILE, file=file, line=line)
 
 
 def test_each_verdict_that_did_not_pass_has_its_line_and_level() -> None:

@@ -78,17 +78,8 @@ def stage(name: str, kind: str, *inside: Event) -> list[Event]:
 
 
 def verdict(name: str, outcome: Outcome, severity: Any = "fail") -> VerdictReached:
-    return VerdictReached(
-        id=name,
-        title=f"Title of {name}",
-        severity=severity,
-        outcome=outcome,
-        check="a.tps >= 1",
-        evidence=f"evidence of {name}; {HOSTILE}",
-        iterations=("base/4/1/1",),
-        file="plan.yaml",
-        line=9,
-    )
+    about = {"iterations": ("base/4/1/1",), "file": "plan.yaml", "line": 9}
+    return records.verdict(name, outcome, severity, evidence=f"evidence of {name}; {HOSTILE}", **about)
 
 
 def history(*verdicts: VerdictReached, exit_code: int = 0, status: Any = "finished") -> list[Stamped]:

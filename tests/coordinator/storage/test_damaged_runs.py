@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import thorough
 from compiled_plans import FOLDER, compiled
-from records import run_finished, run_started
+from records import run_finished, run_started, verdict
 
 from proveout.cli import execute
 from proveout.coordinator.measure import samples
@@ -100,10 +100,9 @@ def a_finished_run(tmp_path: Path) -> run_directory.RunDirectory:
     directory = run_directory.create(
         tmp_path / "runs", plan, run_directory.Command(plan=str(FOLDER / "smoke.yaml")), datetime.now(UTC)
     )
-    verdict = e.VerdictReached(id="v", title="", severity="fail", outcome="PASS", check="", evidence="", iterations=())
     ended = run_finished(reason="every verdict passed")
     with Journal(directory.path) as journal:
-        for event in (run_started(plan, directory.name), *NOTES, verdict, ended):
+        for event in (run_started(plan, directory.name), *NOTES, verdict("v"), ended):
             journal.append(event)
     return directory
 

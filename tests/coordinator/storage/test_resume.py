@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from records import run_finished, run_started
+from records import run_finished, run_started, verdict
 
 from proveout.cli import execute
 from proveout.coordinator.storage import resume, run_directory
@@ -110,10 +110,7 @@ def test_runs_lists_all_runs(tmp_path: Path, source: Path, capsys: pytest.Captur
     runs = ["runs", "--runs-dir", str(tmp_path / "runs")]
     assert execute(runs) == 0
     assert "There is no run" in capsys.readouterr().out
-    verdict = events.VerdictReached(
-        id="v", title="", severity="fail", outcome="FAIL", check="", evidence="", iterations=()
-    )
-    finished, _ = begun(tmp_path, source, verdict, ENDED)
+    finished, _ = begun(tmp_path, source, verdict("v", "FAIL"), ENDED)
     crashed, _ = begun(tmp_path, source)
     driven, _ = begun(tmp_path, source)
     with Journal(driven.path):
