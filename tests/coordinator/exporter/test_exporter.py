@@ -27,6 +27,10 @@ PLAN = {
     "stages": [{"id": "load", "kind": "populate"}, {"id": "ladder", "kind": "ladder"}],
     "verdicts": [{"id": "fast", "severity": "fail"}, {"id": "even", "severity": "warn"}],
 }
+LINE = e.TransactionLine(
+    name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0
+)
+TYPES = e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(LINE,))
 Parsed = dict[str, dict[frozenset[tuple[str, str]], float]]
 
 
@@ -82,7 +86,9 @@ def test_a_running_iteration_has_metrics_with_units() -> None:
     )
     lag = e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.25, "lag.bytes": 8192.0})
     found = parsed(
-        instruments_of(started(), iteration(), tick(100.0, errors=2), tick(120.0, errors=3), host, lag).board.text()
+        instruments_of(
+            started(), iteration(), tick(100.0, errors=2), tick(120.0, errors=3), TYPES, host, lag
+        ).board.text()
     )
     where = {"stage": "ladder", "rung": "4"}
     assert value(found, "proveout_load_transactions_per_second", **where) == 120.0
@@ -96,6 +102,9 @@ def test_a_running_iteration_has_metrics_with_units() -> None:
     assert value(found, "proveout_host_disk_read_bytes_per_second", host="db1", device="sda") == 7.0
     assert value(found, "proveout_host_pressure_io_ratio", host="db1") == pytest.approx(0.25)
     assert value(found, "proveout_lag_seconds", host="db1", capture="lag") == 0.25
+    assert value(found, "proveout_load_transaction_type_per_second", **where, transaction="GET") == 9.0
+    response = {**where, "transaction": "GET", "statistic": "p95"}
+    assert value(found, "proveout_load_transaction_type_response_seconds", **response) == pytest.approx(0.0002)
 
 
 def test_a_second_without_answers_has_no_response_time() -> None:
@@ -107,11 +116,12 @@ def test_a_second_without_answers_has_no_response_time() -> None:
 
 def test_live_metrics_end_with_their_iteration_and_its_result_stays() -> None:
     made = instruments_of(
-        started(), iteration(), tick(100.0), e.HostTick(host="h", capture="c", readings={"lag.seconds": 1.0})
+        started(), iteration(), tick(100.0), TYPES, e.HostTick(host="h", capture="c", readings={"lag.seconds": 1.0})
     )
     made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
     found = parsed(made.board.text())
-    for gone in ("load_transactions_per_second", "load_response_seconds", "window", "iteration_threads", "lag_seconds"):
+    live = ("load_transactions_per_second", "load_response_seconds", "load_transaction_type_response_seconds")
+    for gone in (*live, "window", "iteration_threads", "lag_seconds"):
         assert f"proveout_{gone}" not in found
     where = {"stage": "ladder", "rung": "4"}
     assert value(found, "proveout_rung_transactions_per_second", **where) == 1_234.0
@@ -133,6 +143,7 @@ def test_only_valid_iterations_give_a_rung_its_numbers() -> None:
 
 def test_stages_hosts_search_and_verdicts() -> None:
     up = e.AgentUp(host="c1", agent_version="1", machine_id="m", cores=8, offset_ns=-2_000_000, uncertainty_ns=500_000)
+    agent = e.AgentLine(host="c2", offset_ns=1_000_000, uncertainty_ns=2_000, silent_s=0.5, connected=False)
     happened: list[e.Event] = [
         started(),
         up,
@@ -142,7 +153,9 @@ def test_stages_hosts_search_and_verdicts() -> None:
         e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=500.0, accepted=False, evidence=""),
         e.SearchFinished(stage="cap", rate=450.0, probes=1, reason=""),
         e.Notice(level="warning", host="", text="x"),
+        e.VerdictForeseen(id="even", title="", severity="warn", outcome="PASS", evidence=""),
         e.VerdictReached(id="fast", title="", severity="fail", outcome="FAIL", check="", evidence=""),
+        e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=(agent,)),
         e.FaultSeen(id=ID, host="db1", fault="crash", number=1, step="in_place", at_s=1.0),
     ]
     made = instruments_of(*happened)
@@ -153,40 +166,21 @@ def test_stages_hosts_search_and_verdicts() -> None:
     assert value(found, "proveout_stage_progress_ratio", stage="load", host="c1") == 0.25
     assert value(found, "proveout_stage_iterations", stage="ladder") == 6.0
     assert value(found, "proveout_host_clock_offset_seconds", host="c1") == -0.002
+    assert value(found, "proveout_host_up", host="c2") == 0.0
+    assert value(found, "proveout_host_silence_seconds", host="c2") == 0.5
     assert value(found, "proveout_probe_accepted", stage="cap") == 0.0
     assert value(found, "proveout_search_transactions_per_second", stage="cap") == 450.0
     assert value(found, "proveout_notices_total", level="warning") == 1.0
     assert value(found, "proveout_verdict", verdict="fast", severity="fail", proveout_verdict="FAIL") == 1.0
     assert value(found, "proveout_verdict", verdict="fast", severity="fail", proveout_verdict="PENDING") == 0.0
-    assert value(found, "proveout_verdict", verdict="even", severity="warn", proveout_verdict="PENDING") == 1.0
+    even = {"verdict": "even", "severity": "warn"}
+    assert value(found, "proveout_verdict", **even, proveout_verdict="PENDING") == 1.0
+    assert value(found, "proveout_verdict_foreseen", **even, proveout_verdict_foreseen="PASS") == 1.0
     where = {"stage": "ladder", "fault": "crash", "host": "db1"}
     assert value(found, "proveout_fault_in_place", **where) == 1.0
     healed = e.FaultSeen(id=ID, host="db1", fault="crash", number=1, step="healed", at_s=1.0)
     made(e.Stamped(sequence=99, unix_s=2.0, event=healed))
     assert value(parsed(made.board.text()), "proveout_fault_in_place", **where) == 0.0
-
-
-def test_transaction_types_agents_and_foreseen_verdicts() -> None:
-    line = e.TransactionLine(
-        name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=100.0, p95_us=200.0, p99_us=300.0
-    )
-    types = e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(line,))
-    agent = e.AgentLine(host="c1", offset_ns=1_000_000, uncertainty_ns=2_000, silent_s=0.5, connected=False)
-    agents = e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=(agent,))
-    foreseen = e.VerdictForeseen(id="fast", title="", severity="fail", outcome="PASS", evidence="")
-    made = instruments_of(started(), iteration(), types, agents, foreseen)
-    found = parsed(made.board.text())
-    where = {"stage": "ladder", "rung": "4", "transaction": "GET"}
-    assert value(found, "proveout_load_transaction_type_per_second", **where) == 9.0
-    response = "proveout_load_transaction_type_response_seconds"
-    assert value(found, response, **where, statistic="p95") == pytest.approx(0.0002)
-    assert value(found, "proveout_host_up", host="c1") == 0.0
-    assert value(found, "proveout_host_silence_seconds", host="c1") == 0.5
-    state = {"verdict": "fast", "severity": "fail"}
-    assert value(found, "proveout_verdict_foreseen", **state, proveout_verdict_foreseen="PASS") == 1.0
-    assert value(found, "proveout_verdict", **state, proveout_verdict="PENDING") == 1.0
-    made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
-    assert response not in parsed(made.board.text())
 
 
 def test_a_resumed_run_keeps_its_counts() -> None:
