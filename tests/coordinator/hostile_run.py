@@ -15,19 +15,7 @@ import records
 
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.run_directory import RunDirectory
-from proveout.proto.events import (
-    AgentUp,
-    Event,
-    FactsTaken,
-    IterationFinished,
-    SizeLine,
-    Stamped,
-    SystemUp,
-    ValidityFinding,
-    ValuesTaken,
-    VerdictReached,
-    WaitLine,
-)
+from proveout.proto import events as e
 from proveout.proto.wire import histogram
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
@@ -39,7 +27,9 @@ def latency(avg_us: float) -> dict[str, float]:
     return {f"{name}_us": avg_us * factor for name, factor in factors.items()}
 
 
-def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, valid: bool = True) -> IterationFinished:
+def iteration(
+    stage: str, rung: int, repeat: int, tps: float, at_s: float, *, valid: bool = True
+) -> e.IterationFinished:
     avg_us = rung / tps * 1e6
     names = {"GetSubscriber": 0.7, HOSTILE: 0.3}
     metrics: dict[str, Any] = {
@@ -60,8 +50,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
     return records.iteration(
         stage, rung, repeat, metrics, measure_s=2.0, valid=valid,
         findings=(
-            ValidityFinding(check="mix", ok=True, evidence="as asked"),
-            ValidityFinding(check="steady-state", ok=valid, evidence=f"moved {HOSTILE}"),
+            e.ValidityFinding(check="mix", ok=True, evidence="as asked"),
+            e.ValidityFinding(check="steady-state", ok=valid, evidence=f"moved {HOSTILE}"),
         ),
         transactions=tuple(
             records.summary(
@@ -70,12 +60,12 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
             )
             for name, share in names.items()
         ),
-        waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
+        waits=(e.WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
         started_unix_s=BEGUN_S + at_s,
         cost={"server_cpu_us": f"all CPU of host {HOSTILE}", "network_bytes": f"not captured: {HOSTILE}"},
         sizes=(
-            SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
-            SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
+            e.SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
+            e.SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
         ),
     )  # fmt: skip
 
@@ -96,12 +86,12 @@ def plan(*names: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def history(*names: str) -> list[Stamped]:
-    events: list[Event] = [
+def history(*names: str) -> list[e.Stamped]:
+    events: list[e.Event] = [
         records.run_started(plan(*names), "r-1", name="study", title=HOSTILE, digest="sha256:0"),
-        AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
-        SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
-        FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
+        e.AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
+        e.SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
+        e.FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
     ]  # fmt: skip
     at_s = 1.0
     for stage, tps in (("slow", 100.0), ("fast", 300.0)):
@@ -115,13 +105,13 @@ def history(*names: str) -> list[Stamped]:
         events.append(records.ended(stage))
     events += [
         records.begun("refresh", "sql"),
-        *(ValuesTaken(stage="refresh", repeat=n, values={"elapsed_s": 1.0 + n, HOSTILE: 2.0 * n}) for n in (1, 2)),
+        *(e.ValuesTaken(stage="refresh", repeat=n, values={"elapsed_s": 1.0 + n, HOSTILE: 2.0 * n}) for n in (1, 2)),
         records.ended("refresh"),
-        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
+        e.VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
         evidence=f"one; {HOSTILE}"),
         records.run_finished(exit_code=1, reason="a verdict failed"),
     ]  # fmt: skip
-    return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
+    return [e.Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
 
 
 def load_row(ns: int, second: int, window: str, rung: int) -> dict[str, Any]:
@@ -135,7 +125,7 @@ def load_row(ns: int, second: int, window: str, rung: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def store_samples(folder: Path, item: IterationFinished, ns: int = 5_000_000_000) -> None:
+def store_samples(folder: Path, item: e.IterationFinished, ns: int = 5_000_000_000) -> None:
     """Return 4 s of samples of one host: 1 s ramp-up, 2 s measure, 1 s ramp-down; 50 % busy; the lag grows by 1 ms a
     second."""
     stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-1"
@@ -157,7 +147,7 @@ def store_samples(folder: Path, item: IterationFinished, ns: int = 5_000_000_000
     pq.write_table(pa.Table.from_pylist(samples), folder / f"{stem}.captures.parquet")
 
 
-def iterations(results: RunResults) -> list[IterationFinished]:
+def iterations(results: RunResults) -> list[e.IterationFinished]:
     return [item for stage in results.stages.values() for item in stage.iterations]
 
 

@@ -21,6 +21,7 @@ from proveout.proto.events import (
     StageFinished,
     StageStarted,
     TransactionSummary,
+    VerdictReached,
 )
 from proveout.proto.wire.results import LoadResult
 
@@ -85,6 +86,11 @@ def begun(stage: str, kind: Any = "ladder", iterations: int = 3) -> StageStarted
 
 def ended(stage: str, metrics: Mapping[str, Any] | None = None) -> StageFinished:
     return StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=dict(metrics or {}))
+
+
+def verdict(id: str, outcome: Any = "PASS", severity: Any = "fail", **fields: Any) -> VerdictReached:
+    default = {"title": f"Title of {id}", "check": "a.tps >= 1", "evidence": "", "iterations": ()}
+    return VerdictReached(**(default | {"id": id, "outcome": outcome, "severity": severity} | fields))
 
 
 def whole_ladder(stage: str, iterations: Sequence[IterationFinished], **metrics: Any) -> list[Event]:

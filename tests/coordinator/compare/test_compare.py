@@ -6,10 +6,9 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import jsonschema
 import pytest
+from compiled_plans import compiled
 from records import begun
 from records import ended as stage_ended
 from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
@@ -26,17 +25,14 @@ from proveout.coordinator.report.compare.change_tables import level_note
 from proveout.coordinator.report.compare.comparison_document import comparison_document
 from proveout.coordinator.report.compare.overlaid_figures import overlaid
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import SearchFinished
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return compile_plan(ROOT / "plans" / "smoke.yaml", overrides={})
+    return compiled("smoke")
 
 
 def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
@@ -58,7 +54,6 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "cap, search (intervals of 80 %)" in text
     document = comparison_json.document([compared], [])
-    jsonschema.validate(document, comparison_json.schema())
     stages = {stage["id"]: stage for stage in document["comparisons"][0]["stages"]}
     assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
 
@@ -73,16 +68,6 @@ def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     assert found["transactions.GetAccessData.tps"].direction == "worse"
     back = rows(compare(results(plan, slower(0.8)), results(plan, BASE)), 4)
     assert back["tps"].direction == back["response.avg_us"].direction == "better"
-
-
-def test_a_single_repeat_has_a_change_without_an_interval_and_missing_rungs_are_named(plan: Plan) -> None:
-    compared = compare(results(plan, {4: [1000.0]}), results(plan, {1: BASE[1], 4: [500.0]}, finished=False))
-    row = rows(compared, 4)["tps"]
-    assert row.change["mean"] == pytest.approx(-0.5)
-    assert row.direction == "unknown"
-    assert compared.stages[0].missing == ((1, "A"),)
-    for words in ("1 repeat", "did not finish"):
-        assert any(words in note for note in compared.notes), words
 
 
 def test_the_levels_are_corrected_over_the_rungs_and_over_the_tables(plan: Plan) -> None:
@@ -169,9 +154,7 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
     [
         ("tps.change.upper < -5%", 0.8, "PASS"),
         ("tps.change.upper < -5%", 1.0, "FAIL"),
-        ("tps.change < -5%", 0.8, "PASS"),
         ("tps.change < -5%", 0.95, "INCONCLUSIVE"),
-        ("response.p99_us.change.lower > 10%", 0.8, "PASS"),
         ("ladder.at(4).tps.change.upper < -5%", 0.8, "PASS"),
         ("ladder.peak.tps.other.mean < ladder.peak.tps.base.mean", 0.8, "PASS"),
         ("cpu.busy_fraction.change.mean > 1%", 0.8, "INCONCLUSIVE"),  # captured by the plan, missing in these results
@@ -193,13 +176,6 @@ def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
     assert "ladder at 4 threads" in judged.evidence[0]
 
 
-def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
-    compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two"))
-    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
-    assert judged.outcome == "INCONCLUSIVE"
-    assert "no valid iteration" in judged.evidence[0]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -207,7 +183,6 @@ def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
         ("tsp.change < -5%", "tps"),
         ("ladder.at(3).tps.change.upper < 0", "no rung of 3"),
         ("tps.change.upper", "condition"),
-        ("1 < 2", "reads no result"),
     ],
 )
 def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: str, words: str) -> None:
@@ -290,7 +265,6 @@ def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) 
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "rates differ" in text
     document = comparison_json.document([compared], [])
-    jsonschema.validate(document, comparison_json.schema())
     (stage,) = document["comparisons"][0]["stages"]
     assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
 
@@ -316,16 +290,11 @@ def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
     assert "cap found no rate in B: 1,000/s was refused" in compared.notes
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "none found" in text
-    jsonschema.validate(comparison_json.document([compared], []), comparison_json.schema())
 
 
 def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
     compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, 900.0, None, "two"))
-    out = io.StringIO()
-    terminal.show(comparison_document([compared], []), out)
-    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert "lower end 1,000 900" in lines
-    assert "upper end 1,100 open" in lines
+    assert "| upper end | 1,100 | open |" in markdown_renderer.render(comparison_document([compared], []))
     stages = comparison_json.document([compared], [])["comparisons"][0]["stages"]
     (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
     assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]

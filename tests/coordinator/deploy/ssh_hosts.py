@@ -1,7 +1,8 @@
 """Hosts with a real sshd: network namespaces with file systems of their own, and a host `lead` that deploys to them.
 
 Data flow: `docs/lab/network` makes the namespaces -> on each host a process namespace and a mount namespace, in which
-/etc, /home, /opt, /root, /usr/local and /var are overlays over the machine's own folders, and /run is empty -> sshd.
+/etc, /home, /opt, /root, /usr/local and /var are overlays over the machine's own folders, and /run has but this checkout
+and the packages of this environment, not to be written -> sshd.
 `SshHost.files()` reads what a host has changed, from the upper folders of its overlays. `lead` has an authority with its
 server, a coordinator's certificate and a configuration of ssh with known hosts.
 """
@@ -15,9 +16,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from eventually import eventually
 from network import Host, Network
@@ -32,6 +35,8 @@ BACKUPS = ("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subu
 """Files that useradd and userdel of the distribution leave: copies of the databases of before."""
 
 RELEASES = "/opt/proveout/releases/"
+SHARED = ("/run/checkout/src", "/run/packages")
+"""The folders in which a host finds the modules of this environment."""
 
 MOUNTS = """
 set -e
@@ -41,7 +46,9 @@ for place in {overlays}; do
 done
 rm -rf /opt/proveout /etc/proveout /var/lib/proveout  # of agents of this machine
 mount -t tmpfs tmpfs /run
-mkdir -p /run/sshd
+mkdir -p /run/sshd /run/checkout /run/packages
+mount -o bind,ro "{checkout}" /run/checkout
+mount -o bind,ro "{packages}" /run/packages
 cp "$3" /run/authorized_keys
 [ -z "$2" ] || mount -t tmpfs -o "size=$2,mode=755" tmpfs /opt
 exec {sshd} -D -e -f "$1/sshd_config"
@@ -67,24 +74,16 @@ class SshHost:
         self.network, self.host, self.folder = network, host, folder / host.name
         self.opt_bytes, self.path = opt_bytes, path or "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-    def start(self, public_key: Path) -> None:
+    def start(self, public_key: Path) -> subprocess.Popen[bytes]:
         self.folder.mkdir()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
         config = CONFIG.format(folder=self.folder, path=self.path)
         (self.folder / "sshd_config").write_text(config)
-        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD)
+        places = {"checkout": Path(__file__).parents[3], "packages": sysconfig.get_path("platlib")}
+        mounts = MOUNTS.format(overlays=" ".join(OVERLAYS), sshd=SSHD, **places)
         space = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
         argv = [*space, "sh", "-c", mounts, "sh", str(self.folder), str(self.opt_bytes or ""), str(public_key)]
-        with (self.folder / "sshd.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                self.network.command(self.host, *argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        log_file = self.folder / "sshd.log"
-        eventually(lambda: "Server listening" in log_file.read_text(), log_file.read_text)
+        return started(self.network.command(self.host, *argv), self.folder / "sshd.log", "Server listening")
 
     @property
     def known(self) -> str:
@@ -120,49 +119,45 @@ def described(path: Path) -> str:
     return f"{about.st_mode:o} {about.st_uid}:{about.st_gid} {content}"
 
 
+def started(argv: Sequence[str], log: Path, ready: str) -> subprocess.Popen[bytes]:
+    """A program that has written a word into its log."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+    eventually(lambda: ready in log.read_text(), log.read_text)
+    return process
+
+
 class SshLab:
     """`lead` and its hosts."""
 
-    def __init__(self, folder: Path, names: Mapping[str, Mapping[str, object]] = MappingProxyType({})) -> None:
+    def __init__(self, folder: Path, names: Mapping[str, Mapping[str, Any]]) -> None:
         hosts = [Host(name=name, address=f"10.77.0.{11 + index}", role="server") for index, name in enumerate(names)]
         self.network = Network(f"pv{secrets.token_hex(4)}", (LEAD, *hosts))
         self.folder = folder
-        self.hosts = {one.name: SshHost(self.network, one, folder, **names[one.name]) for one in hosts}  # type: ignore[arg-type]
+        self.hosts = {one.name: SshHost(self.network, one, folder, **names[one.name]) for one in hosts}
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.key = folder / "key"
 
     def up(self) -> None:
         self.network.up()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         for host in self.hosts.values():
-            host.start(self.key.with_name("key.pub"))
+            self.processes.append(host.start(self.key.with_name("key.pub")))
         (self.folder / "known_hosts").write_text("".join(host.known for host in self.hosts.values()))
         (self.folder / "ssh_config").write_text(
             f"Host *\n  User root\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known_hosts\n"
             "  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n"
         )
-        self.proveout("pki", "init", str(self.folder / "authority"))
-        self.proveout(
-            "pki", "issue", str(self.folder / "authority"), "lead", "--role", "coordinator", "--out", str(self.pki)
-        )
-        log = self.folder / "authority.log"
-        with log.open("wb") as stream:
-            served = ["pki", "serve", str(self.folder / "authority"), "--listen", AUTHORITY, "--address", LEAD.address]
-            self.server = subprocess.Popen(
-                self.network.command(LEAD, *PROVEOUT, *served),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
-        eventually(lambda: "listening" in log.read_text(), log.read_text)
+        authority, log = str(self.folder / "authority"), self.folder / "authority.log"
+        self.proveout("pki", "init", authority)
+        self.proveout("pki", "issue", authority, "lead", "--role", "coordinator", "--out", str(self.pki))
+        serve = ("pki", "serve", authority, "--listen", AUTHORITY, "--address", LEAD.address)
+        self.processes.append(started(self.network.command(LEAD, *PROVEOUT, *serve), log, "listening"))
 
     def down(self) -> None:
         self.network.down()
-        for process in (
-            getattr(one, name, None) for one in (self, *self.hosts.values()) for name in ("server", "process")
-        ):
-            if process is not None:
-                process.wait()
+        for process in self.processes:
+            process.wait()
         for host in self.hosts.values():
             shutil.rmtree(host.folder, ignore_errors=True)
 
@@ -170,16 +165,13 @@ class SshLab:
     def pki(self) -> Path:
         return self.folder / "pki"
 
-    def inventory(self, *names: str, name: str = "inventory.yaml", **more: str) -> Path:
-        """An inventory of some hosts; `more` are further keys of each."""
-        lines = [
-            f'    {one}: {{roles: [client], address: "{self.hosts[one].host.address}:{PORT}"'
-            + "".join(f", {key}: {value}" for key, value in more.items())
-            + "}"
-            for one in names
-        ]
-        path = self.folder / name
-        path.write_text("\n".join(["topology:", "  hosts:", *lines, ""]))
+    def inventory(self, *names: str, logins: Mapping[str, str] = MappingProxyType({})) -> Path:
+        """An inventory of hosts, and of names that are reached by a login."""
+        hosts = {name: f'address: "{self.hosts[name].host.address}:{PORT}"' for name in names}
+        hosts |= {name: f'address: "{name}:{PORT}", ssh: "{login}"' for name, login in logins.items()}
+        path = self.folder / f"{'-'.join(hosts)}.yaml"
+        lines = [f"    {name}: {{roles: [client], {place}}}\n" for name, place in hosts.items()]
+        path.write_text("topology:\n  hosts:\n" + "".join(lines))
         return path
 
     def argv(self, inventory: Path, *more: str, service: bool = False) -> list[str]:

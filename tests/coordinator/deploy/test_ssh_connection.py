@@ -1,4 +1,4 @@
-"""The command of a login, and what the end of an `ssh` process means."""
+"""The hosts of an inventory, the command of a login, and what the end of an `ssh` process means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proveout.cli import execute
 from proveout.coordinator.deploy.ssh_connection import Login, Target, reason, split
 
 
@@ -52,3 +53,16 @@ def test_the_command_is_in_batch_mode_and_the_script_is_one_argument() -> None:
 )
 def test_reasons(code: int, lines: list[str], what: str) -> None:
     assert what in reason(code, lines)[0]
+
+
+@pytest.mark.parametrize(
+    ("ssh", "host", "what"),
+    [("-oProxyCommand=x", "db1", "lab.yaml:3:"), ("db1", "db9", "the inventory has no host `db9`")],
+)
+def test_an_inventory_that_cannot_be_used(
+    ssh: str, host: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(f"topology:\n  hosts:\n    db1: {{roles: [client], address: 'db1:7443', ssh: '{ssh}'}}\n")
+    assert execute(["deploy", "-i", str(path), "--host", host]) == 2
+    assert what in capsys.readouterr().err

@@ -3,22 +3,24 @@ bounds, mappings and annotations."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eventually import eventually
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from records import begun, iteration, run_started
 
 from proveout.coordinator.exporter.instruments import Instruments
@@ -80,55 +82,39 @@ class Scraped(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-class Prometheus:
-    """The HTTP API of a running one."""
-
-    def __init__(self, port: int, instance: str) -> None:
-        self._port, self._instance = port, instance
-
-    def ask(self, query: str) -> list[Any]:
-        """The series of a query of the dashboard."""
-        filled = query.replace("$instance", self._instance).replace("$__rate_interval", "1m")
-        url = f"http://127.0.0.1:{self._port}/api/v1/query?{urllib.parse.urlencode({'query': filled})}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            document = json.load(answer)
-        assert document["status"] == "success", document
-        found: list[Any] = document["data"]["result"]
-        return found
-
-    def has(self, query: str) -> bool:
-        try:
-            return bool(self.ask(query))
-        except OSError:
-            return False
-
-
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+@contextlib.contextmanager
+def prometheus(folder: Path) -> Iterator[Callable[[str], list[Any]]]:
+    """Yield a function that returns the series of a query of the dashboard, after two scrapes of the exporter."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("this host has no Prometheus (Debian: apt-get install prometheus)")
-    folder = tmp_path_factory.mktemp("prometheus")
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Now", (Scraped,), {"text": exported()}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    instance, port = f"127.0.0.1:{server.server_address[1]}", free_port()
-    job = {"job_name": "proveout", "scrape_interval": "1s", "static_configs": [{"targets": [instance]}]}
+    instance = f"127.0.0.1:{server.server_address[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = int(listening.getsockname()[1])
+    job = {"job_name": "proveout", "scrape_interval": "200ms", "static_configs": [{"targets": [instance]}]}
     (folder / "p.yml").write_text(json.dumps({"scrape_configs": [job]}))
     argv = [program, f"--config.file={folder / 'p.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     running = subprocess.Popen(
         [*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    try:
-        found = Prometheus(port, instance)
-        twice = 'rate(proveout_load_errors_total{instance="$instance"}[1m])'
-        eventually(lambda: found.has(twice) or running.poll() is not None, "two scrapes by Prometheus")
+
+    def ask(query: str) -> list[Any]:
+        filled = query.replace("$instance", instance).replace("$__rate_interval", "1m")
+        url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': filled})}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return list(json.load(answer)["data"]["result"])
+
+    def is_scraped() -> bool:
         assert running.poll() is None, "Prometheus has ended"
-        yield found
+        with contextlib.suppress(OSError):
+            return bool(ask('rate(proveout_load_errors_total{instance="$instance"}[1m])'))
+        return False
+
+    try:
+        eventually(is_scraped, "two scrapes by Prometheus")
+        yield ask
     finally:
         running.terminate()
         running.wait(timeout=30)
@@ -136,16 +122,29 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         server.server_close()
 
 
-@pytest.mark.slow
+QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+QUERIES += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
+
+
 @pytest.mark.server
-def test_every_query_has_series_in_a_real_prometheus(prometheus: Prometheus) -> None:
-    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    queries += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
-    assert len(queries) > 25
-    assert [query for query in queries if not prometheus.ask(query)] == []
+@pytest.mark.soak  # Prometheus finds its targets after five seconds
+def test_every_query_has_series_in_a_real_prometheus(tmp_path: Path) -> None:
+    with prometheus(tmp_path) as ask:
+        assert [query for query in QUERIES if not ask(query)] == []
+        assert len(ask('proveout_run_info{instance="$instance"}')) == 1
+
+
+def test_every_query_is_of_series_that_are_exported() -> None:
+    samples = [one for family in text_string_to_metric_families(exported().decode()) for one in family.samples]
+    assert len(QUERIES) > 25
+    for query in QUERIES:
+        selectors = re.findall(r"(proveout_\w+)\{(.*?)\}", query)
+        assert selectors, query
+        for name, matchers in selectors:
+            wanted = set(re.findall(r'(\w+)="(.*?)"', matchers)) - {("instance", "$instance")}
+            assert [one for one in samples if one.name == name and wanted <= set(one.labels.items())], query
     variable = next(one for one in DASHBOARD["templating"]["list"] if one["type"] == "query")
     assert variable["definition"] == "label_values(proveout_run_info, instance)"
-    assert [found["metric"]["instance"] for found in prometheus.ask("proveout_run_info")] == [prometheus._instance]
 
 
 def test_numbers_that_cannot_be_negative_have_axes_from_zero() -> None:

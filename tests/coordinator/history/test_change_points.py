@@ -1,5 +1,5 @@
 """Change points: steps that are found, weights, and decisions that later runs do not change. Rows of `stated_and_real`
-have the false alarms, odd runs and short histories."""
+have the false alarms, odd runs, short histories and changes of the spread."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_the_size_of_a_change_ends_at_the_next_one() -> None:
 
 
 def test_a_further_run_changes_no_decision() -> None:
-    """Freezing, for every prefix of a history with two changes."""
+    """Freezing, for prefixes of a history with two changes."""
     generator = np.random.default_rng(14)
     whole = history(generator, step=0.05)
     whole = [*whole[:80], *(Point(one.value - 0.08, one.variance, one.repeats) for one in whole[80:])]
     last = detect(whole)
     assert len(last.changes) >= 2
-    for count in range(1, RUNS):
+    for count in range(1, RUNS, 5):
         before = detect(whole[:count])
         assert before.changes == tuple(change for change in last.changes if change.decided < count)
         for index, status in enumerate(before.statuses):
@@ -97,17 +97,6 @@ def _normal(seed: int, runs: int) -> list[float]:
 
 def _points(values: Sequence[float]) -> list[Point]:
     return [Point(value, None, 1) for value in values]
-
-
-def test_a_wider_spread_is_its_own_change_and_no_level() -> None:
-    levels = spreads = 0
-    for seed in range(12):
-        values = _normal(seed, 60)
-        found = detect(_points([*values[:30], *(4.0 * value for value in values[30:])]))
-        levels += bool(found.changes)
-        spreads += any(2.0 < change.ratio < 8.0 and abs(change.index - 30) <= 5 for change in found.spread_changes)
-    assert spreads >= 10
-    assert levels <= 3
 
 
 def test_a_level_is_found_across_a_change_of_spread() -> None:

@@ -13,29 +13,17 @@ from eventually import PATIENCE_S, eventually_async
 from proveout.coordinator.live import event_feed, follow
 from proveout.coordinator.live.follow import Tail
 from proveout.coordinator.storage.journal import Journal
-from proveout.proto.events import (
-    AgentsTick,
-    HostTick,
-    IterationId,
-    IterationStarted,
-    Notice,
-    RunFinished,
-    StageFinished,
-    StageProgress,
-    Stamped,
-    TransactionsTick,
-    WaitsTick,
-)
+from proveout.proto import events as e
 
 POLL_S = 0.02
 
 
-def progress(done: float) -> StageProgress:
-    return StageProgress(stage="load", host="c", done=done, total=9, unit="rows")
+def progress(done: float) -> e.StageProgress:
+    return e.StageProgress(stage="load", host="c", done=done, total=9, unit="rows")
 
 
-def notice(text: str) -> Notice:
-    return Notice(level="info", host="", text=text)
+def notice(text: str) -> e.Notice:
+    return e.Notice(level="info", host="", text=text)
 
 
 class Watcher:
@@ -43,7 +31,7 @@ class Watcher:
 
     def __init__(self, directory: Path) -> None:
         self.tail = Tail(directory, POLL_S)
-        self.seen: list[Stamped] = []
+        self.seen: list[e.Stamped] = []
         self.task = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -77,7 +65,7 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
             listener(journal.live(progress(2)))
             listener(journal.append(notice("two")))
             listener(journal.live(progress(3)))
-            ended = RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0)
+            ended = e.RunFinished(status="finished", exit_code=0, reason="r", seconds=1.0)
             for watcher in watchers:
                 await watcher.until(5)
             listener(journal.append(ended))
@@ -100,9 +88,9 @@ async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_other
             _, gone = await event_feed.connect(tmp_path)
             gone.transport.abort()
             for number in range(50):
-                listener(journal.live(HostTick(host="h", capture="c", readings={"x": float(number)})))
+                listener(journal.live(e.HostTick(host="h", capture="c", readings={"x": float(number)})))
             await stays.until(52)
-            assert stays.events[-1] == HostTick(host="h", capture="c", readings={"x": 49.0})
+            assert stays.events[-1] == e.HostTick(host="h", capture="c", readings={"x": 49.0})
             await stays.end()
 
 
@@ -112,7 +100,7 @@ async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_dela
             reader, writer = await event_feed.connect(tmp_path)
             listener(journal.live(progress(0)))
             await reader.readline()  # it is served
-            big = StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)
+            big = e.StageProgress(stage="s", host="h", done=1, total=2, unit="u", note="n" * 100_000)
             for _ in range(200):
                 listener(journal.live(big))
             (served,) = listener._watchers
@@ -163,23 +151,28 @@ async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp
 
 
 async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
-    one, two = (IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
-    begin = IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
-    ticks = [TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]
-    newest = TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
-    agents = [AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
+    one, two = (e.IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
+    begin = e.IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
+    ticks = [e.TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]
+    newest = e.TransactionsTick(id=two, window="measure", seconds=1.0, transactions=())
+    agents = [e.AgentsTick(lease_s=lease_s, beat_s=2.0, agents=()) for lease_s in (10.0, 11.0)]
     with Journal(tmp_path) as journal:
         async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.live(ticks[0]))
-            listener(journal.live(WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
+            listener(journal.live(e.WaitsTick(id=one, host="h", capture="c", seconds=1.0, waits=())))
             for agent in agents:
                 listener(journal.live(agent))
             listener(journal.live(progress(1)))
-            listener(journal.append(StageFinished(stage="load", outcome="ok", seconds=1.0)))
+            listener(journal.append(e.StageFinished(stage="load", outcome="ok", seconds=1.0)))
             listener(journal.append(begin))
             listener(journal.live(newest))
             late = Watcher(tmp_path)
             await late.until(4)
             await late.end()
-    assert {type(event) for event in late.events} == {StageFinished, IterationStarted, AgentsTick, TransactionsTick}
+    assert {type(event) for event in late.events} == {
+        e.StageFinished,
+        e.IterationStarted,
+        e.AgentsTick,
+        e.TransactionsTick,
+    }
     assert all(one in late.events for one in (begin, agents[1], newest)), "without the progress of an ended stage"

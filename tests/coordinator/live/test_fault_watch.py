@@ -9,12 +9,12 @@ import pytest
 from proveout.coordinator.live.fault_watch import FaultWatch
 from proveout.coordinator.measure.samples import Gathering
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import HostTick, IterationId, LoadTick
 from proveout.proto.fault_events import log_text
 from proveout.proto.wire.results import FaultStep, FaultStepKind
 
 S = 1_000_000_000
+IDENTITY = IterationId(stage="run", rung=1, repeat=1, attempt=1)
 PLAN = """
 proveout: 1
 name: watched
@@ -43,25 +43,22 @@ stages:
 """
 
 
-def watch(folder: Path, when: str = "live.tps > 1") -> tuple[FaultWatch, Plan]:
+def watch(folder: Path, when: str = "live.tps > 1") -> FaultWatch:
     path = folder / "plan.yaml"
     path.write_text(PLAN.format(when=when))
-    plan = compile_plan(path)
-    identity = IterationId(stage="run", rung=1, repeat=1, attempt=1)
-    gathering = Gathering(id=identity, hosts={"k": "here"}, names={}, faults={"k": "spill"})
+    gathering = Gathering(id=IDENTITY, hosts={"k": "here"}, names={}, faults={"k": "spill"})
     gathering.t0_ns, gathering.clocks = 100 * S, {"here": (7 * S, 0)}
-    return FaultWatch(plan, gathering), plan
+    return FaultWatch(compile_plan(path), gathering)
 
 
 def second(tps: float = 100.0, errors: int = 0, window: str = "measure", p99_us: float = 900.0) -> LoadTick:
-    identity = IterationId(stage="run", rung=1, repeat=1, attempt=1)
     return LoadTick(
-        id=identity, second=2, window=window, tps=tps, avg_us=400.0, p50_us=300.0, p99_us=p99_us, errors=errors  # type: ignore[arg-type]
+        id=IDENTITY, second=2, window=window, tps=tps, avg_us=400.0, p50_us=300.0, p99_us=p99_us, errors=errors  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) -> None:
-    watched, _ = watch(tmp_path)
+    watched = watch(tmp_path)
     steps: list[tuple[FaultStepKind, float]] = [("begins", 12.5), ("in_place", 12.512), ("healed", 17.5)]
     told = [
         watched.seen("here", FaultStep(fault="spill", number=1, step=step, at_ns=round((107 + at_s) * S)))
@@ -102,5 +99,5 @@ def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) ->
 def test_a_condition_is_evaluated_once_a_second_of_the_window(
     tmp_path: Path, when: str, ticks: list[HostTick | LoadTick], due: bool
 ) -> None:
-    watched, _ = watch(tmp_path, when)
+    watched = watch(tmp_path, when)
     assert [name for tick in ticks for name in watched.due(tick)] == ["spill"] * due

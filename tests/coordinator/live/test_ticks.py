@@ -1,31 +1,27 @@
-"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure
-window."""
+"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure window;
+and of its replay, from the samples that it stored."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from records import iteration
 
+from proveout.coordinator.live.replay import Moved
 from proveout.coordinator.live.ticks import HostMeter, Meters
+from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Gathering
-from proveout.proto.events import (
-    Event,
-    HostTick,
-    IterationId,
-    IterationStarted,
-    LoadTick,
-    TransactionsTick,
-    WaitsTick,
-)
+from proveout.proto import events as e
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
-IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
-STARTED = IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0)
+IDENTITY = e.IterationId(stage="base", rung=4, repeat=1, attempt=1)
+STARTED = e.IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0)
 SECOND_NS = 1_000_000_000
 T0_NS = 50 * SECOND_NS
 AHEAD_NS = 7 * SECOND_NS
@@ -35,7 +31,8 @@ AHEAD_NS = 7 * SECOND_NS
 def meters() -> tuple[Gathering, Meters]:
     """Two loads, and a capture on a host whose clock is ahead."""
     hosts = {"load-a": "a", "load-b": "b", "waits": "db"}
-    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks={"db": (AHEAD_NS, 1000)})
+    clocks = {"a": (0, 1000), "b": (0, 1000), "db": (AHEAD_NS, 1000)}
+    gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "w"}, t0_ns=T0_NS, clocks=clocks)
     made = Meters(gathering)
     made.begin(STARTED)
     return gathering, made
@@ -58,7 +55,7 @@ class Fed:
 
     def __init__(self) -> None:
         self.gathering, self.meters = meters()
-        self.shown: list[Event] = []
+        self.shown: list[e.Event] = []
         self._sequences: dict[str, int] = {}
 
     def give(self, key: str, sample: LoadSecond | CaptureSample) -> None:
@@ -75,9 +72,9 @@ def test_transactions_add_up_over_agents_and_seconds_of_a_window() -> None:
     fed = Fed()
     for number, window, ok in ((0, "ramp_up", 5), (1, "measure", 10), (2, "measure", 30), (4, "ramp_down", 1)):
         fed.give("load-a", second(number, window, ok, [100, 100, 100], errors=2))
-        assert len(fed.of(TransactionsTick)) == len(fed.of(LoadTick))
+        assert len(fed.of(e.TransactionsTick)) == len(fed.of(e.LoadTick))
         fed.give("load-b", second(number, window, ok, [900]))
-    ticks = fed.of(TransactionsTick)
+    ticks = fed.of(e.TransactionsTick)
     assert [(tick.window, tick.seconds) for tick in ticks] == [
         ("ramp_up", 1.0), ("measure", 1.0), ("measure", 2.0), ("ramp_down", 1.0)
     ]  # fmt: skip
@@ -99,7 +96,7 @@ def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_to
     fed.meters.begin(replace(STARTED, beside=("reports",)))
     fed.give("load-a", of_load(second(1, "measure", 10, [100] * 10), "orders"))
     fed.give("load-b", of_load(second(1, "measure", 3, [9000] * 3, errors=2), "reports"))
-    (tick,) = fed.of(LoadTick)
+    (tick,) = fed.of(e.LoadTick)
     assert (tick.tps, tick.errors) == (11.0, 0)
     assert tick.p95_us == pytest.approx(100.0, rel=0.01)
     orders, reports = tick.loads
@@ -109,7 +106,7 @@ def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_to
     alone = Fed()
     for key in ("load-a", "load-b"):
         alone.give(key, second(1, "measure", 10, [100]))
-    assert alone.of(LoadTick)[0].loads == (), "a stage with one load has none"
+    assert alone.of(e.LoadTick)[0].loads == (), "a stage with one load has none"
 
 
 def waited(at_s: float, **seconds: float) -> CaptureSample:
@@ -130,12 +127,12 @@ def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -
         (4.5, {"CPU": 999.0}),
     ):
         fed.give("waits", waited(at_s, **seconds))
-    (tick,) = fed.of(WaitsTick)
+    (tick,) = fed.of(e.WaitsTick)
     assert tick.seconds == 1.0
     assert [(line.event, line.seconds, line.db_time_fraction) for line in tick.waits] == [
         ("Lock", 4.0, 0.5), ("CPU", 3.0, 0.375), ("IO", 1.0, 0.125)
     ]  # fmt: skip
-    assert len(fed.of(HostTick)) == 3  # readings are shown in all windows, from the second sample on
+    assert len(fed.of(e.HostTick)) == 3  # readings are shown in all windows, from the second sample on
 
 
 def test_shares_refer_to_the_db_time_of_the_server() -> None:
@@ -144,7 +141,7 @@ def test_shares_refer_to_the_db_time_of_the_server() -> None:
         sample = waited(at_s, **{"User I/O:db file sequential read": spent})
         accounted = Reading(metric="wait.db_time_s_total", value=db_time)
         fed.give("waits", CaptureSample(capture="w", at_ns=sample.at_ns, readings=(*sample.readings, accounted)))
-    (line,) = fed.of(WaitsTick)[0].waits
+    (line,) = fed.of(e.WaitsTick)[0].waits
     assert (line.wait_class, line.event) == ("User I/O", "db file sequential read")
     assert line.db_time_fraction == 0.25
 
@@ -153,7 +150,7 @@ def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_r
     """The kernel counts CPU time in ticks of 10 ms, so that shares over 10 ms (at an edge of a window) are random."""
     meter = HostMeter("db1")
 
-    def tick(at_s: float, busy_s: float) -> HostTick | None:
+    def tick(at_s: float, busy_s: float) -> e.HostTick | None:
         readings = (Reading(metric="ours.cpu_s_total", value=busy_s),)
         return meter.tick(CaptureSample(capture="host", at_ns=round(at_s * 1e9), readings=readings))
 
@@ -162,3 +159,51 @@ def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_r
     found = tick(11.0, 1.5)
     assert found is not None
     assert found.readings == {"ours.cpu_s_per_s": pytest.approx(0.5)}
+
+
+BEGUN_S, ENDED_S = 1000.0, 1006.0
+FINISHED = iteration("base", 4, 1, measure_s=3.0, started_unix_s=BEGUN_S)
+JOURNALLED = (
+    e.Stamped(sequence=7, unix_s=BEGUN_S, event=STARTED),
+    e.Stamped(sequence=8, unix_s=ENDED_S, event=FINISHED),
+)
+
+
+def happened(folder: Path) -> list[e.Event]:
+    """Return the live events of an iteration, and store its samples in `folder`."""
+    fed = Fed()
+    for number, window in enumerate(("ramp_up", "measure", "measure", "measure", "ramp_down")):
+        fed.give("load-a", second(number, window, 10 * number + 1, [200 + 90 * number, 5_000]))
+        fed.give("load-b", second(number, window, 10 * number + 2, [201 + 90 * number, 10_000], errors=1))
+        fed.give("waits", waited(number + 0.5, CPU=number + 0.5, IO=3.0 * number))
+    samples.write(fed.gathering, folder)
+    return fed.shown
+
+
+def test_a_replay_has_the_ticks_of_the_run_at_the_same_times(tmp_path: Path) -> None:
+    live = happened(tmp_path)
+    again = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
+    for kind in (e.LoadTick, e.TransactionsTick, e.HostTick, e.WaitsTick):
+        shown = [event for event in live if isinstance(event, kind)]
+        assert shown, kind
+        assert [stamped.event for stamped in again if isinstance(stamped.event, kind)] == shown
+    assert [stamped.unix_s for stamped in again] == sorted(stamped.unix_s for stamped in again)
+    assert [item.unix_s for item in again if isinstance(item.event, e.LoadTick)] == [BEGUN_S + n for n in range(1, 6)]
+    assert {stamped.sequence for stamped in again} == {7}
+
+
+def test_events_without_stored_samples_have_no_ticks(tmp_path: Path) -> None:
+    agents = e.Stamped(sequence=7, unix_s=BEGUN_S, event=e.AgentsTick(lease_s=1.0, beat_s=1.0, agents=()))
+    assert Moved(JOURNALLED, tmp_path)(JOURNALLED[0]) == ()  # the samples were not written
+    happened(tmp_path)
+    assert Moved(JOURNALLED[:1], tmp_path)(JOURNALLED[0]) == ()  # it was void
+    assert Moved(JOURNALLED, tmp_path)(agents) == ()
+
+
+def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) -> None:
+    happened(tmp_path)
+    (tmp_path / "base-4-1-1.load.parquet").write_bytes(b"PAR1 but no more")
+    (stamped,) = Moved(JOURNALLED, tmp_path)(JOURNALLED[0])
+    assert isinstance(stamped.event, e.Notice)
+    assert stamped.event.level == "warning"
+    assert "base-4-1-1.load.parquet" in stamped.event.text

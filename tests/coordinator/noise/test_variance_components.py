@@ -57,15 +57,6 @@ def test_the_intervals_hold(found: list[Components]) -> None:
     assert abs(np.mean([one.arms.shown for one in found]) - 0.05) < FOUR_SIGMA, "equal arms differ in 1 of 20"
 
 
-def test_arms_that_differ_are_shown() -> None:
-    generator = np.random.default_rng(3)
-    noise = generator.normal(0.0, 0.01, (2, REPEATS))
-    one = components(list(np.exp(noise[0])), list(1.05 * np.exp(noise[1])), [], 10.0)
-    assert one is not None
-    assert one.arms.shown
-    assert one.arms.lower < math.log(1.05) < one.arms.upper
-
-
 def test_a_longer_window_helps_against_seconds_only(found: list[Components]) -> None:
     one = next(one for one in found if one.iteration.value > 0.005)
     assert one.deviation(40.0) < one.deviation(10.0) < one.deviation(2.0)

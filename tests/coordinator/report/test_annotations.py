@@ -11,8 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+import records
 from records import run_finished, run_started
 
+from proveout.coordinator.compare.fail_if import Judgement
 from proveout.coordinator.report import annotations, result_json, result_schema
 from proveout.coordinator.report.annotations import Remark, remarks, to_codequality, to_github, to_metrics
 from proveout.coordinator.results.results import RunResults, load_results
@@ -27,16 +29,8 @@ def run(*verdicts: VerdictReached, status: Any = "finished", file: str = "plans/
 
 
 def verdict(id: str, outcome: Outcome, severity: Any = "fail", line: int = 9) -> VerdictReached:
-    return VerdictReached(
-        id=id,
-        title=f"Title of {id}",
-        severity=severity,
-        outcome=outcome,
-        check="a.peak.tps > 1",
-        evidence=HOSTILE,
-        file="plans/study.yaml" if line else "",
-        line=line,
-    )
+    file = "plans/study.yaml" if line else ""
+    return records.verdict(id, outcome, severity, evidence=HOSTILE, file=file, line=line)
 
 
 def test_each_verdict_that_did_not_pass_has_its_line_and_level() -> None:
@@ -108,21 +102,17 @@ def test_the_metrics_report_follows_openmetrics() -> None:
     assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
 
 
-@pytest.mark.parametrize("change", [{"format": "proveout.result/2"}, {"verdicts": [{"id": "x"}]}, {"stages": None}])
-def test_the_schema_refuses_invalid_results(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_results() -> None:
     document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document | change, result_schema.schema())
     without = {name: part for name, part in document.items() if name != "verdicts"}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(without, result_schema.schema())
+    validator = jsonschema.Draft202012Validator(result_schema.schema())
+    assert validator.is_valid(document)
+    for changed in (document | {"format": "proveout.result/2"}, document | {"verdicts": [{"id": "x"}]}, without):
+        assert not validator.is_valid(changed)
 
 
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
-    from proveout.coordinator.compare.fail_if import Judgement
-
-    judged = [
-        Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in ("PASS", "FAIL")
-    ]
-    (found,) = annotations.of_conditions(judged)  # type: ignore[arg-type]
+    outcomes: tuple[Outcome, ...] = ("PASS", "FAIL")
+    judged = [Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in outcomes]
+    (found,) = annotations.of_conditions(judged)
     assert (found.level, found.title, found.text) == ("error", "FAILED: tps.change.upper < -5% holds", "e")

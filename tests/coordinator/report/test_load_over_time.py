@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from compiled_plans import compiled
 from hostile_run import HOSTILE, history, iterations, load_row, run_directory
 from records import begun
 from synthetic_run import synthetic_results
@@ -22,12 +25,9 @@ from proveout.coordinator.report.figures.system.wait_figures import wait_events
 from proveout.coordinator.report.phases.phase_figure import POINTS_MAX, _course, phases
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import safe
-from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.phases import Level
 from proveout.proto.events import ProbeFinished, SearchFinished
 from proveout.proto.wire import histogram
-
-PLANS = Path(__file__).parents[3] / "plans"
 
 
 @pytest.fixture
@@ -53,9 +53,6 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
 
 
 def test_the_points_of_a_long_load_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     monkeypatch.setattr(load_series, "POINTS_MAX", 10)
     monkeypatch.setattr(load_series, "COLUMNS_MAX", 5)
     results = load_results(history())
@@ -151,7 +148,7 @@ def test_a_search_has_its_probes_the_bracket_after_each_and_its_answer() -> None
 
 
 def test_the_cells_of_a_matrix_stand_on_one_axis_against_the_first() -> None:
-    results = synthetic_results(compile_plan(PLANS / "storage-forms-embedded.yaml"))
+    results = synthetic_results(compiled("storage-forms-embedded"))
     (figure,) = matrix_overview(results)
     (panel,) = figure.spec["concat"]
     assert panel["title"]["text"] == "time to solve"

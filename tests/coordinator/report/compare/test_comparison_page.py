@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from compiled_plans import compiled
 from runs_to_compare import BASE, FACTS, HOSTILE, iteration, results, searched, slower
 
 from proveout.coordinator.compare import fail_if
@@ -24,16 +24,14 @@ from proveout.coordinator.report.compare.forest_figure import forest
 from proveout.coordinator.report.compare.main_numbers import main_numbers
 from proveout.coordinator.report.compare.ratio_notation import outcome, ratio_in_words
 from proveout.coordinator.results.results import RunResults, ladder_metrics
-from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 
-ROOT = Path(__file__).parents[4]
 IDS = "smoke-20261122-204155-7a87", "smoke-20261122-204257-3576", "smoke-20261123-101112-9f9f"
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return compile_plan(ROOT / "plans" / "smoke.yaml", overrides={})
+    return compiled("smoke")
 
 
 def run(plan: Plan, factor: float = 1.0, rate: float = 1_000.0, run_id: str = IDS[0], **more: Any) -> RunResults:
@@ -65,7 +63,6 @@ def change(mean: float, lower: float | None = None, upper: float | None = None) 
         ({"mean": 1.183, "lower": 1.121, "upper": 1.249}, "1.183 × (1.121 … 1.249)"),
         ({"mean": 4.84, "lower": 2.1, "upper": 10.6}, "4.8 × (2.1 … 10.6)"),
         ({"mean": 1.5, "lower": 0.01, "upper": 80.0}, "1.5 × (← … →)"),
-        ({"mean": 1.5}, "1.5 ×"),
         ({"mean": 1.1, "lower": 1.05}, "1.1 × (1.05 or more)"),
         ({}, "-"),
     ],
@@ -75,21 +72,23 @@ def test_a_ratio_has_one_notation(ratio: dict[str, float], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "lower", "upper", "words"),
+    ("path", "lower", "upper", "band", "words"),
     [
-        (("tps",), 0.1, 0.2, "▲ better"),
-        (("tps",), -0.2, -0.1, "▼ worse"),
-        (("response", "p99_us"), 0.1, 0.2, "▼ worse"),
-        (("errors", "fraction"), 0.1, 0.2, "▼ worse"),
-        (("sizes", "total_bytes"), 0.1, 0.2, "≠ changed"),
-        (("tps",), -0.1, 0.2, "= not distinguishable"),
-        (("tps",), None, None, "… not judged (no interval)"),
+        (("tps",), 0.1, 0.2, 0.0, "▲ better"),
+        (("tps",), -0.2, -0.1, 0.0, "▼ worse"),
+        (("errors", "fraction"), 0.1, 0.2, 0.0, "▼ worse"),
+        (("sizes", "total_bytes"), 0.1, 0.2, 0.0, "≠ changed"),
+        (("tps",), -0.1, 0.2, 0.0, "= not distinguishable"),
+        (("tps",), None, None, 0.0, "… not judged (no interval)"),
+        (("tps",), -0.0476, 0.05, 0.05, "≈ equal within 5 %"),
+        (("tps",), -0.06, 0.04, 0.05, "= not distinguishable"),
+        (("tps",), 0.01, 0.06, 0.05, "▲ better"),
     ],
 )
 def test_sign_and_words_follow_the_direction_of_the_metric(
-    path: tuple[str, ...], lower: float | None, upper: float | None, words: str
+    path: tuple[str, ...], lower: float | None, upper: float | None, band: float, words: str
 ) -> None:
-    row = Row(path=path, base=100.0, other=115.0, change=change(0.15, lower, upper))
+    row = Row(path=path, base=100.0, other=115.0, change=change(0.15, lower, upper), band=band)
     assert outcome(row, "B") == words
 
 
@@ -106,20 +105,6 @@ def test_sign_and_words_follow_the_direction_of_the_metric(
 def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
     assert row.reason("C") == reason
     assert (reason in outcome(row, "C")) and ("not judged" in outcome(row, "C")) == bool(reason)
-
-
-@pytest.mark.parametrize(
-    ("lower", "upper", "words"),
-    [
-        (-0.03, 0.04, "≈ equal within 5 %"),
-        (-0.0476, 0.05, "≈ equal within 5 %"),
-        (-0.06, 0.04, "= not distinguishable"),
-        (0.01, 0.06, "▲ better"),
-    ],
-)
-def test_inside_the_band_numbers_are_equal(lower: float, upper: float, words: str) -> None:
-    row = Row(path=("tps",), base=1.0, other=1.0, change=change(0.0, lower, upper), band=0.05)
-    assert outcome(row, "B") == words
 
 
 def test_the_answer_says_what_is_comparable_then_the_numbers(plan: Plan) -> None:
@@ -146,9 +131,6 @@ def test_one_repeat_is_shown_and_not_judged(plan: Plan) -> None:
     text = answer([compare(results(plan, one), results(plan, {4: [1_100.0]}, run_id=IDS[1]))]).text
     assert "B is 1.1 × as fast as A with 4 threads, not judged (1 repeat)" in text
     assert "Response p99 is not judged (1 repeat), 0.9091 ×" in text
-    ones = {1: [1_000.0], 4: [3_000.0]}
-    text = answer([compare(results(plan, ones), results(plan, slower(1.1, ones), run_id=IDS[1]))]).text
-    assert "Throughput of B is not judged at any of 2 rungs (1 repeat), 1.1 ×." in text
 
 
 @pytest.mark.parametrize(
@@ -175,9 +157,8 @@ def test_the_answer_is_over_all_rungs(
         threads: [value * one for value, one in zip(values, np.broadcast_to(factor, 4), strict=True)]
         for (threads, values), factor in zip(rungs.items(), factors, strict=True)
     }
-    runs = [results(plan, rungs), results(plan, other, run_id=IDS[1])]
-    compared = [compare(*runs)]
-    for text in (short(compared), markdown.render(comparison_document(compared, [])), page(compared, runs)):
+    compared = [compare(results(plan, rungs), results(plan, other, run_id=IDS[1]))]
+    for text in (short(compared), markdown.render(comparison_document(compared, []))):
         assert re.search(words, " ".join(text.replace("\u00a0", " ").split()))
     (written,) = comparison_json.document(compared, [])["comparisons"]
     assert re.search(words, written["answer"])
@@ -205,6 +186,7 @@ def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Pl
     compared = compare(results(plan, BASE, run_id=IDS[0]), other)
     assert "B did not finish: no end is recorded" in compared.notes
     judged = fail_if.judge(fail_if.check("tps.ratio.upper < 0.95", plan), compared)
+    assert judged.outcome == "INCONCLUSIVE"
     assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
     assert not any(IDS[1] in piece for piece in judged.evidence)
     (written,) = comparison_json.document([compared], [judged])["comparisons"]

@@ -14,11 +14,10 @@ from proveout.coordinator.results.results import RunResults, load_results
 PLAN = {"hosts": [{"name": "db", "price_per_hour": 3.2, "currency": "EUR"}], "stages": [{"id": "x", "kind": "ladder"}]}
 
 
-def results(*costs: dict[str, float], rungs: int = 0, sources: dict[str, str] | None = None) -> RunResults:
-    """Repeats of 4 threads with these costs; of `rungs` rungs one repeat each."""
+def results(*costs: dict[str, float], sources: dict[str, str] | None = None) -> RunResults:
+    """Repeats of 4 threads with these costs."""
     repeats = [
-        iteration("x", n if rungs else 4, 1 if rungs else n, {"tps": 100.0, "cost": cost}, cost=sources or {})
-        for n, cost in enumerate(costs * max(1, rungs), start=1)
+        iteration("x", 4, n, {"tps": 100.0, "cost": cost}, cost=sources or {}) for n, cost in enumerate(costs, start=1)
     ]
     return load_results([run_started(PLAN), begun("x"), *repeats])
 
