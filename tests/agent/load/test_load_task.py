@@ -124,15 +124,13 @@ async def test_on_threads(context: LoadContext, spec: Spec, wal_file: Path) -> N
 
 
 async def test_a_load_that_cannot_be_armed_does_not_begin(context: LoadContext, database: str, spec: Spec) -> None:
-    """No server, a wrong password, no database: the server's words, without the password; a missing table by its name."""
+    """A wrong password: the server's words, without it; a missing table, by its name."""
     for dsn, code, words in (
-        (make_conninfo(database, host="/nowhere", password="sesame"), "unreachable", "/nowhere"),
         (make_conninfo(database, password="sesame"), "unreachable", "password authentication failed"),
-        (make_conninfo(database, dbname="absent"), "unreachable", 'database "absent" does not exist'),
         (database, "invalid", "subscriber"),
     ):
         with pytest.raises(TaskFault, match=words) as raised:
-            await run_load(context, spec(dsn))
+            await run_load(context, spec(dsn, terminals=1, workers=1))
         assert raised.value.code == code
         assert "backend" in raised.value.what
         assert "sesame" not in str(raised.value)
@@ -199,7 +197,7 @@ def test_the_shares_of_a_pool_add_up_to_it(spec: Spec) -> None:
 
 
 async def test_a_pool_has_no_more_connections_than_it_may(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    load = spec(hlr_database, terminals=8, windows=(0.1, 0.5, 0.0), workers=2)
+    load = spec(hlr_database, terminals=8, windows=(0.1, 0.5, 0.2), workers=2)
     under_way = asyncio.create_task(run_load(context, replace(load, sessions=Sessions(pool=2, connect_every=50))))
     await running(hlr_database)
     assert connections(hlr_database) <= 2

@@ -94,7 +94,7 @@ async def test_a_load_through_it_and_its_life(
     assert endpoint.version.startswith("PgBouncer ")
     direct = replace(endpoint, system="db", dsn=server.dsn)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=direct, workers=1))
-    load = spec(endpoint.dsn, terminals=8, windows=(0.1, 0.4, 0.0))
+    load = spec(endpoint.dsn, terminals=8, windows=(0.1, 0.4, 0.2))
     result = await run_load(context, replace(load, sessions=Sessions(connect_every=1)))
     assert sum(t.counts.ok for t in result.transactions) > 0
     assert sum(t.counts.error_count for t in result.transactions) == 0

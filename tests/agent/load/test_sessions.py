@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from shared_servers import LabMysql
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.members import Members
-from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
 from proveout.agent.engines.table import driver
@@ -134,20 +133,20 @@ def test_the_hosts_of_a_dsn_are_members(database: str) -> None:
     ]
 
 
-def test_the_read_only_mode_of_a_server_of_mysql_decides(own_mysql: LabMysql) -> None:
-    """The members are the same server."""
+def test_the_read_only_mode_of_a_server_of_mysql_decides(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = MysqlDriver()
-    driver.open(own_mysql.dsn, access="read_write", within_s=5.0).close()
+    driver.open(mysql_database, access="read_write", within_s=5.0).close()
     with pytest.raises(StatementFailure, match="the server is not read-only"):
-        driver.open(own_mysql.dsn, access="read_only", within_s=5.0)
-    endpoint = Endpoint(system="shared", engine="mysql", dsn=own_mysql.dsn)
-    mysql_statements.run_all(endpoint, ("SET GLOBAL read_only = 1",))
-    try:
-        driver.open(own_mysql.dsn, access="read_only", within_s=5.0).close()
-        with pytest.raises(StatementFailure, match="read-only"):
-            Members(driver, (own_mysql.dsn, own_mysql.dsn), "read_write").connect(0)
-    finally:
-        mysql_statements.run_all(endpoint, ("SET GLOBAL read_only = 0",))
+        driver.open(mysql_database, access="read_only", within_s=5.0)
+    execute = pymysql.cursors.Cursor.execute
+    monkeypatch.setattr(  # the server is shared: it only seems to be read-only
+        pymysql.cursors.Cursor,
+        "execute",
+        lambda cursor, query, values=None: execute(cursor, query.replace("@@global.read_only", "1"), values),
+    )
+    driver.open(mysql_database, access="read_only", within_s=5.0).close()
+    with pytest.raises(StatementFailure, match=r"none of 2 members .*read-only"):
+        Members(driver, (mysql_database, mysql_database), "read_write").connect(0)
 
 
 # ---- settings of sessions --------------------------------------------------------------------------------------------
