@@ -157,3 +157,27 @@ def test_what_was_before_epoll_s_return_is_estimated(monkeypatch: pytest.MonkeyP
     at |= {"now": 9_000, "waited": 700, "turns": 6}  # it slept, so the round before does not count
     sampler.returns(sampled=True)
     assert [sampler.late_ns(-1, index, 4, 9_001) for index in (0, 3)] == [201, 201]
+
+
+def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_less_often() -> None:
+    sampler = handling.Sampler()
+
+    def sampled(batches: int) -> int:
+        """The samples of so many batches between two ticks."""
+        sampler.pace()
+        found = 0
+        for _ in range(batches):
+            sampler.left -= 1
+            if sampler.left <= 0:
+                found += 1
+                sampler.calls()
+                sampler.returns(sampled=True)
+        return found
+
+    sampled(10)
+    assert sampled(10) == 10
+    sampled(320)
+    assert sampled(320) == pytest.approx(32, rel=0.5)
+    sampled(100_000)
+    assert sampled(100_000) == pytest.approx(100_000 / handling.STRIDE_MAX, rel=0.1)
+    sampler.close()

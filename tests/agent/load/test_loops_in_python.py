@@ -15,7 +15,7 @@ pytest.importorskip(
     "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled: the others ran in Python"
 )
 
-FILES = ("arrival_schedule", "disconnects", "retries", "unanswered")
+FILES = ("disconnects", "retries", "unanswered")
 
 
 def test_the_loops_in_python_do_the_same() -> None:

@@ -54,6 +54,11 @@ def grouped(inputs: int) -> Body:
     return Last(((WRITE, (1,)), (READ, (2,))), Outcome.COMMIT if inputs < 90 else Outcome.LOGICAL_FAILURE)
 
 
+def alone_first(inputs: int) -> Body:
+    found = yield READ, (inputs,)
+    return Outcome.COMMIT if found.rows() == [(inputs,)] else Outcome.LOGICAL_FAILURE
+
+
 def run(body: Any, inputs: int, *, pipelines: bool, counted: bool = False) -> tuple[list[list[str]], Outcome | Last]:
     kind = TransactionType(name="t", weight=1.0, body=body, statements=(READ, WRITE), pipeline=True)
     if counted:
@@ -70,6 +75,13 @@ def test_begin_and_the_end_travel_with_groups(inputs: int, end: str, outcome: in
     assert run(grouped, inputs, pipelines=True) == (messages, outcome)
     alone = [[name] for message in messages for name in message]
     assert run(grouped, inputs, pipelines=False) == (alone, outcome)
+
+
+@pytest.mark.parametrize("pipelines", [True, False])
+def test_begin_travels_with_a_single_first_statement(pipelines: bool) -> None:
+    messages, outcome = run(alone_first, 7, pipelines=pipelines)
+    assert messages == ([["begin_write", "read"], ["commit"]] if pipelines else [["begin_write"], ["read"], ["commit"]])
+    assert outcome is Outcome.COMMIT
 
 
 def test_the_counted_commit_is_a_message_of_its_own() -> None:

@@ -1,4 +1,5 @@
-"""Loads on Ray: a cluster formed for the run, the transactions of the local pool, losses, and complete clean-up."""
+"""Loads on Ray: a cluster formed for the run, the transactions of the local pool, losses, and complete clean-up. By
+day `pools/test_ray_driver` and `pools/test_ray_aggregator` run without a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from proveout.proto.wire.tasks import LoadPool, RunLoad
 from .conftest import LoadContext, Spec
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 RAY = LoadPool(kind="ray")
 RAYS = re.compile(r"raylet|gcs_server|ray::|ray_node|ray_driver")
@@ -126,7 +127,6 @@ async def test_an_open_load_has_the_transactions_that_were_drawn(
     assert oct(node.directory.stat().st_mode & 0o777) == "0o700"
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("loss", ["silent", "cancelled"])
 async def test_a_load_that_loses_an_actor_or_is_cancelled_is_void_and_the_next_one_runs(
     on_ray: LoadContext, hlr_database: str, spec: Spec, loss: str
@@ -152,7 +152,6 @@ async def test_a_load_that_loses_an_actor_or_is_cancelled_is_void_and_the_next_o
     assert again.ended_in_window > 0
 
 
-@pytest.mark.soak
 async def test_a_cluster_that_is_too_small_or_not_there_is_refused(
     on_ray: LoadContext, hlr_database: str, spec: Spec
 ) -> None:

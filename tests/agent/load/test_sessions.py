@@ -45,14 +45,18 @@ def members(postgres_server: str) -> Iterator[tuple[str, ...]]:
 
 
 async def test_each_member_receives_the_customers_that_it_has(
-    context: LoadContext, members: tuple[str, ...], spec: Spec
+    context: LoadContext, postgres_server: str, members: tuple[str, ...], spec: Spec
 ) -> None:
     size = CUSTOMERS // MEMBERS
     mix = {"CheckBalance": 1.0, "UpdateProfile": 1.0}
     prepaid = workload_of("prepaid", population=CUSTOMERS, accounts_per_customer=2, weights=mix)
+    endpoint = Endpoint(system="grid", engine="postgres", dsn=members[0])
+    await populate(context, PopulateSystem(workload=prepaid, endpoint=endpoint, workers=1))
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        for dsn in members[1:]:
+            connection.execute(f"DROP DATABASE {name_of(dsn)}".encode())
+            connection.execute(f"CREATE DATABASE {name_of(dsn)} TEMPLATE {name_of(members[0])}".encode())
     for number, dsn in enumerate(members):
-        endpoint = Endpoint(system="grid", engine="postgres", dsn=dsn)
-        await populate(context, PopulateSystem(workload=prepaid, endpoint=endpoint, workers=1))
         with psycopg.connect(dsn, autocommit=True) as connection:
             for table in ("accounts", "customers"):
                 keep = (number * size + 1, (number + 1) * size)

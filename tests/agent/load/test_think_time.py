@@ -32,9 +32,9 @@ class Keyed:
         return self._hlr.keys(stream)
 
 
-def terminal(workload: Keyed, pacing: Pacing) -> Terminal:
+def terminal(workload: Keyed, pacing: Pacing, number: int = 0) -> Terminal:
     recorder = Recorder(len(workload.transactions))
-    return Terminal(0, workload=workload, pacing=pacing, recorder=recorder, seed=1, session=None, prepared={})
+    return Terminal(number, workload=workload, pacing=pacing, recorder=recorder, seed=1, session=None, prepared={})
 
 
 def pauses_ns(of: Terminal, count: int) -> list[int]:
@@ -68,6 +68,13 @@ def test_exponential_think_times_have_their_mean_and_their_spread() -> None:
     assert drawn.mean() == pytest.approx(0.1, rel=0.05)
     assert drawn.std() == pytest.approx(0.1, rel=0.05)
     assert drawn.max() <= 1.0
+
+
+def test_think_times_differ_by_terminal_and_repeat_by_seed() -> None:
+    pacing = dataclasses.replace(CLOSED, total=2, think=Think(mean_s=0.1))
+    first, again, other = (pauses_ns(terminal(Keyed(0.0, 0.0), pacing, number), 20) for number in (0, 0, 1))
+    assert first == again
+    assert first != other
 
 
 def test_the_mix_is_drawn_as_without_pauses() -> None:

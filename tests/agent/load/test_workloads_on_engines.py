@@ -142,7 +142,7 @@ def _hlr(**parameters: object) -> Case:
 
 CASES = {
     "hlr": _hlr(),
-    "tptbm-5": _tptbm(200, 5),
+    "tptbm-5": _tptbm(100, 5),
     "prepaid": _prepaid("prepaid"),
     "tpcb": _tpcb(("accounts", "tellers", "branches")),
     "sql": _bank(),

@@ -150,3 +150,9 @@ def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
     assert [(t.ended, t.late) for t in found.transactions] == [(10, 2)] * len(NAMES)
     assert found.transactions[0].response_at_least == histogram.bin_ns([9, 9])
     assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
+
+
+def test_bytes_of_a_wrong_length_are_refused() -> None:
+    (part,) = workers(1, is_open=True)
+    with pytest.raises(ValueError, match="bytes in place of"):
+        unpack(pack(part, is_open=True) + b"x")

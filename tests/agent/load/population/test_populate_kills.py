@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
+import thorough
 
 from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
@@ -28,6 +29,8 @@ from tests.agent.load.conftest import workload_of
 pytestmark = pytest.mark.server
 
 SURVIVED = 0
+STEP = thorough.count(1, 2)
+"""By day the worker is killed at every second statement."""
 POPULATION: Population = build(workload_of("hlr", population=100)).population
 Connect = Callable[[], Any]
 
@@ -110,7 +113,7 @@ def test_prepare_succeeds_after_a_kill_at_any_statement(connect: Connect, work: 
     kills = 0
     while killed_before(kills, connect, work):
         prepared(connect)
-        kills += 1
+        kills += STEP
     assert kills >= len(POPULATION.tables)
     if work == "undo":
         return
@@ -119,7 +122,7 @@ def test_prepare_succeeds_after_a_kill_at_any_statement(connect: Connect, work: 
     loader.close()
     kills = 0
     while killed_before(kills, connect):  # no repair between: each starts from the state that the one before has left
-        kills += 3
+        kills += 3 * STEP
     prepared(connect)
 
 
