@@ -199,11 +199,6 @@ fio: a warning first
 EOF"""
 
 
-async def test_valid_output_of_a_program_with_exit_code_0(armed_context: Any, stand_in: Callable[[str], None]) -> None:
-    stand_in(GOOD)
-    assert (await fio.run_fio(armed_context, run())).ended_in_window == 5
-
-
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
