@@ -50,10 +50,10 @@ class CuttingProxy:
         """Forward no request from now on; connections stay, and new ones are accepted."""
         self._is_silent = True
 
-    def end(self) -> None:
-        """Accept no more, and cut all connections."""
+    def end(self, connections: int | None = None) -> None:
+        """Accept no more, and cut so many connections, or all."""
         self.close()
-        for client in self._clients:
+        for client in self._clients[:connections]:
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 

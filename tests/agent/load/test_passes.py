@@ -70,6 +70,7 @@ def dsn(request: pytest.FixtureRequest, database_folder: Path, hand_over: Any, e
     return str(file)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 async def test_all_workers_run_their_passes_and_end(engine: str, dsn: str, context: Any, spec: Any) -> None:
     """The limit ends a load whose passes have not."""
@@ -88,6 +89,7 @@ async def test_all_workers_run_their_passes_and_end(engine: str, dsn: str, conte
     assert sum(counts(limited).values()) > 0
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("engine", ["postgres"])
 async def test_a_query_that_fails_or_loses_its_connection_counts_as_run(dsn: str, context: Any, spec: Any) -> None:
     for query in ("SELECT 1 / (pg_backend_pid() * 0)", "SELECT pg_terminate_backend(pg_backend_pid())"):

@@ -32,6 +32,8 @@ from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem,
 
 from .conftest import WINDOW_MAX_S, LoadContext, Spec, ask, change, run_until, seen_of, workload_of
 
+pytestmark = pytest.mark.server
+
 ENGINES = ("postgres", "sqlite", "mysql", "oracle", "duckdb")
 TERMINALS = 4
 
@@ -246,6 +248,7 @@ def test_an_engine_accepts_every_text(kind: str, engine: str, endpoint: Endpoint
             session.prepare(one)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("engine", ["postgres"])
 async def test_a_second_iteration_of_tptbm_inserts_other_keys(
     endpoint: Endpoint, context: LoadContext, spec: Spec

@@ -38,6 +38,7 @@ def test_neighbouring_ranges_are_one_and_missing_slices_are_those_outside_of_eve
     assert list(missing([(1, 10), (11, 10), (21, 10)], [(1, 10, 9), (21, 10, 9)])) == [(11, 10)]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     "engine", ["mysql", *(pytest.param(one, marks=SOAK) for one in ("postgres", "sqlite", "oracle", "duckdb"))]
 )

@@ -20,6 +20,7 @@ from proveout.dsl.workloads.tproch.workload import build
 from tests.agent.load.conftest import answered
 
 pytest.importorskip(rows.PACKAGE)
+pytestmark = pytest.mark.server
 
 
 def load(engine: str, dsn: str, parameters: Tproch) -> None:
