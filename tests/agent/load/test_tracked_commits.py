@@ -222,7 +222,7 @@ async def test_commits_without_an_answer_are_resolved(
     assert rows(endpoint, TABLE) == 0
 
 
-@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("checked", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_a_retry_is_a_duplicate_unless_it_is_checked(
     checked: bool, cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
 ) -> None:
