@@ -99,13 +99,13 @@ import os, sys, time
 from pathlib import Path
 Path("/proc/self/comm").write_text(sys.argv[1])
 print("ready", flush=True); input()
-while time.process_time() < 0.3: pass
+while time.process_time() < 0.1: pass
 file = os.open(sys.argv[2], os.O_CREAT | os.O_WRONLY)
 os.write(file, bytes(8 << 20)); os.fsync(file)
 for _ in range(300): time.sleep(0.0001)
 print("done", flush=True); input()
 """
-"""A process of a name, of known use: 0.3 s CPU, 8 MiB to the disk, 300 sleeps."""
+"""A process of a name, of known use: 0.1 s CPU, 8 MiB to the disk, 300 sleeps."""
 
 
 def started(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -137,15 +137,15 @@ def test_the_use_of_a_server_a_load_worker_and_another_agents_server_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = used(tmp_path, "postgres")
-    assert server["cpu_s_total"] == server["servers_cpu_s_total"] >= 0.2
+    assert server["cpu_s_total"] == server["servers_cpu_s_total"] >= 0.08
     assert server["load_cpu_s_total"] == 0.0
     assert 8 << 20 <= server["servers_written_bytes_total"] <= 20 << 20
     assert server["servers_context_switches_total"] >= 300
     worker = used(tmp_path, LOAD_WORKER_NAME)
-    assert worker["load_cpu_s_total"] >= 0.2
+    assert worker["load_cpu_s_total"] >= 0.08
     assert (worker["servers_cpu_s_total"], "servers_written_bytes_total" in worker) == (0.0, False)
     other = used(tmp_path, "postgres", of_agent=False)
-    assert other["cpu_s_total"] >= 0.2
+    assert other["cpu_s_total"] >= 0.08
     assert (other["servers_cpu_s_total"], "servers_written_bytes_total" in other) == (0.0, False)
     real = own_processes._read
     monkeypatch.setattr(own_processes, "_read", lambda path: b"" if path.endswith("/io") else real(path))
@@ -155,7 +155,7 @@ def test_the_use_of_a_server_a_load_worker_and_another_agents_server_is_known(
 def test_the_process_tree_counts_children_also_after_their_end_and_without_the_children_files_of_proc() -> None:
     tree, key = ProcessTree(os.getpid()), ("ours.cpu_s_total", "")
     before = table(tree.read())
-    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('burnt', flush=True)\ninput()"
+    code = "import time\nwhile time.process_time() < 0.1: pass\nprint('burnt', flush=True)\ninput()"
     with started(code) as child:
         assert child.stdout is not None and child.stdin is not None
         assert child.stdout.readline() == "burnt\n"
@@ -173,7 +173,7 @@ def test_the_process_tree_counts_children_also_after_their_end_and_without_the_c
         child.stdin.close()
         child.wait()
     after = table(tree.read())
-    assert during[key] - before[key] >= 0.28
+    assert during[key] - before[key] >= 0.08
     assert after[key] >= during[key]
 
 
@@ -198,25 +198,6 @@ def test_the_root_is_the_topmost_proveout() -> None:
 HOST = Capture(name="host", kind="os", every_s=0.05, hosts=("local",))
 
 
-async def test_a_run_samples_at_once_at_each_instant_and_at_the_end(task_context: Any) -> None:
-    began_ns = time.monotonic_ns()
-    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=HOST)))
-    await eventually_async(lambda: len(task_context.samples) >= 4, "four samples")
-    task_context.end()
-    result = await running
-    ended_ns = time.monotonic_ns()
-    samples: list[CaptureSample] = task_context.samples
-    assert isinstance(result, CaptureResult)
-    assert result.samples == len(samples) >= 5
-    assert result.cpu_s > 0
-    times = [sample.at_ns for sample in samples]
-    assert began_ns <= times[0] and times[-1] <= ended_ns
-    # Absolute instants: sample k is due at start + k × 50 ms, and never comes before that.
-    assert all(at - began_ns >= index * 50_000_000 for index, at in enumerate(times[:-1]))
-    metrics = {reading.metric for reading in samples[0].readings}
-    assert {"cpu.user_s_total", "memory.used_bytes", "ours.cpu_s_total"} <= metrics
-
-
 async def test_a_cancelled_run_ends_its_thread(task_context: Any) -> None:
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=HOST)))
     await eventually_async(lambda: task_context.samples, "a sample")
@@ -232,15 +213,22 @@ async def test_an_unknown_kind_is_named(task_context: Any) -> None:
         await kinds.capture(task_context, RunCapture(capture=capture))
 
 
-async def test_a_run_samples_at_the_edges_of_the_window_where_there_is_one(task_context: Any) -> None:
+async def test_a_run_samples_at_once_at_the_edges_of_the_window_and_at_the_end(task_context: Any) -> None:
     seldom = replace(HOST, every_s=60.0)
     t0_ns = task_context.t0_ns = time.monotonic_ns() + 50_000_000
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=seldom, edges_s=(0.0, 0.1))))
     await eventually_async(lambda: len(task_context.samples) >= 3, "the edges")
     task_context.end()
-    assert (await running).samples == 4
-    _, start, end, _ = task_context.samples
-    assert (start.at_ns >= t0_ns, end.at_ns >= t0_ns + 100_000_000) == (True, True)
+    result = await running
+    assert isinstance(result, CaptureResult)
+    assert result.samples == 4
+    assert result.cpu_s > 0
+    samples: list[CaptureSample] = task_context.samples
+    first, start, end, _ = samples
+    assert start.at_ns >= t0_ns
+    assert end.at_ns >= t0_ns + 100_000_000
+    metrics = {reading.metric for reading in first.readings}
+    assert {"cpu.user_s_total", "memory.used_bytes", "ours.cpu_s_total"} <= metrics
     task_context.samples.clear()
     await kinds.capture(task_context, RunCapture(capture=seldom))
     assert len(task_context.samples) <= 2

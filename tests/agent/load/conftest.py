@@ -82,9 +82,9 @@ class LoadContext:
         return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=["compiled", "python"])
+@pytest.fixture(params=["compiled", pytest.param("python", marks=pytest.mark.soak)])
 def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers' hot path, compiled and in Python."""
+    """The workers' hot path, compiled and in Python; by day `test_loops_in_python` runs the latter."""
     if request.param == "compiled":
         pytest.importorskip(
             "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"

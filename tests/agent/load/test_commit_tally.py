@@ -136,8 +136,6 @@ def test_the_account_equals_the_truth_whatever_happens(seed: int) -> None:
         ("committed, run again, failed, another answered", 0),
         ("committed, not run again, another answered", 0),
         ("committed, run again, committed, run again, answered", 2),
-        ("committed, run again, absent, run again, answered", 1),
-        ("committed, run again, committed, not run again, another answered", 1),
     ],
 )
 def test_a_transaction_that_is_run_again_after_it_has_committed_is_a_duplicate(history: str, duplicates: int) -> None:

@@ -119,8 +119,7 @@ def test_a_primary_that_has_become_a_standby_is_left(loop_of: LoopOf) -> None:
     assert codes(ran, "error") == Counter({"25006": 1}), "an error of its transaction where no access was asked for"
 
 
-@pytest.mark.parametrize("policy", ["reconnect", "retry"])
-def test_a_pool_of_connections_comes_back(policy: Literal["reconnect", "retry"]) -> None:
+def test_a_pool_of_connections_comes_back() -> None:
     """Both connections of four terminals are lost at once."""
     pool, server = [Session(after(FIRST, LOST)) for _ in range(2)], Server(refusals=0)
     ran = run(
@@ -129,10 +128,10 @@ def test_a_pool_of_connections_comes_back(policy: Literal["reconnect", "retry"])
         [Session() for _ in range(4)],
         lambda _: len(server.sessions) == 2 and min(len(one.sent) for one in server.sessions) > ENOUGH,
         connect=server.connect,
-        policy=Sessions(on_disconnect=policy, pool=2),
+        policy=Sessions(pool=2),
     )
     assert all(session.is_closed for session in pool)
-    assert codes(ran, "error") == Counter({"08006": 2} if policy == "reconnect" else {})
+    assert codes(ran, "error") == Counter({"08006": 2})
 
 
 def test_terminals_wait_for_a_connection_of_the_pool_first_come_first_served() -> None:

@@ -73,7 +73,7 @@ def due_ns(one: Pacing, until_ns: int) -> np.ndarray:
 
 
 @given(st.lists(LEVELS, min_size=1, max_size=5), st.floats(0.0, 5.0))
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_the_inverse_is_that_of_the_integral(levels: list[Level], up_s: float) -> None:
     intensity = pacing(levels, up_s=up_s).intensity
     end_s = up_s + sum(level.for_s for level in levels)
@@ -87,17 +87,17 @@ def test_the_inverse_is_that_of_the_integral(levels: list[Level], up_s: float) -
     assert np.all(nudged[positive] >= numbers[positive] - 1e-9), "a nanosecond later it would be due"
 
 
-@given(st.lists(LEVELS, min_size=1, max_size=5))
-@settings(max_examples=60)
+@given(st.lists(LEVELS, min_size=1, max_size=3))
+@settings(max_examples=20)
 def test_the_integral_is_that_of_the_levels(levels: list[Level]) -> None:
     intensity = pacing(levels, up_s=0.0).intensity
     for (_, begin, end), level in zip(edges_s(windows(levels).phases), levels, strict=True):
         area = float(intensity.integral(end) - intensity.integral(begin))
         assert area == pytest.approx(level.area, rel=1e-9, abs=1e-6)
-        grid = np.linspace(0.0, level.for_s, 20_001)
+        grid = np.linspace(0.0, level.for_s, 2_001)
         middle = (grid[1:] + grid[:-1]) / 2.0
-        summed = sum(level.at(x) for x in middle) * level.for_s / 20_000
-        tolerance = level.for_s / 20_000 * (level.highest + 1.0) * (len(level.values) + 1)
+        summed = sum(level.at(x) for x in middle) * level.for_s / 2_000
+        tolerance = level.for_s / 2_000 * (level.highest + 1.0) * (len(level.values) + 1)
         assert summed == pytest.approx(level.area, abs=tolerance)
     assert mean_level(levels) == pytest.approx(
         float(intensity.integral(sum(level.for_s for level in levels))) / sum(level.for_s for level in levels), rel=1e-9
@@ -121,14 +121,6 @@ def test_each_phase_has_the_arrivals_of_its_integral_for_any_number_of_terminals
         counted = np.count_nonzero((times >= start_ns) & (times < end_ns))
         before, after = one.intensity.integral([start_ns / 1e9, end_ns / 1e9])
         assert abs(counted - (after - before)) < 1.0 + 1e-6
-
-
-def test_whole_arrivals_of_a_phase_are_exact() -> None:
-    levels = [constant(20.0, 500.0), constant(10.0, 2000.0), line(10.0, 500.0, 1500.0), wave(60.0, 800.0, 0.375, 3.0)]
-    timeline = Timeline.of(windows(levels), 0)
-    times = due_ns(pacing(levels, total=16), timeline.end_ns)
-    counts = [np.count_nonzero((times >= start) & (times < end)) for _, start, end in timeline.phases]
-    assert counts == [10_000, 20_000, 10_000, 48_000]
 
 
 def test_poisson_phases_have_the_mean_and_the_variance_of_poisson() -> None:
@@ -169,7 +161,7 @@ def closed(levels: list[Level], total: int, up_s: float = 1.0) -> Pacing:
 
 
 @given(st.lists(THREADS, min_size=1, max_size=5), st.integers(1, 12))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_a_terminal_is_active_while_it_is_below_the_level(levels: list[Level], total: int) -> None:
     one = closed(levels, total)
     end_s = 2.0 + sum(level.for_s for level in levels)
@@ -181,7 +173,7 @@ def test_a_terminal_is_active_while_it_is_below_the_level(levels: list[Level], t
         assert all(end < begin for (_, end), (begin, _) in pairwise(spans))
         edges = np.array([edge for span in spans for edge in span] or [-S]) / 1e9
         changes = np.array([1.0, *(1.0 + end for _, _, end in edges_s(windows(levels).phases))])
-        for at in np.linspace(0.0, end_s, 301):
+        for at in np.linspace(0.0, end_s, 101):
             if min(np.abs(edges - at).min(), np.abs(changes - at).min()) < 1e-6:
                 continue
             level = level_at(levels, at - 1.0)

@@ -45,12 +45,6 @@ def test_each_terminal_cycles_through_the_set_from_its_own_first_query(terminal:
     assert list(islice(drawn(queries(in_order=False), terminal), 300)) != first * 100
 
 
-def test_a_set_has_no_weights() -> None:
-    entries = {"One": {"weight": 2, "statements": {"rows": "SELECT 1 AS n"}}}
-    with pytest.raises(ValueError, match="leave `weight` out"):
-        workload_of("sql", in_order=True, transactions=entries)
-
-
 # ---- whole loads ---------------------------------------------------------------------------------------------------
 
 
@@ -60,10 +54,6 @@ def in_passes(load: RunLoad, passes: int, limit_s: float = LIMIT_S) -> RunLoad:
 
 def counts(result: LoadResult) -> dict[str, int]:
     return {one.counts.name: one.counts.ok + one.counts.error_count for one in result.transactions}
-
-
-def errors(result: LoadResult) -> dict[str, int]:
-    return {one.counts.name: one.counts.error_count for one in result.transactions if one.counts.error_count}
 
 
 def length_s(result: LoadResult) -> float:
@@ -80,34 +70,30 @@ def dsn(request: pytest.FixtureRequest, database_folder: Path, hand_over: Any, e
     return str(file)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 async def test_all_workers_run_their_passes_and_end(engine: str, dsn: str, context: Any, spec: Any) -> None:
-    load = in_passes(spec(dsn, engine=engine, terminals=3, workers=2, workload=queries()), 4)
-    for seed in (1, 2):  # on the same workers
-        result = await run_load(context, replace(load, seed=seed))
-        assert counts(result) == dict.fromkeys(NAMES, 3 * 4), result.first_errors
-        assert all(finding.ok for finding in conform(queries(), seen_of(result)))
-        assert len(result.passes_s) == 3 * 4
-        assert all(0.0 < seconds <= length_s(result) for seconds in result.passes_s)
-        assert result.ended_in_window == len(NAMES) * 3 * 4
-        assert result.seconds_produced <= length_s(result) + 1.0
-        assert length_s(result) < LIMIT_S, "their end is that of the window"
-        assert result.hung == 0
+    """The limit ends a load whose passes have not."""
+    whole = spec(dsn, engine=engine, terminals=3, workers=2, workload=queries())
+    result = await run_load(context, in_passes(whole, 4))
+    assert counts(result) == dict.fromkeys(NAMES, 3 * 4), result.first_errors
+    assert all(finding.ok for finding in conform(queries(), seen_of(result)))
+    assert len(result.passes_s) == 3 * 4
+    assert all(0.0 < seconds <= length_s(result) for seconds in result.passes_s)
+    assert result.ended_in_window == len(NAMES) * 3 * 4
+    assert result.seconds_produced <= length_s(result) + 1.0
+    assert length_s(result) < LIMIT_S, "their end is that of the window"
+    assert result.hung == 0
+    limited = await run_load(context, in_passes(whole, 10**9, 0.2))
+    assert length_s(limited) == pytest.approx(0.2)
+    assert sum(counts(limited).values()) > 0
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("engine", ["postgres"])
 async def test_a_query_that_fails_or_loses_its_connection_counts_as_run(dsn: str, context: Any, spec: Any) -> None:
-    fails = queries(Two="SELECT 1 / (pg_backend_pid() * 0)")
-    result = await run_load(context, in_passes(spec(dsn, terminals=2, workers=1, workload=fails), 3))
-    assert (counts(result), errors(result)) == (dict.fromkeys(NAMES, 6), {"Two": 6})
-    loses = queries(Three="SELECT pg_terminate_backend(pg_backend_pid())")
-    result = await run_load(context, in_passes(spec(dsn, terminals=1, workload=loses), 2))
-    assert (counts(result), errors(result)) == (dict.fromkeys(NAMES, 2), {"Three": 2})
-
-
-@pytest.mark.parametrize("engine", ["postgres", "sqlite"])
-async def test_the_limit_ends_a_load_whose_passes_have_not(engine: str, dsn: str, context: Any, spec: Any) -> None:
-    load = in_passes(spec(dsn, engine=engine, terminals=2, workers=1, workload=queries()), 10**9, 0.4)
-    result = await run_load(context, load)
-    assert length_s(result) == pytest.approx(0.4)
-    assert sum(counts(result).values()) > 0
+    for query in ("SELECT 1 / (pg_backend_pid() * 0)", "SELECT pg_terminate_backend(pg_backend_pid())"):
+        workload = queries(Two=query)
+        result = await run_load(context, in_passes(spec(dsn, terminals=2, workers=1, workload=workload), 2))
+        assert counts(result) == dict.fromkeys(NAMES, 4)
+        assert {t.counts.name: t.counts.error_count for t in result.transactions} == {"One": 0, "Two": 4, "Three": 0}

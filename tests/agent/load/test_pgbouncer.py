@@ -72,37 +72,39 @@ def pair(root: Path) -> Iterator[tuple[Server, Pooler]]:
         server.close(keep_data=False)
 
 
-def backends(server: Server) -> int:
-    """The connections of clients that the database has, but this one."""
-    with psycopg.connect(server.dsn) as connection:
-        query = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        return int(connection.execute(query).fetchall()[0][0])
+def answers(dsn: str, query: str = "SELECT 1") -> int:
+    with psycopg.connect(dsn) as connection:
+        return int(connection.execute(query.encode()).fetchall()[0][0])
+
+
+BACKENDS = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"
 
 
 @needs_pgbouncer
 @pytest.mark.server
-async def test_a_load_through_it(pair: tuple[Server, Pooler], context: LoadContext, spec: Spec) -> None:
-    """Eight terminals that connect for each transaction are served by the three connections of the pool."""
+async def test_a_load_through_it_and_its_life(
+    pair: tuple[Server, Pooler], root: Path, context: LoadContext, spec: Spec
+) -> None:
+    """Eight terminals that connect for each transaction are served by the three connections of the pool.
+
+    It is in front of what this agent's user runs here, and of nothing else; its files are its user's alone; it serves
+    again after a restart of its database, takes new settings, and ends without a trace."""
     server, pooler = pair
     endpoint = pooler.start()
     assert endpoint.version.startswith("PgBouncer ")
     direct = replace(endpoint, system="db", dsn=server.dsn)
     await populate(context, PopulateSystem(workload=hlr(), endpoint=direct, workers=1))
-    load = spec(endpoint.dsn, terminals=8, windows=(0.2, 1.0, 0.2))
+    load = spec(endpoint.dsn, terminals=8, windows=(0.1, 0.4, 0.2))
     result = await run_load(context, replace(load, sessions=Sessions(connect_every=1)))
     assert sum(t.counts.ok for t in result.transactions) > 0
     assert sum(t.counts.error_count for t in result.transactions) == 0
     assert result.sessions.attempts > 8
     assert result.sessions.failed == 0
-    assert 0 < await asyncio.to_thread(backends, server) <= SIZE
+    assert 0 < await asyncio.to_thread(answers, server.dsn, BACKENDS) <= SIZE
+    await asyncio.to_thread(_live, server, pooler, root)
 
 
-@needs_pgbouncer
-@pytest.mark.server
-def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
-    """It is in front of what this agent's user runs here, and of nothing else; its files are its user's alone; it serves
-    again after a restart of its database, takes new settings, and ends without a trace."""
-    server, pooler = pair
+def _live(server: Server, pooler: Pooler, root: Path) -> None:
     other = Pooler(replace(FRONT, name="other"), root)
     with pytest.raises(TaskFault, match="in front of no database"):
         other.start()
@@ -113,15 +115,12 @@ def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
     for name in (CONFIGURATION, USERS):
         assert stat.S_IMODE((pooler.session / name).stat().st_mode) == 0o600
     dsn, pid = pooler.dsn, pooler.pid
-    with psycopg.connect(dsn) as connection:
-        connection.execute("SELECT 1")
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(dsn.rpartition("=")[0] + "=wrong")
     server.save_snapshot()  # restarts the database
     pooler.start()
     assert (pooler.dsn, pooler.pid) == (dsn, pid)
-    with psycopg.connect(dsn) as connection:
-        connection.execute("SELECT 1")
+    assert answers(dsn) == 1
     pooler.disturb("kill")
     assert pooler.state == "down"
     pooler.recover()

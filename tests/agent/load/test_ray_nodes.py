@@ -37,7 +37,6 @@ from .conftest import LoadContext, workload_of
 
 pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.soak,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]

@@ -4,14 +4,12 @@ Python."""
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of, carries_commit, in_transaction
 from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
@@ -178,40 +176,3 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
         [(1, first), (9, []), (1, other), (9, [])],
     ):
         same_both_ways(turns, kind, inputs, answers)
-
-
-class Deadlocks(Session):
-    """After its last answer each statement fails."""
-
-    def exchange(self, prepared: Statement, arguments: Sequence[Any]) -> bool:
-        try:
-            return super().exchange(prepared, arguments)
-        except StopIteration:
-            raise StatementFailure("1213", "deadlock", FailureKind.RETRYABLE) from None
-
-
-@pytest.mark.parametrize("ended", ["over", "before", "failed"])
-def test_transactions_of_a_blocking_session_in_a_row(turns: ModuleType, ended: str) -> None:
-    """Each is recorded once, by its outcome; the one that failed is left to the caller."""
-    kind = next(kind for kind in HLR.transactions if kind.bare)
-    state, terminal = turns.KindState(times := [turns.Times(), turns.Times()]), turns.TerminalState()
-    state.bare, state.start, state.inputs = True, kind.body, iter(lambda: ("get", (1,)), None).__next__
-    state.prepared = kind.statements[0]
-    session = terminal.session = Deadlocks([(1, []), (0, []), (2, [])])
-    terminal.draw = iter(lambda: state, None)
-    end_ns = time.monotonic_ns() + 3_600 * 10**9
-    if ended == "before":
-        turns.repeat(terminal, lambda: False, 0)
-        assert (len(times[0]), len(times[1]), session.statements, terminal.busy) == (0, 0, [], False)
-        return
-    if ended == "failed":
-        with pytest.raises(StatementFailure):
-            turns.repeat(terminal, lambda: False, end_ns)
-    else:
-        turns.repeat(terminal, lambda: len(session.statements) == 3, end_ns)
-    assert (len(times[0]), len(times[1])) == (6, 3)
-    assert terminal.busy == (ended == "failed")
-    records = memoryview(times[0].take()).cast("q").tolist()
-    intended, started, over = records[::3], records[1::3], records[2::3]
-    assert intended == started
-    assert started[0] <= over[0] <= started[1] <= over[1]

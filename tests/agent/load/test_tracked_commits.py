@@ -16,8 +16,7 @@ import psutil
 import pytest
 import yaml
 from cutting_proxy import CuttingProxy, Where
-from eventually import eventually
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from eventually import eventually, eventually_async
 
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.load.population.handler import populate
@@ -97,15 +96,14 @@ def agrees(result: LoadResult, notes: int) -> bool:
     return notes == tracked(result).acknowledged - sums.lost + sums.unknown_committed + sums.duplicates
 
 
-@pytest.mark.parametrize("engine", ["postgres", "sqlite", "mysql"])
+@pytest.mark.parametrize(("engine", "fixture"), [("sqlite", "wal_file"), ("mysql", "mysql_database")])
 async def test_without_a_fault_every_commit_is_found(
-    engine: str, request: pytest.FixtureRequest, context: LoadContext, spec: Spec
+    engine: str, fixture: str, request: pytest.FixtureRequest, context: LoadContext, spec: Spec
 ) -> None:
-    names = {"postgres": "database", "mysql": "mysql_database", "sqlite": "wal_file"}
-    where = str(request.getfixturevalue(names[engine]))
+    where = str(request.getfixturevalue(fixture))
     endpoint = await prepared(context, where, engine)
-    load = replace(spec(where, engine=engine, workload=NOTES, terminals=3), tracked=True, label="run/1")
-    result = await run_load(context, load)
+    load = spec(where, engine=engine, workload=NOTES, terminals=3, windows=(0.0, 0.3, 0.0))
+    result = await run_load(context, replace(load, tracked=True, label="run/1"))
     assert tracked(result).acknowledged > 0
     assert total(result) == replace(total(result), lost=0, unknown=0, duplicates=0, unread=0)
     assert agrees(result, rows(endpoint) - 1)
@@ -122,8 +120,8 @@ class Crashing:
         system = System(name="backend", engine="postgres", host="local", provision="embedded", settings=settings)
         self._server = Server(system, folder)
         self._dsn = self._server.start().dsn
-        self.proxy = CuttingProxy(lambda: socket_of(self._dsn))
-        self.dsn = through(self._dsn, self.proxy)
+        self.proxy = CuttingProxy(lambda: self._dsn)
+        self.dsn = self.proxy.dsn
 
     def crash(self) -> None:
         """SIGKILL for every process of the server at once, so that nothing of its memory is written."""
@@ -157,8 +155,7 @@ def crashing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crashin
     server.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("crashing", ["on", "off"], indirect=True)
+@pytest.mark.parametrize("crashing", ["off", pytest.param("on", marks=pytest.mark.soak)], indirect=True)
 async def test_a_killed_server_loses_exactly_what_is_said(
     crashing: Crashing, context: LoadContext, spec: Spec, request: pytest.FixtureRequest
 ) -> None:
@@ -171,9 +168,9 @@ async def test_a_killed_server_loses_exactly_what_is_said(
     assert rows(endpoint, TABLE) == 0
     await populate(context, PopulateSystem(workload=NOTES, endpoint=endpoint, workers=1))
     before = rows(endpoint)
-    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 3.0, 0.0))
+    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 2.0, 0.0))
     running = asyncio.create_task(run_load(context, replace(load, tracked=True, bins=True, label="run/1")))
-    await context.first_second.wait()
+    await eventually_async(lambda: rows(endpoint) > before + 50, "commits")
     await asyncio.to_thread(crashing.crash)
     await asyncio.to_thread(crashing.restart)
     assert not running.done()
@@ -192,18 +189,9 @@ async def test_a_killed_server_loses_exactly_what_is_said(
 # ---- unknown outcomes ----------------------------------------------------------------------------------------------
 
 
-def socket_of(dsn: str) -> str:
-    parts = conninfo_to_dict(dsn)
-    return f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}"
-
-
-def through(dsn: str, proxy: CuttingProxy) -> str:
-    return make_conninfo(dsn, host="127.0.0.1", port=proxy.port, sslmode="disable", gssencmode="disable")
-
-
 @pytest.fixture
 def cutting(database: str) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(lambda: socket_of(database))
+    proxy = CuttingProxy(lambda: database)
     yield proxy
     proxy.close()
 
@@ -226,20 +214,21 @@ async def test_commits_without_an_answer_are_resolved(
 ) -> None:
     """Of commits that the proxy cuts, those that the server got are there, and the others are not."""
     endpoint = await prepared(context, database)
-    load = spec(through(database, cutting), workload=NOTES, terminals=3, windows=(0.0, 2.0, 0.0))
+    load = spec(cutting.dsn, workload=NOTES, terminals=3, windows=(0.0, 1.0, 0.0))
     result = await cut(context, cutting, load, "after", "before", "after", "before", "after")
     sums = total(result)
     assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
     assert agrees(result, rows(endpoint) - 1)
+    assert rows(endpoint, TABLE) == 0
 
 
-@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("checked", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_a_retry_is_a_duplicate_unless_it_is_checked(
     checked: bool, cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
 ) -> None:
     """Each transaction adds 1, so the sum is the number of commits that the database has made."""
     endpoint = await prepared(context, database, workload=ADDS)
-    load = spec(through(database, cutting), workload=ADDS, terminals=2, windows=(0.0, 2.0, 0.0))
+    load = spec(cutting.dsn, workload=ADDS, terminals=2, windows=(0.0, 1.0, 0.0))
     load = replace(load, sessions=Sessions(on_disconnect="retry"), checked=checked)
     result = await cut(context, cutting, load, "after", "before", "after")
     sums = total(result)

@@ -115,7 +115,7 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     before = [path.stat().st_mtime_ns for path in files]
     await fio.prepare_fio(armed_context, PrepareFio(job=replace(job, jobs=1)))
     assert [path.stat().st_mtime_ns for path in files] == before, "what is there is not made again"
-    windows = Windows(ramp_up_s=0.2, measure_s=1.2, ramp_down_s=0.0)
+    windows = Windows(ramp_up_s=0.1, measure_s=1.0, ramp_down_s=0.0)
     began_ns = time.monotonic_ns()
     result = await fio.run_fio(armed_context, run(windows, job))
     _check_result(result, windows, began_ns, armed_context)
@@ -199,16 +199,10 @@ fio: a warning first
 EOF"""
 
 
-async def test_valid_output_of_a_program_with_exit_code_0(armed_context: Any, stand_in: Callable[[str], None]) -> None:
-    stand_in(GOOD)
-    assert (await fio.run_fio(armed_context, run())).ended_in_window == 5
-
-
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
         (f"{GOOD}\necho boom >&2\nexit 1", "fault", "exit code 1: boom"),
-        ("echo hello", "fault", "cannot parse the output of fio: hello"),
         ("exit 0", "fault", "it wrote no message"),
         ("echo '{'", "fault", "cannot parse the output of fio"),
         ("echo 'fio: No space left on device' >&2; exit 1", "disk_full", "No space left"),

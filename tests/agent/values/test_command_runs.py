@@ -58,15 +58,14 @@ async def test_a_program_of_a_root_agent_runs_as_the_unprivileged_user(context: 
     [
         ("echo a=1; exit 3", "fault", "ended with exit code 3: a=1"),
         ("echo broken >&2; kill -9 $$", "fault", "killed by signal 9: broken"),
-        ("sleep 60", "timeout", "did not end within 1 s"),
+        ("sleep 60", "timeout", r"did not end within 0\.2 s"),
         ("yes", "fault", "longer than 1,048,576 bytes"),
-        ("head -c 900000 /dev/zero", "missing", "NUL"),
         ("echo b=1", "missing", "no column 'a'"),
     ],
 )
 async def test_a_hostile_program_is_a_clear_fault(context: Any, script: str, code: str, words: str) -> None:
     with pytest.raises(TaskFault, match=words) as caught:
-        await run_command(context, shell(script, within_s=1.0 if "sleep" in script else 20.0))
+        await run_command(context, shell(script, within_s=0.2 if "sleep" in script else 20.0))
     assert caught.value.code == code
 
 

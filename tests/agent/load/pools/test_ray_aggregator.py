@@ -90,7 +90,7 @@ def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order(
     assert gatherer.seconds() == []
 
 
-@pytest.mark.parametrize("most", [1, 127, 128, 40_000, 3_000_000_000, 1 << 40])
+@pytest.mark.parametrize("most", [127, 128, 40_000, 1 << 40])
 def test_counts_of_every_size_are_unpacked_as_packed(most: int) -> None:
     service = Histogram(indices=(7, 9), counts=(1, most), sum_ns=16, min_ns=7, max_ns=9)
     part = (TransactionLoad(counts=TransactionCounts(name="get", ok=1 + most), service=service, response=service),)

@@ -12,16 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from cutting_proxy import CuttingProxy
 from eventually import PATIENCE_S
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Load, Opening, Prepare, to_line
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.linux import ORPHANED
-from proveout.dsl.plan.topology import System
 
 from .conftest import loading, tables, workers
 
@@ -59,16 +58,12 @@ async def test_a_population_that_is_broken_off_leaves_no_worker_and_no_table(
     assert not task_context.logs
 
 
-async def test_a_crashed_server_gives_an_error_and_a_warning(tmp_path: Path, task_context: Any, spec: Any) -> None:
-    server = Server(System(name="own", engine="postgres", host="local", provision="embedded"), tmp_path)
-    try:
-        endpoint = server.start()
-        async with loading(task_context, spec(endpoint.dsn, population=LARGE)) as running:
-            server.close(keep_data=False)
-            with pytest.raises(TaskFault) as caught:
-                await running
-    finally:
-        server.close(keep_data=False)
+async def test_a_server_that_is_gone_gives_an_error_and_a_warning(database: str, task_context: Any, spec: Any) -> None:
+    proxy = CuttingProxy(lambda: database)
+    async with loading(task_context, spec(proxy.dsn, population=LARGE)) as running:
+        proxy.end()
+        with pytest.raises(TaskFault) as caught:
+            await running
     assert caught.value.code == "unreachable"
     assert workers() == []
     ((level, text),) = task_context.logs
@@ -76,32 +71,19 @@ async def test_a_crashed_server_gives_an_error_and_a_warning(tmp_path: Path, tas
     assert "half loaded" in text
 
 
-async def test_a_table_of_another_program_is_never_dropped(database: str, task_context: Any, spec: Any) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE TABLE access_info AS SELECT 'precious' AS what")
-    with pytest.raises(TaskFault, match="table access_info that proveout did not make") as caught:
-        await populate(task_context, spec(database, population=100))
-    assert caught.value.code == "refused"
-    assert caught.value.way_out
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT what FROM access_info").fetchall() == [("precious",)]
-    assert tables(database) == {"access_info"}
-
-
 @pytest.mark.parametrize(
     ("change", "codes", "why"),
     [
         ({"password": "xyzzy-secret"}, {"refused", "unreachable"}, "password authentication failed"),
-        ({"host": "/nowhere"}, {"unreachable"}, "/nowhere"),
         ({"options": "-c role=pg_monitor"}, {"refused"}, "permission denied for schema public"),
     ],
-    ids=["a wrong password", "no server", "no right to change"],
+    ids=["a wrong password", "no right to change"],
 )
 async def test_a_server_that_cannot_be_used(
     database: str, task_context: Any, spec: Any, change: dict[str, str], codes: set[str], why: str
 ) -> None:
     with pytest.raises(TaskFault, match=why) as caught:
-        await populate(task_context, spec(make_conninfo(database, **change), population=100))
+        await populate(task_context, spec(make_conninfo(database, **change), population=100, workers=1))
     assert caught.value.code in codes
     assert "xyzzy" not in str(caught.value)
     assert workers() == []

@@ -15,7 +15,6 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Population, Table
-from proveout.dsl.workloads.hlr.tables import NAMES
 
 pytestmark = pytest.mark.server
 
@@ -119,27 +118,10 @@ def test_a_slice_is_repeated_after_a_lock_timeout(mysql_database: str, monkeypat
     loader.close()
 
 
-async def test_both_ways_give_the_same_hlr_population(mysql_database: str, task_context: Any, spec: Any) -> None:
-    """The checksums of all tables are equal; keys, foreign keys and statistics exist afterwards. A text is compared in the
-    column's own collation, so the index on the number is used."""
-    sums = []
-    for switch, workers in (("ON", 2), ("OFF", 1)):
-        ask(mysql_database, f"SET GLOBAL local_infile = {switch}")
-        try:
-            await populate(
-                task_context, spec(mysql_database, engine="mysql", workers=workers, population=3_000, seed=5)
-            )
-        finally:
-            ask(mysql_database, "SET GLOBAL local_infile = ON")
-        sums.append([row[1] for row in ask(mysql_database, f"CHECKSUM TABLE {', '.join(NAMES)}")])
-    assert sums[0] == sums[1]
-    assert all(sums[0])
+async def test_keys_and_the_collation_of_texts(mysql_database: str, task_context: Any, spec: Any) -> None:
+    """A text is compared in the column's own collation, so the index on the number is used."""
+    await populate(task_context, spec(mysql_database, engine="mysql", workers=1, population=100))
     query = "SELECT constraint_type, count(*) FROM information_schema.table_constraints WHERE table_schema = database() GROUP BY 1"
     assert dict(ask(mysql_database, query)) == {"PRIMARY KEY": 4, "UNIQUE": 1, "FOREIGN KEY": 3}
-    orphans = (
-        "SELECT count(*) FROM call_forwarding c LEFT JOIN special_facility s ON s.s_id = c.s_id AND s.sf_type = c.sf_type"
-        " WHERE s.s_id IS NULL"
-    )
-    assert ask(mysql_database, orphans) == [(0,)]
     (plan,) = ask(mysql_database, "EXPLAIN SELECT s_id FROM subscriber WHERE sub_nbr = '000000000000042'")
     assert plan[5] == "subscriber_sub_nbr"

@@ -17,7 +17,7 @@ from proveout.dsl.workloads.tpcb.parameters import TABLES
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem
 from tests.agent.load.conftest import workload_of
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
 COLUMNS = """SELECT c.relname, c.reloptions, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0

@@ -20,6 +20,7 @@ from proveout.dsl.workloads.tproch.workload import build
 from tests.agent.load.conftest import answered
 
 pytest.importorskip(rows.PACKAGE)
+pytestmark = pytest.mark.server
 
 
 def load(engine: str, dsn: str, parameters: Tproch) -> None:
@@ -61,11 +62,16 @@ def same(found: object, wanted: str) -> bool:
 @pytest.mark.parametrize(
     ("engine", "scale"),
     [
-        ("duckdb", 0.01),
         ("postgres", 0.01),
         *(
             pytest.param(engine, scale, marks=pytest.mark.soak)
-            for engine, scale in (("sqlite", 0.01), ("mysql", 0.01), ("duckdb", 1.0), ("postgres", 1.0))
+            for engine, scale in (
+                ("duckdb", 0.01),
+                ("sqlite", 0.01),
+                ("mysql", 0.01),
+                ("duckdb", 1.0),
+                ("postgres", 1.0),
+            )
         ),
     ],
 )
