@@ -94,11 +94,11 @@ def test_a_reset_restores_a_running_database(own: str, postgres_server: str, tmp
     before = databases(postgres_server, own)
     back = "  - reset: {id: %s, systems: db, checkpoint: false%s}\n"
     stages = f"  - populate: {{id: load, workload: p, into: db}}\n{LADDER}{CHANGE}{COUNT % 'changed'}"
-    stages += back % ("back", "") + COUNT % "restored"
-    stages += "  - sql: {id: pay, system: db, statements: [UPDATE account SET cents = 1]}\n"
     stages += back % ("keeps", ", keep: ddl") + COUNT % "kept"
+    stages += "  - sql: {id: pay, system: db, statements: [UPDATE account SET cents = 1]}\n"
+    stages += back % ("back", "") + COUNT % "restored"
     done = run(tmp_path, plan(own, stages)).ended(0)
-    assert values(done) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0), "kept": (0.0, 1.0)}
+    assert values(done) == {"changed": (1.0, 1.0), "kept": (0.0, 1.0), "restored": (0.0, 0.0)}
     assert "the run works on a copy, the original is" in done.said
     assert databases(postgres_server, own) == before
     assert paid(own) == 0

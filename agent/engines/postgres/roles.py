@@ -33,8 +33,8 @@ from proveout.dsl.operations.database.postgres_parameters import ALLOWED, REFUSE
 from proveout.proto.wire.tasks import Endpoint, LinkSystems
 
 DATABASE = "postgres"
-ADMINISTRATOR = f"{USER}_administrator"
-REPLICATION = f"{USER}_replication"
+ADMINISTRATOR = "proveout_administrator"
+REPLICATION = "proveout_replication"
 MAKE_S = 60.0
 
 QUIET = (
