@@ -11,9 +11,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-COMPILED := agent/engines/wire/wire_native.pyx agent/engines/wire/wire_native.pxd \
-	agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
-	agent/engines/postgres/wire/copy_rows_native.pyx agent/engines/mysql/protocol_native.pyx \
+COMPILED := agent/engines/wire_native.pyx agent/engines/wire_native.pxd \
+	agent/engines/postgres/protocol_native.pyx agent/engines/postgres/protocol_native.pxd \
+	agent/engines/postgres/copy_rows_native.pyx agent/engines/mysql/protocol_native.pyx \
 	agent/load/loop/arrival_schedule_native.pyx agent/load/loop/arrival_schedule_native.pxd \
 	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 DIST ?= dist
@@ -77,7 +77,7 @@ stubs: $(VENV)/.dev  ## Generate the protobuf stubs
 
 clean:  ## Remove the environment and all caches (not runs/)
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -f agent/engines/postgres/wire/*.so agent/load/loop/*.so
+	rm -f agent/engines/*.so agent/engines/*/*.so agent/load/loop/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -1,34 +1,40 @@
-"""Checks of a machine for `proveout doctor`: installed software, and settings that affect measurements.
-
-Flow: /proc and /sys below `root`, limits, the clock, installed packages and programs -> `Finding`s. Reads only. Values
-that a machine does not report are left out; a setting that may affect results is a note.
-
-Sources: proc(5), adjtimex(2), Documentation/admin-guide/mm/transhuge and hugetlbpage of Linux.
-"""
+"""Checks of a host: software and settings for `proveout doctor`, and the needs of a run for the task `CheckHost`."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import re
 import resource
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from proveout.agent import host_facts
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines import pgbouncer as pooler
 from proveout.agent.engines import table
 from proveout.agent.engines.adapter import FindsServer
-from proveout.agent.engines.pgbouncer import places as pooler
+from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
-from proveout.core import child_process, extras
+from proveout.agent.security import data_dirs
+from proveout.agent.tools.program import listed_program
+from proveout.core import child_process, directories, errors
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
+from proveout.core.numbers import number, percent
 from proveout.dsl import engines
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.results import Checked, CheckFinding
+from proveout.proto.wire.tasks import CheckedCommand, CheckHost, OfferedRate
+
+# Sources: proc(5), adjtimex(2), Documentation/admin-guide/mm/transhuge and hugetlbpage of Linux.
 
 State: TypeAlias = Literal["ok", "note", "absent", "missing"]
 """`absent`: not installed, perhaps not needed; `missing`: not installed, but needed."""
@@ -63,7 +69,7 @@ def program() -> Iterator[Finding]:
     yield Finding(area="proveout", name="proveout", state="ok", detail=detail)
     try:
         from proveout.agent.engines.mysql import protocol_native as mysql_native  # noqa: F401, PLC0415 - as the next one
-        from proveout.agent.engines.postgres.wire import copy_rows_native, protocol_native  # noqa: F401, PLC0415 - can they be imported?
+        from proveout.agent.engines.postgres import copy_rows_native, protocol_native  # noqa: F401, PLC0415 - can they be imported?
         from proveout.agent.load.loop import arrival_schedule_native, transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
         detail = "not compiled: the client runs its hot path in Python"
@@ -114,7 +120,7 @@ def _first_line(*argv: str) -> str:
 
 def installable() -> dict[str, tuple[str, ...]]:
     """The extras of this release with the packages of each."""
-    wanted = {extra: required for extra, required in extras.requirements().items() if extra not in _OURS}
+    wanted = {extra: required for extra, required in errors.requirements().items() if extra not in _OURS}
     return {extra: tuple(_NAME.split(one)[0] for one in required) for extra, required in wanted.items()}
 
 
@@ -122,7 +128,7 @@ def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
     versions = {name: _version(name) for name in packages}
     lacking = [name for name, version in versions.items() if not version]
     detail = ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items())
-    way_out = extras.install_command(f"proveout[{extra}]") if lacking else ""
+    way_out = errors.install_command(f"proveout[{extra}]") if lacking else ""
     state: State = "absent" if lacking else "ok"
     return Finding(area="equipment", name=f"extra {extra}", state=state, detail=detail, way_out=way_out)
 
@@ -326,3 +332,86 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+CEILING_FRACTION_MAX = 0.9
+"""The part of a ceiling from which on a run has the finding `client-ceiling`."""
+
+
+async def check_host(context: TaskContext, spec: CheckHost) -> Checked:
+    """Check this host. Nothing is written: folders that are missing are not made."""
+    began = time.monotonic()
+    found = await asyncio.to_thread(lambda: tuple(_findings(context, spec)))
+    return Checked(findings=found, seconds=time.monotonic() - began)
+
+
+def _findings(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
+    for system in spec.systems:
+        yield from _of_system(context, system)
+    for tool in spec.tools:
+        if shutil.which(tool) is None:
+            way_out = f"apt install {tool}, or dnf install {tool}"
+            yield CheckFinding(code="missing", subject="", message=f"{tool} is not installed", way_out=way_out)
+    for command in spec.commands:
+        yield from _of_command(context, command)
+    if spec.systems or spec.bytes_min:
+        yield from _of_space(context, spec)
+    for rate in spec.rates:
+        yield from rate_findings(rate)
+
+
+def rate_findings(rate: OfferedRate) -> Iterator[CheckFinding]:
+    """Whether the load generator of this host can offer a rate, where its ceiling was measured."""
+    known = ceiling_store.known(rate.engine)
+    most = known.shared_per_s if rate.beside else known.apart_per_s
+    if most is None or rate.per_s <= CEILING_FRACTION_MAX * most:
+        return
+    beside = " beside the server" if rate.beside else ""
+    yield CheckFinding(
+        code="rate",
+        subject=rate.subject,
+        message=f"the load offers {number(rate.per_s)}/s from this host, {percent(rate.per_s / most)} of the"
+        f" {number(most)}/s that its load generator can do{beside} with the {rate.engine} driver",
+        way_out="use more client hosts, or a lower rate; `proveout ceiling` measures the host again",
+        warns=True,
+    )
+
+
+def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
+    """Whether the agent may start a system, and has its program."""
+    found = adapter(system.engine)
+    try:
+        context.policy.allows_provision(system.engine).require()
+        if system.provision == "pgbouncer":
+            if shutil.which("pgbouncer", path=pooler.PLACES) is None:
+                raise TaskFault("missing", "pgbouncer is not installed", way_out="Debian: apt-get install pgbouncer")
+        elif isinstance(found, FindsServer):
+            found.server_program()
+    except TaskFault as fault:
+        code = "missing" if fault.code == "missing" else "rights"
+        yield CheckFinding(code=code, subject=f"systems.{system.name}", message=fault.what, way_out=fault.way_out)
+
+
+def _of_command(context: TaskContext, command: CheckedCommand) -> Iterator[CheckFinding]:
+    """Whether the policy lists a program of the plan, and the program is there."""
+    try:
+        (path, *_), _ = listed_program(context.policy, command.argv, in_forms=True)
+        if not os.access(path, os.X_OK):
+            raise TaskFault("missing", f"{path} is not a program of this host", way_out="install it")
+    except TaskFault as fault:
+        code = "missing" if fault.code == "missing" else "rights"
+        yield CheckFinding(code=code, subject=command.subject, message=fault.what, way_out=fault.way_out)
+
+
+def _of_space(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
+    root = data_dirs.data_root(context.policy, context.work_dir, spec.data_root) if spec.data_root else context.work_dir
+    place = Path(root)
+    while not place.is_dir() and place != place.parent:
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield CheckFinding(code="space", subject="", message=f"the agent cannot write into {place}")
+    elif directories.is_used_up(place, spec.bytes_min):
+        message = (
+            f"the run needs about {directories.size_text(spec.bytes_min)} in {root}: {directories.describe(place)}"
+        )
+        yield CheckFinding(code="space", subject="", message=message, way_out="free disk space there")

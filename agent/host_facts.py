@@ -1,10 +1,4 @@
-"""Facts about this machine and its settings: the agent's part of the environment fingerprint.
-
-Flow: /proc, /sys and installed packages -> facts by name, sorted -> `Welcome` (start of a session) and `FactsRead`
-(start and end of a run). Reads only, within milliseconds. Facts that a machine does not report are left out.
-
-Sources: proc(5), Documentation/admin-guide/sysctl and /mm/hugetlbpage, /ABI/testing/sysfs-* of Linux.
-"""
+"""Facts of a host: kernel, CPU, memory modules by SMBIOS, disks, network interfaces, settings."""
 
 from __future__ import annotations
 
@@ -13,20 +7,170 @@ import functools
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proveout.agent.hardware_facts import hardware
 from proveout.core import child_process
-from proveout.dsl.plan.values import Value
+from proveout.core.data_classes import dataclass
+from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import FactsRead
 from proveout.proto.wire.tasks import ReadFacts
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import TaskContext
+
+
+# Source: DMTF DSP0134 (SMBIOS reference specification 3.7), 6.1.2 structure header, 6.1.3 strings, 7.18 memory device.
+
+MEMORY_DEVICE, END_OF_TABLE = 17, 127
+STRUCTURES_MAX = 10_000
+_HEADER = 4
+_MIB, _KIB = 2**20, 2**10
+_TYPES = {
+    0x0F: "SDRAM", 0x12: "DDR", 0x13: "DDR2", 0x18: "DDR3", 0x1A: "DDR4", 0x1B: "LPDDR", 0x1C: "LPDDR2", 0x1D: "LPDDR3",
+    0x1E: "LPDDR4", 0x1F: "persistent memory", 0x20: "HBM", 0x21: "HBM2", 0x22: "DDR5", 0x23: "LPDDR5", 0x24: "HBM3",
+}  # fmt: skip
+_TECHNOLOGIES = {0x04: "NVDIMM-N", 0x05: "NVDIMM-F", 0x06: "NVDIMM-P", 0x07: "Optane persistent memory"}
+_UNKNOWN = frozenset({"", "unknown", "not specified", "none", "no dimm", "undefined", "to be filled by o.e.m."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """A structure of the tables: its formatted area with the header, and its strings (numbered from 1)."""
+
+    kind: int
+    data: bytes
+    strings: tuple[str, ...]
+
+    def number(self, offset: int, size: int) -> int:
+        """A little-endian number; 0 where the structure is shorter, as those of older versions are."""
+        return int.from_bytes(self.data[offset : offset + size], "little") if offset + size <= len(self.data) else 0
+
+    def text(self, offset: int) -> str:
+        """The string that the byte at `offset` numbers; "" for none and for placeholders."""
+        index = self.number(offset, 1)
+        text = " ".join(self.strings[index - 1].split()) if 0 < index <= len(self.strings) else ""
+        return "" if text.casefold() in _UNKNOWN else text
+
+
+def structures(table: bytes) -> Iterator[Structure]:
+    """The structures up to the end of the table, or to one that is cut short."""
+    at = 0
+    for _ in range(STRUCTURES_MAX):
+        kind, length = (table[at], table[at + 1]) if at + _HEADER <= len(table) else (END_OF_TABLE, 0)
+        end = table.find(b"\0\0", at + length)
+        if kind == END_OF_TABLE or length < _HEADER or end < 0:
+            return
+        strings = table[at + length : end].split(b"\0") if end > at + length else []
+        yield Structure(
+            kind=kind,
+            data=table[at : at + length],
+            strings=tuple(item.decode("latin-1") for item in strings),
+        )
+        at = end + 2
+
+
+def memory_modules(table: bytes) -> Iterator[tuple[str, str | int]]:
+    """(name, value) of the facts of the installed modules, alike ones together; none where the tables have none."""
+    installed = [(size, one) for one in structures(table) if one.kind == MEMORY_DEVICE and (size := _size_bytes(one))]
+    if not installed:
+        return
+    alike = Counter(_module(size, one) for size, one in installed)
+    yield "memory_module_count", len(installed)
+    yield "memory_modules_bytes", sum(size for size, _ in installed)
+    yield "memory_modules", "; ".join(f"{count} × {module}" for module, count in alike.items())
+
+
+def _size_bytes(device: Structure) -> int:
+    """7.18.4: MiB, or KiB with the highest bit; 0x7FFF refers to the extended size; 0 empty, 0xFFFF unknown."""
+    size = device.number(0x0C, 2)
+    if size == 0x7FFF:
+        return (device.number(0x1C, 4) & 0x7FFF_FFFF) * _MIB
+    if size in (0, 0xFFFF):
+        return 0
+    return (size & 0x7FFF) * _KIB if size & 0x8000 else size * _MIB
+
+
+def _module(size_bytes: int, device: Structure) -> str:
+    """`64 GiB DDR4 2933 MT/s, Samsung M393A8G40MB2`: the speed is the configured one, else the highest."""
+    size = f"{size_bytes // 2**30} GiB" if size_bytes % 2**30 == 0 else f"{size_bytes // _MIB} MiB"
+    kind = _TECHNOLOGIES.get(device.number(0x28, 1)) or _TYPES.get(device.number(0x12, 1), "")
+    speed = device.number(0x20, 2) or device.number(0x15, 2)
+    if speed == 0xFFFF:
+        speed = device.number(0x58, 4) or device.number(0x54, 4)
+    made = " ".join(filter(None, (device.text(0x17), device.text(0x1A))))
+    what = " ".join(filter(None, (size, kind, f"{speed} MT/s" if speed else "")))
+    return f"{what}, {made}" if made else what
+
+
+SECTOR_BYTES = 512
+VIRTUAL_DISKS = ("loop", "ram", "zram", "sr", "fd")
+
+
+def hardware(sys: Path = Path("/sys")) -> Iterator[tuple[str, str | int]]:
+    """(name, value) of each fact that is there."""
+    cpus = sys / "devices/system/cpu"
+    packages = {_text(folder / "topology/physical_package_id") for folder in cpus.glob("cpu[0-9]*")} - {""}
+    if packages:
+        yield "cpu_sockets", len(packages)
+    for name, file in (("cpu_base_khz", "base_frequency"), ("cpu_max_khz", "cpuinfo_max_freq")):
+        if khz := _text(cpus / "cpu0/cpufreq" / file):
+            yield name, khz
+    for index in sorted(cpus.glob("cpu0/cache/index[0-9]*")):
+        level, kind, size = (_text(index / part) for part in ("level", "type", "size"))
+        if level and size:
+            yield f"cpu_cache.l{level}{'' if kind == 'Unified' else kind.lower()[:1]}", size
+    dmi = sys / "class/dmi/id"
+    for name, files in (("machine", ("sys_vendor", "product_name")), ("bios", ("bios_vendor", "bios_version"))):
+        if words := " ".join(filter(None, (_text(dmi / file) for file in files))):
+            yield name, words
+    yield from memory_modules(_bytes(sys / "firmware/dmi/tables/DMI"))
+    yield from _interfaces(sys / "class/net")
+    for host in sorted((sys / "class/fc_host").glob("host*")):
+        yield f"hba.{host.name}", " ".join(filter(None, (_text(host / "symbolic_name"), _text(host / "speed"))))
+    for disk in sorted((sys / "block").glob("*")):
+        if disk.name.startswith(VIRTUAL_DISKS) or not (disk / "device").exists():
+            continue
+        size_bytes = int(_text(disk / "size") or 0) * SECTOR_BYTES
+        model = " ".join(filter(None, (_text(disk / "device/vendor"), _text(disk / "device/model"))))
+        yield f"disk.{disk.name}", f"{model}, {size_bytes} bytes".removeprefix(", ")
+
+
+def _interfaces(folder: Path) -> Iterator[tuple[str, str | int]]:
+    for interface in sorted(folder.glob("*")):
+        bond = _text(interface / "bonding/mode")
+        if not bond and not (interface / "device").exists():
+            continue
+        speed, mtu = _text(interface / "speed"), _text(interface / "mtu")
+        if mtu.isdecimal():
+            yield f"net.{interface.name}.mtu", int(mtu)
+        if speed.isdecimal():  # -1, or an error: no cable, or a virtual function without a speed
+            yield f"net.{interface.name}.speed_mbits", int(speed)
+        if bond:
+            yield f"net.{interface.name}.bond", f"{bond}: {_text(interface / 'bonding/slaves')}"
+
+
+def _text(path: Path) -> str:
+    """The first line's words; "" when it cannot be read."""
+    try:
+        return " ".join(path.read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return ""
+
+
+def _bytes(path: Path) -> bytes:
+    """The whole file; empty when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+# Sources: proc(5), Documentation/admin-guide/sysctl and /mm/hugetlbpage, /ABI/testing/sysfs-* of Linux.
 
 SYSCTLS = (
     "fs.aio-max-nr",

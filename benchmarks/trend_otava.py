@@ -35,7 +35,7 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from proveout.coordinator.history import change_points  # noqa: E402
+from proveout.coordinator.history import metric_history  # noqa: E402
 
 NEAR, BETWEEN = 5, 0.01
 Detect = Callable[[np.ndarray], tuple[list[tuple[int, int | None]], list[int]]]
@@ -93,8 +93,8 @@ def history(random: np.random.Generator, one: Case) -> np.ndarray:
 
 def ours(repeats: np.ndarray) -> tuple[list[tuple[int, int | None]], list[int]]:
     """The changes of `proveout trend`."""
-    points = [change_points.point(list(map(float, run))) for run in repeats]
-    found = change_points.detect([one for one in points if one is not None])
+    points = [metric_history.point(list(map(float, run))) for run in repeats]
+    found = metric_history.detect([one for one in points if one is not None])
     return [(one.index, one.decided) for one in found.changes], [one.index for one in found.spread_changes]
 
 

@@ -1,33 +1,30 @@
 """The run loop, which does all I/O: it executes the scheduler's commands and reports events to it.
 
-Data flow: sessions with agents, timers, signals -> inputs -> `state_machine.advance` -> commands -> sessions, journal,
-samples. Every event is journalled before listeners receive it; live events are not journalled. No step blocks for long:
-agents are dialled and disconnected in tasks of their own, and iterations are summarised in a thread, so that the beats
-that keep the agents' leases alive are never late.
+Data flow: sessions with agents, timers, signals -> inputs -> `state_machine.advance` -> commands -> sessions,
+journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
+from proveout.coordinator import ca_server
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
-from proveout.coordinator.agents.notices import AgentNotices
+from proveout.coordinator.agents.sanity import AgentNotices
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
-from proveout.coordinator.live.fault_watch import FaultWatch
-from proveout.coordinator.live.ticks import Meters
+from proveout.coordinator.certificates import Credentials, cluster_secrets
+from proveout.coordinator.live.ticks import FaultWatch, Meters
 from proveout.coordinator.measure import samples
-from proveout.coordinator.measure.sample_buffer import Spool
-from proveout.coordinator.pki import renewal
-from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
-from proveout.coordinator.run_options import RunOptions as RunOptions  # noqa: PLC0414 - re-exported
+from proveout.coordinator.measure.samples import Spool
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.iteration import is_wanted
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
     CloseSessions,
@@ -45,21 +42,23 @@ from proveout.coordinator.schedule.messages import (
     KeepOutput,
     MessageReceived,
     SendMessage,
+    Setup,
     StartLoads,
+    State,
     Summarise,
     Summarised,
     Tick,
+    Timing,
+    run_progress,
 )
-from proveout.coordinator.schedule.progress import run_progress
-from proveout.coordinator.schedule.setup_stages import needs_cluster
-from proveout.coordinator.schedule.state import Setup, State
-from proveout.coordinator.storage.event_codec import plan_data
-from proveout.coordinator.storage.journal import Journal, StorageFailed, read
-from proveout.coordinator.storage.run_audit import Record
-from proveout.coordinator.storage.run_directory import storage_failed
-from proveout.coordinator.verdict.evaluator import PlanEvaluator
+from proveout.coordinator.schedule.system_stages import needs_cluster
+from proveout.coordinator.storage.journal import Journal, StorageFailed, plan_data, read
+from proveout.coordinator.storage.run_directory import Record, RunDirectory, storage_failed
+from proveout.coordinator.verdict.verdicts import PlanEvaluator
+from proveout.core.child_process import rare_garbage_collection, release_memory
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError, one_line
-from proveout.core.garbage_collection import rare_garbage_collection, release_memory
+from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     AgentsTick,
     AgentUp,
@@ -73,7 +72,35 @@ from proveout.proto.events import (
 )
 from proveout.proto.wire.messages import Hello, LogLine, Sample, Start, TaskProgress
 from proveout.proto.wire.results import FaultStep
-from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.tasks import Endpoint, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The parameters of one coordinator process that runs or resumes a plan.
+
+    `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
+    last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
+    `labels`: of `--label`. `preflight`: check hosts and systems before anything is changed, unless the plan does
+    without it. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
+    host at a different moment.
+    """
+
+    plan: Plan
+    directory: RunDirectory
+    version: str
+    external: Mapping[str, Endpoint] = field(default_factory=dict)
+    credentials: Credentials | None = None
+    estimates_s: Mapping[str, float] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
+    lease_s: float = 10.0
+    beat_s: float = 2.0
+    crashed: bool = False
+    policy: Path | None = None
+    gather_hosts: int = 50
+    labels: Mapping[str, str] = field(default_factory=dict)
+    preflight: bool = False
+
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
@@ -175,7 +202,7 @@ class _Loop:
         def tell(level: Literal["info", "warning"], text: str) -> None:
             self._emit(Notice(level=level, host="", text=text))
 
-        await renewal.keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
+        await ca_server.keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
         earlier = [stamped.event for stamped in read(self._options.directory.path)]

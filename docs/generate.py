@@ -21,9 +21,9 @@ import study_values
 import typer
 
 from proveout.cli import VERBS, module_of
-from proveout.coordinator.exporter.metric_families import FAMILIES, Family
-from proveout.coordinator.report.compare import comparison_json
-from proveout.coordinator.report.result_schema import schema_json
+from proveout.coordinator.exporter import FAMILIES, Family
+from proveout.coordinator.report import json_documents
+from proveout.coordinator.report.json_documents import result_schema_json
 from proveout.dsl import metrics
 from proveout.dsl.engines import ENGINES, Engine
 
@@ -75,8 +75,8 @@ def main() -> int:
     """Write the reference, or compare it with `--check`; return the exit code."""
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
     pages["openmetrics.md"] = openmetrics_page()
-    pages["result.schema.json"] = schema_json()
-    pages["compare.schema.json"] = comparison_json.schema_json()
+    pages["result.schema.json"] = result_schema_json()
+    pages["compare.schema.json"] = json_documents.comparison_schema_json()
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
     pages |= {f"../{path}": text for path, text in study_values.pages().items()}
     if "--check" in sys.argv[1:]:

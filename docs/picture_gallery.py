@@ -21,14 +21,14 @@ from typing import Any
 from textual.app import App
 from textual.pilot import Pilot
 
-from proveout.cli.common.home_services import LocalServices
-from proveout.cli.common.run_services import LocalRun, replay
+from proveout.cli.home_services import LocalServices
+from proveout.cli.run_session import LocalRun, replay
 from proveout.coordinator.live.replay import Moved
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, PopulateFinished, RunStarted, Stamped
 from proveout.tui.home.app import HomeApp
-from proveout.tui.run.app import RunApp, compare
+from proveout.tui.run_app import RunApp, compare
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 EARLIER_S = 2.0

@@ -28,8 +28,8 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 from textual.app import App
 
-from proveout.cli.common.home_services import LocalServices
-from proveout.cli.common.run_services import LocalRun, replay
+from proveout.cli.home_services import LocalServices
+from proveout.cli.run_session import LocalRun, replay
 from proveout.coordinator.report import terminal
 from proveout.coordinator.report.run_document import run_summary
 from proveout.coordinator.results.results import load_results
@@ -37,7 +37,7 @@ from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, IterationStarted, Stamped
 from proveout.tui.home.app import HomeApp
-from proveout.tui.run.app import RunApp
+from proveout.tui.run_app import RunApp
 
 ROOT = Path(__file__).parent.parent
 PLAN = ROOT / "plans" / "hlr-cache-embedded.yaml"

@@ -340,7 +340,8 @@ SIZE: Tree = {
 }
 
 SLOPE_READINGS = 10
-"""The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks (`core.slopes`)."""
+"""The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks
+(`core.statistics`)."""
 
 LIVE: Tree = {
     "tps": "transactions that ended in the last second",

@@ -1,8 +1,7 @@
-"""The events of a run, as frozen data: the journal stores them, the RunView reduces them, reports are made of them.
+"""The events of a run, as frozen data: the journal stores them, the screen reduces them, reports are made of them.
 
-Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Events marked *live* are shown
-but not journalled: a resume does not need them. `metrics` trees are nested dicts of numbers in the names that
-expressions use (docs "plan language": `tps`, `response.p99_us`, `cpu.busy_fraction` …).
+Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Live events have no
+sequence of their own and are not stored.
 """
 
 from __future__ import annotations
@@ -10,16 +9,246 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.core.numbers import quantity
 from proveout.dsl.plan.loads import in_load
-from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
-from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
-from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
-from proveout.proto.live_load import LoadLine as LoadLine  # noqa: PLC0414 - re-exported
-from proveout.proto.live_load import LoadTick as LoadTick  # noqa: PLC0414 - re-exported
-from proveout.proto.live_load import TransactionLine as TransactionLine  # noqa: PLC0414 - re-exported
-from proveout.proto.live_load import TransactionsTick as TransactionsTick  # noqa: PLC0414 - re-exported
-from proveout.proto.statement_events import StatementLine
-from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
+from proveout.proto.wire.results import FaultStepKind, InvariantCheck, Populated, TableDifference, TuningState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationId:
+    """The identity of an iteration: stage, rung (threads), repeat and attempt from 1. Probes count in `repeat`."""
+
+    stage: str
+    rung: int
+    repeat: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}/{self.rung}/{self.repeat}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadLine:
+    """A second of one of several loads; response times are None when no transaction has one."""
+
+    name: str
+    tps: float
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTick:
+    """*live* A second of load, all agents merged; response times are None when no transaction has one.
+
+    `loads`: each of several loads of the stage. Those that are beside the others are not in the total.
+    """
+
+    id: IterationId
+    second: int
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    tps: float
+    avg_us: float | None
+    p50_us: float | None
+    p99_us: float | None
+    errors: int
+    p95_us: float | None = None
+    loads: tuple[LoadLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLine:
+    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has
+    ended."""
+
+    name: str
+    tps: float
+    ok: int
+    logical_failures: int
+    errors: int
+    p50_us: float
+    p95_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsTick:
+    """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
+
+    id: IterationId
+    window: Literal["ramp_up", "measure", "ramp_down"]
+    seconds: float
+    transactions: tuple[TransactionLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementLine:
+    """One of the statements that took the most time in a measure window.
+
+    `id` is the server's; `text` has placeholders for constants. `seconds` in the server, over all `calls`;
+    `time_fraction` of the time of all statements. `plan`: its steps, one a line, indented by depth; "" where there is
+    none, with the reason in `no_plan`. `shape`: the plan without numbers, which is compared.
+    """
+
+    system: str
+    id: str
+    text: str
+    calls: float
+    seconds: float
+    rows: float
+    avg_us: float
+    time_fraction: float
+    plan: str = ""
+    shape: str = ""
+    no_plan: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSeen:
+    """A step of the occurrence `number`, of at most `times`, of a fault on a host: `at_s` seconds after the start of
+    the measure window, and `after_s` after the begin of the occurrence there."""
+
+    id: IterationId
+    host: str
+    fault: str
+    number: int
+    step: FaultStepKind
+    at_s: float
+    text: str = ""
+    times: int = 1
+    after_s: float = 0.0
+
+
+def log_text(seen: FaultSeen) -> str:
+    """`fault crash (1 of 3): in place after 12 ms`."""
+    after = quantity(max(seen.after_s, 0.0), "after_s")
+    words = {
+        "begins": f"begins {quantity(seen.at_s, 'at_s')} after the start of the measure window",
+        "in_place": f"in place after {after}",
+        "healing": f"being healed after {after}",
+        "healed": f"healed after {after}",
+        "failed": f"failed: {seen.text}",
+    }
+    count = f" ({seen.number} of {seen.times})" if seen.times > 1 else ""
+    return f"fault {seen.fault}{count}: {words[seen.step]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEffect:
+    """The effect of one occurrence of a fault on a load, or on several together. None: not known.
+
+    `detection_s`: from its begin to the first error, or to the first response beyond the usual bound. `outage_s`: the
+    longest time with less than a tenth of the usual throughput, which began `outage_from_s` after the start of the
+    window; up to `outage_usual_s` is usual without a fault; `outage_at_least`: it had not ended when the load did.
+    `recovery_s`: from its begin to the first instant
+    from which throughput stays at `recovery_level` (95 %, less where it varies more than that by itself) of what it
+    was, `tps_before`; None with `recovery_at_least_s` when that was not seen within the window. `failed`: transactions
+    that failed or were missed because of it.
+
+    `lost`, `unknown`, `unknown_committed`, `duplicates`: acknowledged commits that the system no longer has; commits
+    without an answer, and those of them that the system has; commits that it has more than once. None when commits are
+    not tracked.
+    """
+
+    detection_s: float | None = None
+    outage_s: float | None = None
+    outage_from_s: float | None = None
+    outage_usual_s: float | None = None
+    outage_at_least: bool = False
+    recovery_s: float | None = None
+    recovery_at_least_s: float | None = None
+    recovery_level: float | None = None
+    tps_before: float | None = None
+    failed: int | None = None
+    lost: int | None = None
+    unknown: int | None = None
+    unknown_committed: int | None = None
+    duplicates: int | None = None
+
+    @property
+    def usual_outage_s(self) -> float | None:
+        """The bound of usual times without service where the outage is not longer, so that it may have another
+        cause."""
+        bound_s = self.outage_usual_s
+        return bound_s if bound_s is not None and self.outage_s is not None and self.outage_s <= bound_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOnLoad(FaultEffect):
+    """The effect on a `load` of a stage ("" for a stage with one), on one client `host`, or ("") on all of them
+    together."""
+
+    load: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMeasured(FaultEffect):
+    """One occurrence (`number`, from 1) of a fault in an iteration, and its effect on all loads together.
+
+    `begins_s`, `in_place_s`, `healing_s`, `healed_s`: its steps, the first host's begin and the last host's end, in
+    seconds after the start of the measure window; None for a step that was not reached. `error`: why a change could not
+    be made; `residue`: what could not be undone. `staleness_s`: how far a promoted standby was behind; None without a
+    promotion. `loads`: the effect on each load and host.
+    """
+
+    fault: str
+    number: int
+    begins_s: float
+    in_place_s: float | None = None
+    healing_s: float | None = None
+    healed_s: float | None = None
+    error: str = ""
+    residue: tuple[str, ...] = ()
+    staleness_s: float | None = None
+    loads: tuple[FaultOnLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitsMeasured:
+    """The tracked commits of a load in an iteration, ramps included.
+
+    Of the `acknowledged` ones `lost` are not in the system, and `lost_apart` of those were lost apart from any fault.
+    `unknown` had no answer, `unknown_committed` of them are there; `duplicates` are there more often than once.
+    `unread`: terminals whose commits could not be read back when the load had ended.
+    """
+
+    acknowledged: int
+    load: str = ""
+    lost: int = 0
+    lost_apart: int = 0
+    unknown: int = 0
+    unknown_committed: int = 0
+    duplicates: int = 0
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One comparison of a check: `of` (what is compared, as the plan writes it), its `value`, and `limit` with its
+    sign, such as `≤ 50.0 ms`; `value` is `no data` where it is missing, `limit` is "" for a condition without one.
+
+    `mean`, `lower`, `upper` and `bound` (the limit) are in the unit of the metric, None where they are not known.
+    `operator` is one of < <= > >= == !=, "" without a limit. `interval`: such as `95 % CI 46.0 ms … 54.0 ms`,
+    "" without one.
+    """
+
+    of: str
+    value: str
+    limit: str = ""
+    operator: str = ""
+    mean: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    bound: float | None = None
+    interval: str = ""
+
+
+# Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Events marked *live* are
+# shown but not journalled: a resume does not need them. `metrics` trees are nested dicts of numbers in the names that
+# expressions use (docs "plan language": `tps`, `response.p99_us`, `cpu.busy_fraction` …).
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 Metrics: TypeAlias = dict[str, Any]
@@ -132,7 +361,8 @@ class ValuesTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
-    """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`: `loads.Part`."""
+    """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`:
+    `timetable.Part`."""
 
     id: IterationId
     rate: float | None
@@ -342,7 +572,7 @@ class ProbeFinished:
 class SearchFinished:
     """A search's answer; `rate` is None when no rate in the range was accepted, or the probes did not decide.
 
-    `confirmations` (0: not recorded) and `upper`, the lowest rate shown to be too high: see `core.search_interval`."""
+    `confirmations` (0: not recorded) and `upper`, the lowest rate shown to be too high: see `core.numbers`."""
 
     stage: str
     rate: float | None

@@ -33,13 +33,12 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
-from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.agent.engines.embedded.workspace import SupervisorClient
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
-from proveout.coordinator.report import json_schemas, result_json, result_schema
-from proveout.coordinator.report.compare import comparison_json
+from proveout.coordinator.report import json_documents
 from proveout.proto.wire.results import TaskSample
 
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
@@ -136,13 +135,16 @@ def _documents_follow_their_schemas() -> Iterator[None]:
     """Every result and every comparison that a test has made in this process has all fields of its published schema,
     and no other."""
     with pytest.MonkeyPatch.context() as patch:
-        for writer, schema in ((result_json, result_schema.schema()), (comparison_json, comparison_json.schema())):
-            patch.setattr(writer, "document", _validated(writer.document, schema))
+        for name, schema in (
+            ("result_document", json_documents.result_schema()),
+            ("comparison_document", json_documents.comparison_schema()),
+        ):
+            patch.setattr(json_documents, name, _validated(getattr(json_documents, name), schema))
         yield
 
 
-def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema) -> Callable[..., dict[str, Any]]:
-    validator = jsonschema.Draft202012Validator(json_schemas.closed(schema))
+def _validated(make: Callable[..., dict[str, Any]], schema: json_documents.JsonSchema) -> Callable[..., dict[str, Any]]:
+    validator = jsonschema.Draft202012Validator(json_documents.closed(schema))
 
     def checked(*arguments: Any) -> dict[str, Any]:
         document = make(*arguments)

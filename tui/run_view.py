@@ -1,18 +1,22 @@
-"""View model of a run, as one frozen value: `reduce(view, stamped)` -> the next view. Pure; no clock, no terminal.
+"""View model of a run, as one frozen value, and of a part of it: `reduce(view, stamped)` -> the next view. Pure.
 
-Data flow: stamped events (from the run's loop, or from a journal that is replayed) -> `reduce` -> `RunView` -> the
-headless printer or the screens. The time is that of the newest event. Everything that grows is bounded.
+Data flow: stamped events (from the run's loop, or from a journal that is replayed) -> `reduce` -> `RunView` ->
+screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import safe
+from proveout.dsl.plan.loads import in_load
 from proveout.proto import tuning_state
 from proveout.proto.events import (
+    AgentLine,
     AgentLost,
     AgentsTick,
     AgentUp,
@@ -21,6 +25,7 @@ from proveout.proto.events import (
     HostTick,
     InvariantsSeen,
     IterationFinished,
+    IterationId,
     IterationStarted,
     IterationVoided,
     LadderCut,
@@ -44,9 +49,114 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.tui.event_log import LogLine, log_line
-from proveout.tui.host_view import HostView, answered, changed
-from proveout.tui.stage_view import StageView, ended_view, moved_on, planned_view, share_done
+from proveout.tui.stage_view import LogLine, StageView, ended_view, log_line, moved_on, planned_view, share_done
+
+HISTORY_MAX = 60
+"""Readings that a sparkline can show."""
+CPU, DISK, NETWORK = "cpu.busy_fraction", "disk bytes", "network bytes"
+_SUMS = {
+    DISK: ("disk.read_bytes_per_s", "disk.write_bytes_per_s"),
+    NETWORK: ("network.received_bytes_per_s", "network.sent_bytes_per_s"),
+}
+
+Readings: TypeAlias = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """A host: the state of its agent, for how long it is silent, its clock, and the newest readings by capture.
+
+    `machine` is equal for hosts on one machine. `history`: earlier readings of CPU (0 … 1), disk and network (bytes per
+    second), oldest first.
+    """
+
+    name: str
+    roles: tuple[str, ...] = ()
+    machine: str = ""
+    up: bool = False
+    cores: int = 0
+    offset_ns: int = 0
+    uncertainty_ns: int = 0
+    lost: str = ""
+    silent_s: float = 0.0
+    connected: bool = True
+    readings: Mapping[str, Readings] = field(default_factory=dict)
+    history: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def is_silent(host: HostView, beat_s: float) -> bool:
+    """Whether an agent that is up has missed a beat, or has no connection."""
+    return not host.connected or (beat_s > 0.0 and host.silent_s > 2.0 * beat_s)
+
+
+def changed(host: HostView, event: AgentUp | AgentLost | HostTick) -> HostView:
+    """The host after an event of it."""
+    match event:
+        case AgentUp():
+            return replace(
+                host,
+                up=True,
+                silent_s=0.0,
+                connected=True,
+                machine=event.machine_id,
+                cores=event.cores,
+                offset_ns=event.offset_ns,
+                uncertainty_ns=event.uncertainty_ns,
+                lost="",
+            )
+        case AgentLost():
+            return replace(host, up=False, lost=event.reason)
+        case HostTick():
+            readings = {**host.readings, event.capture: event.readings}
+            return replace(host, readings=readings, history=_lengthened(host.history, totals(event.readings)))
+
+
+def answered(host: HostView, line: AgentLine) -> HostView:
+    """The host after the state of its agent."""
+    return replace(
+        host,
+        offset_ns=line.offset_ns,
+        uncertainty_ns=line.uncertainty_ns,
+        silent_s=line.silent_s,
+        connected=line.connected,
+    )
+
+
+def newest(host: HostView) -> Readings:
+    """The newest readings of all captures of a host, labelled ones added up (all disks, all interfaces)."""
+    found: dict[str, float] = {}
+    for taken in host.readings.values():
+        found.update(totals(taken))
+    return found
+
+
+def totals(readings: Readings) -> dict[str, float]:
+    """The readings of a capture, labelled ones added up."""
+    found: dict[str, float] = {}
+    for name, value in readings.items():
+        metric = name.partition("[")[0]
+        found[metric] = found.get(metric, 0.0) + value
+    return found
+
+
+def history_of(each: Sequence[Readings]) -> Mapping[str, tuple[float, ...]]:
+    """The history of readings that follow each other."""
+    history: Mapping[str, tuple[float, ...]] = {}
+    for readings in each:
+        history = _lengthened(history, readings)
+    return history
+
+
+def _lengthened(history: Mapping[str, tuple[float, ...]], now: Readings) -> Mapping[str, tuple[float, ...]]:
+    """The history with the readings that this capture has; others stay."""
+    more: dict[str, float] = {CPU: now[CPU]} if CPU in now else {}
+    more |= {
+        name: sum(now.get(one, 0.0) for one in parts) for name, parts in _SUMS.items() if any(p in now for p in parts)
+    }
+    if not more:
+        return history
+    return {**history, **{name: (*history.get(name, ()), value)[-HISTORY_MAX:] for name, value in more.items()}}
+
 
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
 
@@ -401,3 +511,155 @@ def _put(view: RunView, stage: StageView) -> RunView:
     if view.stage(stage.id) is None:
         return replace(view, stages=(*view.stages, stage))
     return replace(view, stages=tuple(stage if known.id == stage.id else known for known in view.stages))
+
+
+Path: TypeAlias = tuple[str, ...]
+"""(stage,), (stage, rung), (stage, rung, iteration) or (stage, rung, `LOAD` + its name); () is the whole run."""
+LOAD = "@"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A part of the plan; "" and None stand for all."""
+
+    stage: str
+    rung: int | None = None
+    iteration: str = ""
+    load: str = ""
+
+    def has(self, identity: IterationId) -> bool:
+        """Whether an iteration is in it."""
+        return (
+            identity.stage == self.stage
+            and self.rung in (None, identity.rung)
+            and self.iteration in ("", str(identity))
+        )
+
+
+def _part(path: Path) -> _Part:
+    last = path[2] if len(path) > 2 else ""
+    return _Part(
+        stage=path[0],
+        rung=int(path[1]) if len(path) > 1 else None,
+        iteration="" if last.startswith(LOAD) else last,
+        load=last.removeprefix(LOAD) if last.startswith(LOAD) else "",
+    )
+
+
+def title(stage: StageView, path: Path) -> str:
+    """The name of a part: `base 4 thr #2`."""
+    part = _part(path)
+    words = [safe(stage.cell or stage.id)]
+    if part.rung is not None:
+        words.append(f"depth {part.rung}" if stage.kind == "tool" else f"{part.rung} thr")
+    if part.iteration:
+        words.append(f"#{part.iteration.split('/')[-2]}")
+    return " ".join([*words, safe(part.load)] if part.load else words)
+
+
+def scoped(view: RunView, path: Path) -> RunView:
+    """The view with that part of the plan alone; the whole view for () and for a stage that is not known."""
+    stage = view.stage(path[0]) if path else None
+    if stage is None:
+        return view
+    part = _part(path)
+    going = view.iteration if view.iteration is not None and part.has(view.iteration.id) else None
+    details = {key: one for key, one in view.details.items() if part.has(one.id)}
+    newest = next(reversed(details.values()), None)
+    begun = tuple(one for one in view.begun if part.has(one.started.id))
+    transactions = view.transactions if going is not None else None
+    of_stage = {key for key, needs in view.verdict_needs.items() if part.stage in needs}
+    return replace(
+        view,
+        shown=title(stage, path),
+        current=stage.id,
+        stages=(_limited(stage, part),),
+        iteration=going,
+        seconds=tuple(one for one in view.seconds if part.has(one.tick.id)),
+        begun=begun,
+        fault_marks=tuple(mark for mark in view.fault_marks if part.has(mark.seen.id)),
+        transactions=None if transactions is None else _of_load(transactions, part.load),
+        waits=view.waits if going is not None else {},
+        lags=view.lags if going is not None else {},
+        last=None if newest is None else _ended_of_load(newest, part.load),
+        details=details,
+        hosts=view.hosts if going is not None or not details else _hosts_in(view.hosts, details.values()),
+        log=tuple(line for line in view.log if _is_in(view, stage, part, line.unix_s, line.iteration)),
+        verdicts=tuple(one for one in view.verdicts if one.id in of_stage),
+        foreseen=tuple(one for one in view.foreseen if one.id in of_stage),
+        planned_verdicts=tuple(one for one in view.planned_verdicts if one in of_stage),
+    )
+
+
+def _limited(stage: StageView, part: _Part) -> StageView:
+    finished = tuple(item for item in stage.finished if part.has(item.id))
+    repeats = {item.id.repeat for item in finished}
+    return replace(
+        stage,
+        finished=finished,
+        reported={} if part.iteration else stage.reported,
+        planned=stage.planned if part.rung is None else tuple(rung for rung in stage.planned if rung == part.rung),
+        probes=tuple(one for one in stage.probes if one.probe in repeats) if part.iteration else stage.probes,
+        loads=tuple(load for load in stage.loads if part.load in ("", load.name)),
+    )
+
+
+def _of_load(now: TransactionsTick, load: str) -> TransactionsTick:
+    """The transactions of one load; of all for ""."""
+    if not load:
+        return now
+    before = in_load(load, "")
+    return replace(now, transactions=tuple(line for line in now.transactions if line.name.startswith(before)))
+
+
+def _ended_of_load(ended: IterationFinished, load: str) -> IterationFinished:
+    if not load:
+        return ended
+    return replace(ended, transactions=tuple(one for one in ended.transactions if one.load == load))
+
+
+def _is_in(view: RunView, stage: StageView, part: _Part, unix_s: float, iteration: str) -> bool:
+    """Whether an event belongs to the part: by its iteration, else by its time."""
+    if part.rung is None:
+        return bool(stage.began_unix_s) and stage.began_unix_s <= unix_s <= (stage.ended_unix_s or view.now_unix_s)
+    if iteration:
+        return any(iteration == str(one.started.id) for one in view.begun if part.has(one.started.id))
+    starts = [*((one.started.id, one.unix_s - one.started.starts_in_s) for one in view.begun)]
+    ends = [*(begins for _, begins in starts[1:]), view.now_unix_s + 1.0]
+    return any(
+        begins <= unix_s < ends_s for (identity, begins), ends_s in zip(starts, ends, strict=True) if part.has(identity)
+    )
+
+
+def _hosts_in(hosts: Mapping[str, HostView], ended: Iterable[IterationFinished]) -> dict[str, HostView]:
+    """The hosts with the means of these iterations as their readings, and one point of each in their history."""
+    found = {}
+    taken = [one.metrics.get("hosts", {}) for one in ended]
+    for name, host in hosts.items():
+        each = [dict(_flat(of_hosts[name])) for of_hosts in taken if name in of_hosts]
+        if not each:
+            found[name] = host
+            continue
+        keys = dict.fromkeys(itertools.chain.from_iterable(each))
+        means = {key: _mean([one[key] for one in each if key in one]) for key in keys}
+        totals = {
+            name: value
+            for readings in host.readings.values()
+            for name, value in readings.items()
+            if name.endswith("total_bytes")
+        }
+        found[name] = replace(host, readings={"means": {**totals, **means}}, history=history_of(each))
+    return found
+
+
+def _flat(numbers: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """`cpu.busy_fraction` and the like of a tree of numbers."""
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        elif isinstance(value, (int, float)):
+            yield f"{path}{name}", float(value)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from proveout.agent.capture.schedule import observe
+from proveout.agent.capture.kinds import observe
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault

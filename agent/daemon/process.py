@@ -1,9 +1,4 @@
-"""The process of an agent: command line, log, `servicer.serve`, exit code.
-
-A local agent reads its identity from standard input, writes `listening <address>` to standard output once, and then
-redirects standard output to its log (standard error). The environment is reduced to the variables that child processes
-get (`child_process`), so that code in this process and in children finds the same variables.
-"""
+"""The process of an agent, from its command line to its exit code, and the systemd unit that starts it."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,11 +15,16 @@ from typing import NoReturn
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.servicer import ORPHAN_S, Options, serve
 from proveout.agent.daemon.tasks import Handler
+from proveout.agent.errors import Formatter
 from proveout.agent.security.authz import Identity, received_identity
-from proveout.agent.security.redaction import Formatter
+from proveout.agent.security.policy import Policy, is_beneath
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
+
+# A local agent reads its identity from standard input, writes `listening <address>` to standard output once, and then
+# redirects standard output to its log (standard error). The environment is reduced to the variables that child
+# processes get (`child_process`), so that code in this process and in children finds the same variables.
 
 LISTEN = "0.0.0.0:7443"  # coordinators dial agents; every client needs a certificate
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -119,3 +120,144 @@ def _say_ready(address: str) -> None:
 
 def _ignore(_address: str) -> None:
     return None
+
+
+# The system calls `seccomp` and `pidfd_getfd` bind a Ray node to one address (`agent.load.ray_node`).
+#
+# Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of
+# the host are in /proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory,
+# PrivateNetwork.
+
+USER = "proveout"
+STATE = "/var/lib/proveout"
+CAPABILITIES = (
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+)
+"""Capabilities to write files of other users, and to run servers, load and helper processes as other users."""
+
+KERNEL_CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SYS_RESOURCE")
+"""Additional capabilities for some kernel settings and for partition tables."""
+
+ALWAYS = """NoNewPrivileges=yes
+ProtectSystem=strict
+PrivateTmp=yes
+PrivateMounts=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+LockPersonality=yes
+KeyringMode=private
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service seccomp pidfd_getfd
+SystemCallErrorNumber=EPERM
+LimitNOFILE=65536
+UMask=0077"""
+
+DISKS = (
+    "DevicePolicy=closed",
+    "DeviceAllow=block-* rw",
+    "DeviceAllow=char-sg rw",
+    "DeviceAllow=/dev/mapper/control rw",
+)
+"""Devices for partitions, multipath and device tests; no memory, consoles or input devices."""
+
+HEAD = """# {file}: systemctl daemon-reload; systemctl enable --now proveout-agent
+[Unit]
+Description=proveout agent
+Documentation=man:systemd.exec(5)
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=exec
+ExecStart={command}
+Restart=on-failure
+RestartSec=5
+KillMode=mixed
+TimeoutStopSec=90
+"""
+
+FILE = "/etc/systemd/system/proveout-agent.service"
+
+
+def unit(program: str, arguments: Sequence[str], *, pki: Path, state_dir: Path, policy: Policy) -> str:
+    """The text of the unit. `program` is the absolute path of `proveout`, `arguments` are its arguments."""
+    command = " ".join(_quoted(word).replace("$", "$$") for word in (program, *arguments))  # ExecStart expands `$`
+    lines = [HEAD.format(file=FILE, command=command), ALWAYS, *_home(program, pki, state_dir)]
+    lines += _privileged(pki, state_dir, policy) if policy.source else _plain(pki, state_dir)
+    return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target", ""])
+
+
+def _privileged(pki: Path, state_dir: Path, policy: Policy) -> list[str]:
+    yes_no = {True: "yes", False: "no"}
+    has_disks = bool(policy.devices) or policy.destructive
+    return [
+        f"# These settings depend on {policy.source}; print the unit again when it changes.",
+        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir, *policy.paths))}",
+        f"ProtectKernelTunables={yes_no[not _sets_the_kernel(policy)]}",
+        f"PrivateDevices={yes_no[not has_disks]}",
+        *(DISKS if has_disks else ()),
+        f"CapabilityBoundingSet={' '.join(_capabilities(policy))}",
+        f"StateDirectory={Path(STATE).name}",  # the undo journals of this machine, for any --state-dir
+    ]
+
+
+def _sets_the_kernel(policy: Policy) -> bool:
+    """Whether the policy needs writes below /proc/sys or /sys; udevadm writes there to apply rules."""
+    beneath = any(is_beneath(path, place) for path in policy.paths for place in ("/proc", "/sys"))
+    return bool(policy.sysctl) or beneath or any(Path(tool.path).name == "udevadm" for tool in policy.tools)
+
+
+def _capabilities(policy: Policy) -> tuple[str, ...]:
+    network = any(glob.startswith(("net.", "net*", "*", "?", "[")) for glob in policy.sysctl)
+    network = network or any(is_beneath(path, "/sys/class/net") for path in policy.paths)
+    kernel = _sets_the_kernel(policy) or bool(policy.devices) or policy.destructive or bool(policy.tools)
+    return (*CAPABILITIES, *(("CAP_NET_ADMIN",) if network else ()), *(KERNEL_CAPABILITIES if kernel else ()))
+
+
+def _plain(pki: Path, state_dir: Path) -> list[str]:
+    return [
+        "# No policy: the agent changes nothing on this host, and an ordinary user is enough. "
+        "Once, before the first start:",
+        f"#   useradd --system --home-dir {STATE} {USER}; chown -R {USER}: {shlex.quote(str(pki))}",
+        f"User={USER}",
+        f"Group={USER}",
+        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in (pki, state_dir))}",
+        "ProtectKernelTunables=yes",
+        "PrivateDevices=yes",
+        "DevicePolicy=closed",
+        "PrivateUsers=yes",
+        "ProtectProc=invisible",
+        "RemoveIPC=yes",
+        "SystemCallFilter=~@privileged",
+        "CapabilityBoundingSet=",
+        *([f"StateDirectory={state_dir.name}", "StateDirectoryMode=0700"] if str(state_dir) == STATE else []),
+    ]
+
+
+def _home(program: str, pki: Path, state_dir: Path) -> list[str]:
+    """Hide home directories, unless the agent's program or files are in one."""
+    inside = any(str(path).startswith(("/home/", "/root/")) for path in (program, pki, state_dir))
+    return [f"ProtectHome={'read-only' if inside else 'yes'}"]
+
+
+def _quoted(word: str) -> str:
+    """Quote a word of a unit file.
+
+    Source: systemd.syntax(7), systemd.unit(5): `%` is doubled, quotes are those of C.
+    """
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if any(character in word for character in " \t;'\"\\#") else escaped

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.daemon.tasks import Handler, Resource
-from proveout.agent.errors import TaskFault
+from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.security.redaction import sanitize
-from proveout.core.disk_space import describe, is_full
+from proveout.core.directories import describe, is_full
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.messages import (
     AgentMessage,

@@ -1,7 +1,7 @@
 """The contract of task handlers: context and resources.
 
 Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result
-goes back. A handler reports progress and samples through the context, and raises `errors.TaskFault` for an expected
+goes back. A handler reports progress and samples through the context, and raises `driver.TaskFault` for an expected
 failure. When it is cancelled (asyncio.CancelledError), it first stops and undoes everything that it has started, then
 lets the exception pass.
 """

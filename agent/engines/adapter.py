@@ -1,33 +1,12 @@
 """The contract between proveout and an engine: small optional protocols, of which an engine's adapter implements those
 it can.
 
-Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call, or a
-TaskFault. Each engine is a package beside this module, and its `adapter.py` is the only module of it that this one's
-users import. An adapter imports the engine's client library only inside a method that needs it, so an agent starts fast
-and loads only the clients it uses.
-
-| protocol | what an engine with it can do |
-|---|---|
-| `EngineAdapter` | all engines: drive sessions, report settings, run statements |
-| `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
-| `Populates` | load a population |
-| `Checkpoints` | write dirty pages to disk |
-| `OpensCursors` | give tuning operations a cursor |
-| `OpensQueries` | give plans the rows of their queries |
-| `DescribesSchema` | name its tables and indexes for the fingerprint |
-| `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
-| `OpensNamedFiles` | check, copy and restore a database file of the user, which a dsn names |
-| `MakesReports` | take snapshots of its statistics, and report on two of them |
-| `Propagates` | replicate to a system of the same engine, and compare both |
-| `OwnsProcess` | share no process with another engine's client |
-| `RedactsDsn` | take the secrets out of a dsn |
-
-`dsl.engines` has the same as data for modules that must not import an adapter; a test compares both.
+Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,16 +15,35 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
-from proveout.core import extras
+from proveout.core import errors
 from proveout.core.data_classes import dataclass
 
-if TYPE_CHECKING:  # load workers import this module, and start faster without these
+if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import TaskContext
-    from proveout.agent.engines.embedded.server_role import Promotion, ServerRole
+    from proveout.agent.engines.embedded.data_store import Promotion, ServerRole
     from proveout.dsl.plan.topology import System
     from proveout.dsl.workloads.base import Population, Table
     from proveout.proto.wire.results import Compared, Reading
     from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
+
+
+# | protocol | what an engine with it can do |
+# |---|---|
+# | `EngineAdapter` | all engines: drive sessions, report settings, run statements |
+# | `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
+# | `Populates` | load a population |
+# | `Checkpoints` | write dirty pages to disk |
+# | `OpensCursors` | give tuning operations a cursor |
+# | `OpensQueries` | give plans the rows of their queries |
+# | `DescribesSchema` | name its tables and indexes for the fingerprint |
+# | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
+# | `OpensNamedFiles` | check, copy and restore a database file of the user, which a dsn names |
+# | `MakesReports` | take snapshots of its statistics, and report on two of them |
+# | `Propagates` | replicate to a system of the same engine, and compare both |
+# | `OwnsProcess` | share no process with another engine's client |
+# | `RedactsDsn` | take the secrets out of a dsn |
+#
+# `dsl.engines` has the same as data for modules that must not import an adapter; a test compares both.
 
 Settings: TypeAlias = tuple[tuple[str, str], ...]
 """(name, value) of a server, `version` among them, sorted by name."""
@@ -276,7 +274,7 @@ class ReportSession(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProblem:
-    """A problem of a user's database file: `code` as in `check_results.FINDINGS`; with `warns` a run goes on."""
+    """A problem of a user's database file: `code` as in `results.FINDINGS`; with `warns` a run goes on."""
 
     code: Literal["unreachable", "rights"]
     message: str
@@ -490,5 +488,110 @@ def require_client(module: str, client: str, extra: str) -> None:
         raise TaskFault(
             "missing",
             f"the {client} is not installed on this host",
-            way_out=f"install it with: {extras.install_command(f'proveout[{extra}]')}",
+            way_out=f"install it with: {errors.install_command(f'proveout[{extra}]')}",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyState:
+    """Whether the run works on a copy (`made`); why none can be made (`objections`); and what is copied, with its size,
+    in words."""
+
+    made: bool
+    objections: tuple[str, ...] = ()
+    text: str = ""
+
+
+class DataCopy(Protocol):
+    """The data of a system that runs already, of which a run has a copy. Methods block, may take long, and connect by
+    themselves; every failure is a TaskFault.
+
+    The data that was there before `save` must outlive a kill at any moment: `release` then restores it.
+    """
+
+    def state(self) -> CopyState:
+        """Look, and change nothing."""
+        ...
+
+    def save(self) -> None:
+        """Keep the data as it is now. Called where `state` has no objections."""
+        ...
+
+    def restore(self) -> None:
+        """Replace the data by the copy that `save` has made. TaskFault `missing` without a copy of this run."""
+        ...
+
+    def release(self) -> None:
+        """Put the original data back, and remove what `save` and `restore` have made. Idempotent; also after a kill at
+        any moment of the three."""
+        ...
+
+
+@runtime_checkable
+class CopiesData(Protocol):
+    """An engine that can copy the data of a system that runs already, for a plan with `restore`."""
+
+    def data_copy(self, endpoint: Endpoint, run: str) -> DataCopy:
+        """Return the copy of a run's own; nothing is connected yet."""
+        ...
+
+
+# An adapter with `CapturesStatements` gives a `StatementSession`: one connection that reads the counters at the edges
+# of the measure window, and the texts and plans after the load. It changes nothing in the system: it creates no
+# extension, sets no server setting and resets no counter; EXPLAIN executes no statement.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementCounts:
+    """Cumulative counters of one statement: calls, seconds in the server, rows returned or changed."""
+
+    calls: float
+    seconds: float
+    rows: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """A step of a plan: `depth` from 0, the operation with its object and index, the rows expected (None: unknown)."""
+
+    depth: int
+    operation: str
+    rows: float | None = None
+
+
+class StatementSession(Protocol):
+    """One connection for the statistics of statements; methods block."""
+
+    @property
+    def since(self) -> str:
+        """The time from which the server counts; another value later means that the counters restarted."""
+        ...
+
+    def counts(self) -> Mapping[str, StatementCounts]:
+        """Return the counters of the endpoint's database by the id of the statement. TaskFault."""
+        ...
+
+    def texts(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """Return the texts of statements, constants replaced by placeholders. TaskFault."""
+        ...
+
+    def plan(self, id: str, text: str) -> tuple[PlanStep, ...]:
+        """Return the plan of a statement. TaskFault with the reason when there is none."""
+        ...
+
+    def abort(self) -> None:
+        """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        ...
+
+
+@runtime_checkable
+class CapturesStatements(Protocol):
+    """An engine that keeps statistics of its statements."""
+
+    def statement_session(self, endpoint: Endpoint) -> StatementSession:
+        """Connect. TaskFault, `missing` where the server keeps no such statistics."""
+        ...

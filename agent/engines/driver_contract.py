@@ -1,11 +1,4 @@
-"""Drivers: how a load reaches an engine. Driver -> Session, and how a statement may fail.
-
-Two kinds of session, one per way to wait. A *polled* session sends and is read when its file descriptor is readable, so
-one process runs many of them on an event loop; a *blocking* one executes, for engines that live in this process. Either
-is itself the `Result` of its last statement: no object is made per statement. A session belongs to one thread.
-
-Every failure of a statement is a `StatementFailure`; what to do about it is in its `kind`.
-"""
+"""Drivers: how a load reaches an engine. Driver -> Session, and how a statement may fail."""
 
 from __future__ import annotations
 
@@ -16,6 +9,15 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Result, Row, Statement
+
+PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
+
+
+# Two kinds of session, one per way to wait. A *polled* session sends and is read when its file descriptor is readable,
+# so one process runs many of them on an event loop; a *blocking* one executes, for engines that live in this process.
+# Either is itself the `Result` of its last statement: no object is made per statement. A session belongs to one thread.
+#
+# Every failure of a statement is a `StatementFailure`; what to do about it is in its `kind`.
 
 T = TypeVar("T")
 
@@ -135,7 +137,7 @@ class PreparesTogether(Protocol):
     def prepare_all(self, statements: Sequence[Statement]) -> Sequence[Any]:
         """Prepare statements, and wait for the server. Returns what `prepare` does, in order, or in the place of a
         statement that the server refuses its StatementFailure; statements after that may be left out. The texts
-        together fit into the buffers of a socket (`session_calls.GROUP_BYTES`). Raises StatementFailure (lost)."""
+        together fit into the buffers of a socket (`sessions.GROUP_BYTES`). Raises StatementFailure (lost)."""
         ...
 
 

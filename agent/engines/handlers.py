@@ -1,23 +1,23 @@
-"""The handlers of tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare.
-
-Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A
-provisioned system is the resource `system:<name>` of the session; closing it ends the server.
-"""
+"""The handlers of tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
     Checkpoints,
+    CopiesData,
+    DataCopy,
+    DescribesSchema,
     OpensNamedFiles,
+    OpensQueries,
     Propagates,
     ProvisionedSystem,
     Provisions,
@@ -27,10 +27,11 @@ from proveout.agent.engines.adapter import (
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
-from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.embedded.data_store import ServerRole
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
+from proveout.core import json_data
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted
@@ -40,11 +41,89 @@ from proveout.proto.wire.tasks import (
     Endpoint,
     InspectSystem,
     LinkSystems,
+    RestoreCopy,
     RunSql,
     SnapshotSystem,
     StartSystem,
     StopSystem,
 )
+
+ROWS_MAX = 100_000
+OBJECTS_MAX = 1_000
+"""More objects are not listed; their digest stands for them."""
+TEXT_MAX = 2_000
+MORE = "further objects"
+
+Schema = tuple[tuple[str, str], ...]
+
+
+def read_schema(endpoint: Endpoint) -> Schema:
+    """The objects of a database with their definitions, sorted by name; () for an engine without such a query.
+    TaskFault."""
+    engine = adapter(endpoint.engine)
+    if not isinstance(engine, DescribesSchema) or not isinstance(engine, OpensQueries):
+        return ()
+    session = engine.query_session(endpoint)
+    try:
+        return objects(session.rows(engine.schema_query(), ROWS_MAX)[1])
+    finally:
+        session.close()
+
+
+def objects(rows: Sequence[Sequence[Any]]) -> Schema:
+    """The objects of the rows of a `schema_query`.
+
+    >>> objects([("table", "t", "a integer"), ("table", "t", "b text"), ("index", "i on t", "btree (a)")])
+    (('index i on t', 'btree (a)'), ('table t', 'a integer, b text'))
+    """
+    found: dict[str, list[str]] = {}
+    for kind, name, text, *_ in rows:
+        found.setdefault(f"{_text(kind)} {_text(name)}", []).append(" ".join(_text(text).split()))
+    listed = sorted((name, _bounded(", ".join(filter(None, parts)))) for name, parts in found.items())
+    if len(listed) <= OBJECTS_MAX:
+        return tuple(listed)
+    left = listed[OBJECTS_MAX:]
+    return (*listed[:OBJECTS_MAX], (MORE, f"{len(left)}, {json_data.digest(left)}"))
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value if value is not None else "")
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… {json_data.digest(text)}"
+
+
+def state(endpoint: Endpoint, statement: str) -> tuple[bool, Sequence[str], str]:
+    """`CopyState` as JSON data; `statement` is the run, as in the functions below."""
+    found = _copy(endpoint, statement).state()
+    return found.made, found.objections, found.text
+
+
+def save(endpoint: Endpoint, statement: str) -> None:
+    """See `adapter.DataCopy`."""
+    _copy(endpoint, statement).save()
+
+
+def release(endpoint: Endpoint, statement: str) -> None:
+    """See `adapter.DataCopy`."""
+    _copy(endpoint, statement).release()
+
+
+async def restore_copy(context: TaskContext, spec: RestoreCopy) -> Done:
+    """Make the data of a system again from the copy of this run."""
+    began = time.monotonic()
+    run = context.key.partition("/")[0]
+    await asyncio.to_thread(_copy(spec.endpoint, run).restore)
+    return Done(seconds=time.monotonic() - began)
+
+
+def _copy(endpoint: Endpoint, run: str) -> DataCopy:
+    found = adapter(endpoint.engine)
+    if not isinstance(found, CopiesData):
+        raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be copied by this release")
+    return found.data_copy(endpoint, run)
+
 
 Provisioner: TypeAlias = Callable[[TaskContext, System, Path], ProvisionedSystem]
 
@@ -190,7 +269,6 @@ def explain_death(context: TaskContext, systems: Iterable[str]) -> Iterator[None
 
 async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemStarted:
     """Connect to a running system; return its version and settings."""
-    from proveout.agent.engines.database_schema import read_schema  # noqa: PLC0415 - it imports the table of engines too
 
     schema: tuple[tuple[str, str], ...] = ()
     with explain_death(context, [spec.endpoint.system]):
@@ -210,7 +288,7 @@ async def _settings(endpoint: Endpoint) -> Settings:
 
 async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
     """Run statements, each in its own transaction; wait; read the values of the query."""
-    from proveout.agent.values import queries  # noqa: PLC0415 - it imports the table of engines, as this module does
+    from proveout.agent.capture import query_values  # noqa: PLC0415 - it imports the table of engines, as this module does
 
     end = spec.endpoint
     with explain_death(context, [end.system]):
@@ -222,11 +300,11 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         wait_s = 0.0
         if spec.wait_until.query:
             with text_of_plan(end.engine, "wait_until.query"):
-                wait_s = await _cancellable(lambda given_up: queries.wait_until(end, spec.wait_until, given_up))
+                wait_s = await _cancellable(lambda given_up: query_values.wait_until(end, spec.wait_until, given_up))
         values: tuple[tuple[str, float], ...] = ()
         if spec.query:
             with text_of_plan(end.engine, "query"):
-                values = await asyncio.to_thread(queries.values_of, end, spec.query, spec.values)
+                values = await asyncio.to_thread(query_values.values_of, end, spec.query, spec.values)
     return SqlDone(counts=counts, elapsed_s=elapsed_s, wait_s=wait_s, values=values)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCES = (
-    "src/proveout/agent/engines/postgres/wire/copy_rows_native.pyx",
-    "src/proveout/agent/engines/wire/wire_native.pyx",
-    "src/proveout/agent/engines/postgres/wire/protocol_native.pyx",
+    "src/proveout/agent/engines/postgres/copy_rows_native.pyx",
+    "src/proveout/agent/engines/wire_native.pyx",
+    "src/proveout/agent/engines/postgres/protocol_native.pyx",
     "src/proveout/agent/engines/mysql/protocol_native.pyx",
     "src/proveout/agent/load/loop/arrival_schedule_native.pyx",
     "src/proveout/agent/load/loop/transaction_loop_native.pyx",

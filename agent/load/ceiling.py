@@ -20,14 +20,14 @@ from proveout.agent.load.ceiling_store import Ceiling
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.dispatch import start_system
 from proveout.agent.security.policy import Policy
-from proveout.core import private_directory
+from proveout.core import directories
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.noop import KIND
+from proveout.dsl.workloads.kinds import KIND
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad, StartSystem
@@ -90,7 +90,7 @@ class LocalTaskContext:
 @asynccontextmanager
 async def reached(target: Endpoint | System) -> AsyncIterator[tuple[LocalTaskContext, Endpoint]]:
     """A context and the endpoint: the given one, or that of a temporary server. Both are closed at the end."""
-    with private_directory.make("ceiling") as folder:
+    with directories.make("ceiling") as folder:
         context = LocalTaskContext(folder)
         try:
             if isinstance(target, System):

@@ -1,12 +1,4 @@
-"""Reads the commits of a worker's terminals back from the database.
-
-Flow: a terminal connects -> `resume`: its row is read, or made, where that is due -> the load -> `finish`: all rows are
-read once more, on one new connection, and removed -> the readings that tell something, in `Finished`.
-
-A row is read with a lock: a COMMIT that still runs on the server for a connection that is gone holds it, so its outcome
-is known when the answer comes. A server that does not answer within READ_S, or refuses writes (a standby), is an error
-like a failed connection: the terminal connects again.
-"""
+"""Tracked commits in the database, and the start of its server, before and after a load."""
 
 from __future__ import annotations
 
@@ -15,16 +7,22 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.load.commit_tally import Tally
-from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK, Tally
 from proveout.agent.load.worker_messages import Arm
+from proveout.core.errors import ProveoutError
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 from proveout.dsl.workloads.commits import ADD_TERMINAL, READ_COMMITS, REMOVE_TERMINAL, load_id
-from proveout.proto.wire.commit_readings import together
+from proveout.proto.wire.histogram import together
 from proveout.proto.wire.results import CommitReading
+
+# A row is read with a lock: a COMMIT that still runs on the server for a connection that is gone holds it, so its
+# outcome is known when the answer comes. A server that does not answer within READ_S, or refuses writes (a standby), is
+# an error like a failed connection: the terminal connects again.
 
 READ_S = 5.0
 FINISH_S = 8.0
@@ -152,3 +150,27 @@ class _Connection:
                 raise StatementFailure("timeout", "no answer while commits were read back", FailureKind.LOST)
             if self._session.receive():
                 return
+
+
+# PostgreSQL, and MariaDB and MySQL where the user may read their status; of any other no answer.
+
+_UPTIME = "SELECT CAST((UNIX_TIMESTAMP() - variable_value) * 1000 AS SIGNED) FROM {} WHERE variable_name = 'Uptime'"
+_TEXTS: tuple[dict[Dialect, str], ...] = (
+    {"postgres": "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint"},
+    {"mysql": _UPTIME.format("information_schema.global_status")},
+    {"mysql": _UPTIME.format("performance_schema.global_status")},
+)
+_STARTED = tuple(
+    Statement(name=f"proveout_server_start_{number}", text=text, arguments=(), columns=(int,), rows_max=1)
+    for number, text in enumerate(_TEXTS)
+)
+
+
+def server_start_ms(connect: Connect, waits: Waits, dialect: Dialect) -> int | None:
+    """The Unix time of the server's start on its own clock, ms; None when it gives no answer."""
+    for statement in _STARTED:
+        if dialect in statement.text:
+            with suppress(ProveoutError):  # the connection too may fail
+                if rows := asked(connect, waits, statement):
+                    return int(rows[0][0])
+    return None

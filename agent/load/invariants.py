@@ -14,10 +14,9 @@ from typing import Any
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
-from proveout.agent.engines.session_calls import execute
+from proveout.agent.engines.sessions import cancel_statements, execute
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.dsl.workloads.base import Invariant, Row, Statement
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked

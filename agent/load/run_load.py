@@ -3,7 +3,7 @@
 Flow: assign the terminals to worker processes -> each worker connects and prepares -> `context.armed()` ->
 `context.started()` -> T0 to the workers -> their chunks -> `LoadAggregator` -> a `LoadSecond` each second ->
 `LoadResult`. After a failure or a cancellation the workers are stopped: they cancel their statements and close their
-connections within about a second, and are killed after `local.END_S`.
+connections within about a second, and are killed after `local_pool.END_S`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.ceiling_store import known
 from proveout.agent.load.commit_log import FINISH_S
+from proveout.agent.load.local_pool import Pool, WorkerProcess
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.pools.local import Pool, WorkerProcess
-from proveout.agent.load.pools.ray.ray_task import run_ray_load
+from proveout.agent.load.ray_task import run_ray_load
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.generator import run_generator
-from proveout.core.disk_space import describe
+from proveout.core.directories import describe
 from proveout.dsl import engines
 from proveout.dsl.rules.bounds import THREADS_MAX
 from proveout.dsl.workloads.kinds import build

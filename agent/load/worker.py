@@ -1,26 +1,24 @@
 """A load worker: one process of a load pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
-Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop for the driver's kind of session, with a
-`Chunk` of raw times ten times a second -> `Finished` -> the next `Arm`. The process serves until its stdin ends, and
-never outlives its agent. The garbage collector is off while a load runs: the loop makes no reference cycles, and a
-collection would delay all terminals.
+Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop -> chunks of times -> `Finished`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import select
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import astuple
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from proveout.agent.engines.driver_contract import (
     Driver,
@@ -30,32 +28,122 @@ from proveout.agent.engines.driver_contract import (
     Pipelines,
     StatementFailure,
 )
-from proveout.agent.engines.members import Members
-from proveout.agent.engines.session_calls import configure, grouped, prepare
+from proveout.agent.engines.sessions import Members, cancel_statements, configure, grouped, prepare
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
-from proveout.agent.load.commit_log import CommitLog
-from proveout.agent.load.connection_opener import AT_ONCE, open_all
-from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.chunk_writer import ChunkWriter
-from proveout.agent.load.loop.event_loop import PolledLoop
-from proveout.agent.load.loop.handling import runqueue_ns
-from proveout.agent.load.loop.reconnect import RECONNECT_S, Reconnector
-from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.session_loop import Connection, SessionLoop
+from proveout.agent.load.commit_log import CommitLog, server_start_ms
+from proveout.agent.load.loop.client_delays import runqueue_ns
+from proveout.agent.load.loop.event_loop import RECONNECT_S, Connection, PolledLoop, Reconnector, SessionLoop
+from proveout.agent.load.loop.recorder import TRIPLE, Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.server_start import server_start_ms
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
 from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import build, part_of
-from proveout.dsl.workloads.pipelines import PIPELINE
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+
+
+def open_all(
+    numbers: Sequence[int],
+    connect: Callable[[int], T],
+    *,
+    at_once: int = AT_ONCE,
+    give_up: Callable[[Callable[[float], object]], object],
+) -> dict[int, T]:
+    """Call `connect` for each number; returns its results by number. Raises the first exception of
+    `connect`; no number is begun after it.
+
+    Before it is raised, `give_up(settle)` ends the attempts under way; `settle(seconds)` waits for them for that time.
+    """
+    first, *others = numbers
+    opened = {first: connect(first)}
+    waiting = deque(others)
+    failures: list[BaseException] = []
+    ends: list[Future[None]] = [Future() for _ in range(min(at_once, len(others)))]
+
+    def work(end: Future[None]) -> None:
+        try:
+            while not failures and waiting:
+                try:
+                    number = waiting.popleft()
+                except IndexError:  # another thread has taken the last one
+                    break
+                opened[number] = connect(number)
+        except BaseException as failure:  # noqa: BLE001 - raised again by the caller's thread
+            failures.append(failure)
+            end.set_exception(failure)
+        else:
+            end.set_result(None)
+
+    for end in ends:
+        threading.Thread(target=work, args=(end,), name="connect", daemon=True).start()
+    wait(ends, return_when=FIRST_EXCEPTION)
+    if failures:
+        give_up(lambda seconds: wait(ends, seconds))
+        raise failures[0]
+    return opened
+
+
+# A chunk is written as far as the pipe accepts it, and the rest is kept. If the agent does not read and WAITING_MAX
+# bytes wait, further chunks are dropped, and their records are counted as lost.
+
+PIPE_BYTES = 1 << 20
+CHUNK_WAITING_MAX = 64 << 20
+INT64_BYTES = 8
+
+
+class ChunkWriter:
+    """Writes frames to a pipe."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self.lost = 0
+        with contextlib.suppress(OSError):  # a smaller pipe works too, with more writes
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def offer(self, chunk: worker_messages.Chunk) -> None:
+        """Write a chunk without blocking. The rest waits for the next call, or is dropped and counted."""
+        if self._bytes > CHUNK_WAITING_MAX:
+            records = sum(length for code, length in chunk.codes if code >= 0)
+            self.lost += records // (INT64_BYTES * TRIPLE)
+        else:
+            self._keep(worker_messages.encode(chunk))
+        os.set_blocking(self._fd, False)
+        with contextlib.suppress(BlockingIOError):
+            self._write()
+
+    def send(self, frame: worker_messages.FromWorker) -> None:
+        """Write a frame and all queued data before it. Blocks until the agent has read."""
+        self._keep(worker_messages.encode(frame))
+        os.set_blocking(self._fd, True)
+        self._write()
+
+    def _keep(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._bytes += len(data)
+
+    def _write(self) -> None:
+        while self._waiting:
+            data = self._waiting[0]
+            written = os.write(self._fd, data)
+            self._bytes -= written
+            if written == len(data):
+                self._waiting.popleft()
+            else:
+                self._waiting[0] = data[written:]
+
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000

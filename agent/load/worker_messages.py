@@ -1,7 +1,8 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
 Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A
-message is two frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No pickle:
+message is two frames of `core.json_data`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No
+pickle:
 a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through
 argv.
 """
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
 from proveout.core.data_classes import dataclass, field
-from proveout.core.framing import frame as framed
-from proveout.core.framing import read_frame, read_frame_blocking
+from proveout.core.json_data import frame as framed
+from proveout.core.json_data import read_frame, read_frame_blocking
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
-from proveout.dsl.plan.values import Value
+from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Armed:
 class Chunk:
     """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order.
 
-    The code `HANDLING` has the samples of `loop.handling`, also triples; the other codes below 0 have records of
+    The code `HANDLING` has the samples of `loop.client_delays`, also triples; the other codes below 0 have records of
     `loop.recorder` on sessions.
     """
 

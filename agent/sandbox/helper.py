@@ -1,8 +1,6 @@
-"""The agent's side of a helper process, which starts with its first task and ends with the session.
+"""The agent's side of a helper process, and the protocol between both over standard input and output.
 
-Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the
-result, or a TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and
-the next task starts a new one.
+Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines -> the result.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import os
 import signal
@@ -17,19 +16,124 @@ from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, field
-from typing import Any
+from typing import Any, TypeAlias
+
+from google.protobuf.message import DecodeError
 
 from proveout.agent.daemon.tasks import Resource, TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass
+from proveout.core.json_data import FRAME_BYTES_MAX, frame, read_frame
 from proveout.dsl import engines
-from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start, TaskDone, TaskFailed, TaskProgress
-from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.codec import WireFault
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    Cancel,
+    CoordinatorMessage,
+    Finish,
+    LogLine,
+    Sample,
+    Start,
+    TaskDone,
+    TaskFailed,
+    TaskProgress,
+)
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import Endpoint, RunCapture, Task, TaskSpec
+
+# Format: a frame of `core.json_data` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks,
+# `Start`, `Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control
+# message, a JSON array of its name and its arguments:
+#
+# | name | to | arguments |
+# |---|---|---|
+# | `host` | helper | this host's name in the plan |
+# | `close` | helper | number, name of a resource, whether its data is kept |
+# | `end` | helper | whether data is kept; the helper closes all resources and exits |
+# | `call` | helper | number, name of a function of `helper_main.CALLS`, its keyword arguments |
+# | `reply` | helper | number, the answer to `replication_log` |
+# | `done` | agent | number, the result of `close` or `call` |
+# | `fault` | agent | number, code, what, way out, refusal, line: a `TaskFault` in place of a result |
+# | `resources` | agent | names of all resources that the helper keeps |
+# | `replication_log` | agent | number, name of a system: the last line about replication in its server's log |
+#
+# No pickle, and a bound on every frame: a compromised helper can send wrong data, but cannot run code in the agent or
+# fill its memory.
+
+_MESSAGE, _CONTROL = 0, 1
+
+Control: TypeAlias = list[Any]
+
+
+def control(*message: Any) -> bytes:
+    """A frame with a control message: its name and its arguments."""
+    return _frame(_CONTROL, json.dumps(message).encode())
+
+
+def to_helper(message: CoordinatorMessage) -> bytes:
+    """A frame with a message for a helper; WireFault if it cannot be encoded."""
+    return _frame(_MESSAGE, codec.coordinator_envelope(message).SerializeToString())
+
+
+def to_agent(message: AgentMessage) -> bytes:
+    """A frame with a message for the agent; WireFault if it cannot be encoded, for example a result that is too
+    large.
+    """
+    return _frame(_MESSAGE, codec.agent_envelope(message).SerializeToString())
+
+
+async def read_from_agent(stream: asyncio.StreamReader) -> CoordinatorMessage | Control | None:
+    """The next message from the agent; None at the end of the stream. WireFault for anything else."""
+    kind, body = await _read(stream)
+    if body is None:
+        return None
+    return (
+        codec.coordinator_message(pb.CoordinatorEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
+    )
+
+
+async def read_from_helper(stream: asyncio.StreamReader) -> AgentMessage | Control | None:
+    """The next message from a helper; None at the end of the stream. WireFault for anything else."""
+    kind, body = await _read(stream)
+    if body is None:
+        return None
+    try:
+        return codec.agent_message(pb.AgentEnvelope.FromString(body)) if kind == _MESSAGE else _parse_control(body)
+    except DecodeError as error:
+        raise WireFault("a helper process sent bytes that are not a message") from error
+
+
+async def _read(stream: asyncio.StreamReader) -> tuple[int, bytes | None]:
+    try:
+        content = await read_frame(stream, FRAME_BYTES_MAX + 1)
+    except ValueError as error:
+        raise WireFault(str(error)) from error
+    if content is None:
+        return _CONTROL, None
+    if not content or content[0] not in (_MESSAGE, _CONTROL):
+        raise WireFault(f"a frame of kind {content[:1].hex() or 'none'}; expected {_MESSAGE} or {_CONTROL}")
+    return content[0], content[1:]
+
+
+def _frame(kind: int, body: bytes) -> bytes:
+    if len(body) > FRAME_BYTES_MAX:
+        raise WireFault(f"a frame of {len(body)} bytes is above the limit of {FRAME_BYTES_MAX}")
+    return frame(bytes((kind,)), body)
+
+
+def _parse_control(body: bytes) -> Control:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise WireFault("a control message is not valid JSON") from error
+    if not isinstance(message, list) or not message or not isinstance(message[0], str):
+        raise WireFault("a control message is not a JSON array that starts with a name")
+    return message
+
 
 MODULE = "proveout.agent.sandbox.helper_main"
 START_S = 60.0
@@ -156,7 +260,7 @@ class _Process:
             cwd=child_process.DIRECTORY,
         )
         process = cls(helper, started)
-        process._send(helper_messages.control("host", host))
+        process._send(control("host", host))
         try:
             async with asyncio.timeout(START_S):
                 await process._up
@@ -178,10 +282,10 @@ class _Process:
         if isinstance(spec, RunCapture) and spec.edges_s:
             controls.append(asyncio.create_task(self._start(key, context)))
         try:
-            self._send(helper_messages.to_helper(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
+            self._send(to_helper(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
             outcome = await asyncio.shield(job.outcome)
         except asyncio.CancelledError:
-            self._send(helper_messages.to_helper(Cancel(key=key, reason="the task was stopped")))
+            self._send(to_helper(Cancel(key=key, reason="the task was stopped")))
             await asyncio.wait({job.outcome}, timeout=STOP_S)
             raise
         except WireFault as fault:
@@ -200,7 +304,7 @@ class _Process:
         number = next(self._numbers)
         answer = self._requests[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send(helper_messages.control(kind, number, *arguments))
+            self._send(control(kind, number, *arguments))
             return await answer
         except WireFault as fault:
             raise TaskFault("invalid", fault.what, way_out=fault.way_out) from None
@@ -208,7 +312,7 @@ class _Process:
             del self._requests[number]
 
     async def end(self, keep_data: bool) -> None:
-        self._send(helper_messages.control("end", keep_data))
+        self._send(control("end", keep_data))
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._process.wait()
@@ -231,11 +335,11 @@ class _Process:
             self._pidfd = -1
 
     async def _start(self, key: str, context: TaskContext) -> None:
-        self._send(helper_messages.to_helper(Start(key=key, t0_ns=await context.started())))
+        self._send(to_helper(Start(key=key, t0_ns=await context.started())))
 
     async def _finish(self, key: str, context: TaskContext) -> None:
         await context.finished()
-        self._send(helper_messages.to_helper(Finish(key=key)))
+        self._send(to_helper(Finish(key=key)))
 
     def _send(self, frame: bytes) -> None:
         with contextlib.suppress(ConnectionError):  # `_read_stdout` reports the end of the process
@@ -244,7 +348,7 @@ class _Process:
     async def _read_stdout(self) -> None:
         why = "has ended"
         try:
-            while (message := await helper_messages.read_from_helper(self._stdout)) is not None:
+            while (message := await read_from_helper(self._stdout)) is not None:
                 self._take(message)
             await asyncio.wait({self._readers[1]}, timeout=STDERR_S)
             why += f"; its last output:\n{chr(10).join(self._stderr_lines)}" if self._stderr_lines else ""
@@ -260,7 +364,7 @@ class _Process:
                 if not self._up.done():
                     self._up.set_result(None)
             case ["replication_log", int(number), str(system)]:
-                self._send(helper_messages.control("reply", number, self._helper.replication_log(system)))
+                self._send(control("reply", number, self._helper.replication_log(system)))
             case ["done", int(number), answer] if (request := self._open_request(number)) is not None:
                 request.set_result(answer)
             case ["fault", int(number), str(code), str(what), str(way_out), str(refusal), int(line)] if (

@@ -1,7 +1,7 @@
 """Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks
 of an agent unprivileged.
 
-Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an
+Flow: drop privileges -> stdin (`helper`) -> each task in a `TaskRunner` of its own, with the handlers that an
 agent would run itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link
 that must be removed) stay in this process; the agent gets their names. The process serves until an `end` message or the
 end of stdin. It never outlives its agent.
@@ -24,15 +24,14 @@ from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.engines.adapter import OwnsProcess
 from proveout.agent.engines.table import adapter
-from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox import helper_messages
+from proveout.agent.errors import TaskFault, sanitize
+from proveout.agent.sandbox import helper
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.agent.security.redaction import sanitize
-from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.core.json_data import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
+from proveout.proto.wire.codec import WireFault
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start, TaskFailed
-from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import Endpoint, Task
 
@@ -50,9 +49,9 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
         tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
         tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
-        tasks.RestoreCopy: "proveout.agent.engines.copies.data_copy:restore_copy",
+        tasks.RestoreCopy: "proveout.agent.engines.handlers:restore_copy",
         tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
-        tasks.CheckSystem: "proveout.agent.preflight.system_check:check_system",
+        tasks.CheckSystem: "proveout.agent.system_check:check_system",
         tasks.RunCapture: "proveout.agent.capture.kinds:capture",
     }
 )
@@ -62,9 +61,9 @@ CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.sql_access:rows",
         "run": "proveout.agent.tuning.sql_access:run",
-        "copy_state": "proveout.agent.engines.copies.data_copy:state",
-        "save_copy": "proveout.agent.engines.copies.data_copy:save",
-        "release_copy": "proveout.agent.engines.copies.data_copy:release",
+        "copy_state": "proveout.agent.engines.handlers:state",
+        "save_copy": "proveout.agent.engines.handlers:save",
+        "release_copy": "proveout.agent.engines.handlers:release",
     }
 )
 """Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
@@ -106,7 +105,7 @@ class HelperServer:
     async def serve(self, stdin: asyncio.StreamReader) -> None:
         """Serve messages until `end`. Exits the process if the agent has ended."""
         while True:
-            match await helper_messages.read_from_agent(stdin):
+            match await helper.read_from_agent(stdin):
                 case None:
                     os._exit(ORPHANED)
                 case ["host", str(host)]:
@@ -140,7 +139,7 @@ class HelperServer:
                 runner.stop("cancelled", reason)
 
     def _send(self, message: AgentMessage) -> None:
-        self._write(helper_messages.to_agent(message))
+        self._write(helper.to_agent(message))
 
     def _spawn(self, coroutine: Any) -> None:
         """Run a coroutine and keep a reference to it; asyncio keeps only a weak one."""
@@ -162,7 +161,7 @@ class HelperServer:
     async def _run(self, runner: TaskRunner, task: Task) -> None:
         outcome = await runner.run(_lazy_handler(HANDLERS[type(task.spec)]), task.spec, task.deadline_s)
         del self._tasks[task.key]
-        self._write(helper_messages.control("resources", self._own_resources()))
+        self._write(helper.control("resources", self._own_resources()))
         try:
             self._send(outcome)
         except WireFault as fault:
@@ -175,7 +174,7 @@ class HelperServer:
         def query() -> asyncio.Future[str]:
             number = max(self._queries, default=0) + 1
             answer = self._queries[number] = asyncio.get_running_loop().create_future()
-            self._write(helper_messages.control("replication_log", number, system))
+            self._write(helper.control("replication_log", number, system))
             return answer
 
         return query
@@ -186,7 +185,7 @@ class HelperServer:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
             self._write(
-                helper_messages.control(
+                helper.control(
                     "fault",
                     number,
                     fault.code,
@@ -199,24 +198,24 @@ class HelperServer:
         except Exception as error:
             logging.exception("%s of system %s failed", name, endpoint.system)
             what = sanitize(f"{type(error).__name__}: {error}")
-            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout.", "", 0))
+            self._write(helper.control("fault", number, "fault", what, "This is a bug in proveout.", "", 0))
         else:
             self._answer(number, name, answer)
 
     def _answer(self, number: int, name: str, answer: Any) -> None:
         """Send the result of a call; a fault in its place where it cannot be sent: the agent waits for either."""
         try:
-            frame = helper_messages.control("done", number, answer)
+            frame = helper.control("done", number, answer)
         except (WireFault, TypeError, ValueError) as error:
             what = error.what if isinstance(error, WireFault) else str(error)
-            frame = helper_messages.control("fault", number, "fault", f"the result of {name}: {what}", "", "", 0)
+            frame = helper.control("fault", number, "fault", f"the result of {name}: {what}", "", "", 0)
         self._write(frame)
 
     async def _close(self, number: int, name: str, keep_data: bool) -> None:
         resource = self._resources.pop(name, None)
         if resource is not None:
             await resource.close(keep_data=keep_data)
-        self._write(helper_messages.control("done", number, None))
+        self._write(helper.control("done", number, None))
 
     async def _end(self, keep_data: bool) -> None:
         for runner in self._tasks.values():
@@ -240,7 +239,7 @@ async def _serve(out: int) -> None:
     stdin = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
     pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(out, "wb"))
-    pipe.write(helper_messages.control("resources", []))  # the process is ready
+    pipe.write(helper.control("resources", []))  # the process is ready
     await HelperServer(pipe.write).serve(stdin)
     pipe.close()
 

@@ -1,12 +1,4 @@
-"""Authentication and authorization of coordinators: mutual TLS, and an interceptor that denies every method by default.
-
-Flow: `server_credentials(directory)` -> TLS of the server: it demands a certificate of our authority, and reads its own
-certificate from the directory again when that changes, so a renewal needs no restart. (The `Identity` of a local agent
-is in memory only, and lasts for its run.) Then `AuthzInterceptor` looks up the method in `POLICY`, the role in the
-caller's certificate (gRPC checks only the chain) and its serial number in the deny list. A method that `POLICY` does
-not list is refused for every caller. `AuthzInterceptor.cancel_revoked()` ends calls whose certificate has been revoked
-since.
-"""
+"""Authentication and authorization of coordinators: mutual TLS, task signatures, and the renewal of the certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +17,10 @@ from cryptography.hazmat.primitives import serialization
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
-from proveout.proto.trust.identities import Denied, Shown, roles_of_uris
+from proveout.proto import enrolment
+from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Verifier, roles_of_uris
+from proveout.proto.wire.messages import Hello
+from proveout.proto.wire.tasks import Task
 
 _log = logging.getLogger(__name__)
 
@@ -208,3 +203,89 @@ class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
 async def _deny(_request: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate's role does not allow this")
+
+
+class TaskVerifier:
+    """Verifies the tasks of one coordinator to this agent."""
+
+    def __init__(self, verifier: Verifier, to: Addressee) -> None:
+        self._verifier, self._to = verifier, to
+
+    def objection(self, task: Task, digest: str = "") -> str:
+        """The reason against the signature of a task; "" if it is valid. `digest`: its `task_digest`, if the caller has
+        it.
+        """
+        return self._verifier.objection(task, self._to, digest)
+
+
+class TrustStore:
+    """Certificates that an agent trusts: from its directory, or from an identity in memory."""
+
+    def __init__(self, source: Path | Identity) -> None:
+        self._source = source
+        self._denied = Denied(source / DENIED) if isinstance(source, Path) else None
+
+    def objection(self, hello: Hello) -> str:
+        """The reason against tasks of the sender of a Hello; "" if they are accepted."""
+        try:
+            self.verifier(hello)
+        except ValueError as error:
+            return str(error) if hello.signer else "the Hello of the coordinator has no certificate of a task signer"
+        except OSError as error:
+            return f"the agent cannot read its own certificates: {error.strerror}"
+        return ""
+
+    def verifier(self, hello: Hello) -> TaskVerifier:
+        """The verifier for the sender of a Hello. ValueError for its certificate, OSError for the agent's files."""
+        authority, certificate = self._certificates()
+        denied = self._denied.serials() if self._denied is not None else frozenset()
+        verifier = Verifier(hello.signer.encode(), authority, denied)
+        own = Shown.read(certificate)
+        role = next((role for role in sorted(own.roles) if role.startswith("agent/")), "")
+        return TaskVerifier(verifier, Addressee(agent=role, run=hello.run_id, epoch=hello.epoch))
+
+    def _certificates(self) -> tuple[bytes, bytes]:
+        """The certificates of the authority and of the agent. OSError."""
+        if isinstance(self._source, Identity):
+            return self._source.ca, self._source.certificate
+        return (self._source / "ca.pem").read_bytes(), (self._source / "agent.pem").read_bytes()
+
+
+FETCH_EVERY_S = 10.0
+CHECK_EVERY_S = 1.0
+
+
+async def run(directory: Path | None, interceptor: AuthzInterceptor, on_revoked: Callable[[], None]) -> None:
+    """Run until cancelled; calls `on_revoked` after calls were cancelled.
+
+    An identity in memory lasts for one run and is not renewed.
+    """
+    if directory is None:
+        return
+    fetching = asyncio.create_task(_fetch(directory))
+    try:
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            if interceptor.cancel_revoked():
+                _log.warning("ended a session: the certificate of its coordinator was revoked")
+                on_revoked()
+    finally:
+        fetching.cancel()
+
+
+async def _fetch(directory: Path) -> None:
+    """Poll the authority. Logs a failure when it begins and when it is over."""
+    failure = ""
+    while await asyncio.to_thread(enrolment.authority_of, directory) is not None:
+        try:
+            await enrolment.fetch_denied(directory, "agent")
+            if await enrolment.renew(directory, "agent"):
+                _log.info("the certificate was renewed")
+            if failure:
+                _log.info("the authority answers again")
+            failure = ""
+        except (ProveoutError, OSError, ValueError) as error:
+            if not failure:
+                _log.warning("cannot reach the authority, so the agent keeps its deny list and certificate: %s", error)
+            failure = str(error)
+        await asyncio.sleep(FETCH_EVERY_S)

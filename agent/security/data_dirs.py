@@ -1,27 +1,21 @@
-"""Data folders of a run's systems and tools on a host: the coordinator's choice only if the policy of the host allows
-it.
-
-Flow: a task -> `localized(policy, work_dir, spec)` -> the same task with folders that this agent may use. An agent that
-is the child of a run uses the folder of the run. So does an agent whose policy lists the folder, if no symbolic link is
-on the path and no other user can put one there. Any other agent uses a folder below its own state directory, named by a
-hash of the coordinator's path. Without this, any user who can run plans could create folders, and remove files,
-anywhere on the host as root.
-"""
+"""Files of a host that tasks may use: data folders of systems and tools, and database files that a dsn names."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import user_files
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
-from proveout.core.path_trust import is_link_free
+from proveout.core.path_trust import is_link_free, walk
 from proveout.dsl import engines
+from proveout.dsl.rules import settings
 from proveout.proto.wire.tasks import (
     Endpoint,
     PrepareFio,
@@ -32,6 +26,62 @@ from proveout.proto.wire.tasks import (
     StopSystem,
     TaskSpec,
 )
+
+# A file that is missing is a fault here, so that no later step makes it.
+
+
+def path_of(end: Endpoint) -> Path:
+    """The path of the file of an endpoint."""
+    return Path(settings.split_dsn(end.dsn)[0] if end.engine == "duckdb" else end.dsn)
+
+
+def require(policy: Policy, end: Endpoint) -> None:
+    """TaskFault `refused` or `missing` if the file may not be opened, or is not there."""
+    path = path_of(end)
+    policy.allows_database_file(str(path)).require()
+    what = f"the database file {path} of system {end.system!r}"
+    if "\0" in str(path):
+        raise TaskFault("refused", f"the path of the database file {str(path)!r} cannot be resolved")
+    steps = list(walk(path))
+    for at, found in steps:
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            raise TaskFault(
+                "refused",
+                f"{what} is behind the symbolic link {at}",
+                way_out=f"write the path without links into the dsn: {os.path.realpath(path)}",
+            )
+    at, found = steps[-1]
+    if found is None:
+        raise _not_found(what, path, at)
+    if not stat.S_ISREG(found.st_mode):
+        raise TaskFault("refused", f"{what} is not a regular file", way_out="name a database file in the dsn")
+    if not policy.own:
+        _require_safe_folders(what, steps[:-1], found.st_uid)
+
+
+def _not_found(what: str, path: Path, at: Path) -> TaskFault:
+    """The fault for a file that cannot be found: it is missing, or a folder is closed to the agent."""
+    if os.access(at.parent, os.X_OK):
+        missing = "" if at == path else f": there is no {at}"
+        way_out = (
+            "correct the path in the dsn, or make the file; proveout makes only systems with `provision: embedded`"
+        )
+        return TaskFault("missing", f"{what} does not exist{missing}", way_out=way_out)
+    return TaskFault("refused", f"{what} cannot be reached: the agent's user cannot enter {at.parent}")
+
+
+def _require_safe_folders(what: str, folders: list[tuple[Path, os.stat_result | None]], owner: int) -> None:
+    """TaskFault `refused` if a user other than root, the agent's user and the owner can replace the file."""
+    for at, found in folders:
+        assert found is not None  # noqa: S101 - the file below it was found
+        loose = found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX
+        if loose or found.st_uid not in (0, os.geteuid(), owner):
+            raise TaskFault(
+                "refused",
+                f"other users can put another file in the place of {what}, through {at}",
+                way_out=f"let only the file's owner write there: chown OWNER {at}; chmod go-w {at}",
+            )
+
 
 FOLDER = "systems"
 
@@ -67,7 +117,7 @@ def _check_file(policy: Policy, work_dir: Path, end: Endpoint) -> None:
     """A system that is a file lies in a folder of an agent if an agent has made it, so that a coordinator cannot name
     another file; else the policy lists it."""
     if not end.provisioned:
-        user_files.require(policy, end)
+        require(policy, end)
     elif not _is_of_an_agent(policy, work_dir, end.dsn):
         raise TaskFault(
             "refused",

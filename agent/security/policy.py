@@ -1,31 +1,326 @@
-"""The policy of a host: permissions of the agent, and a decision for each requested change.
-
-Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a
-handler calls `.require()` before it changes anything. Entries that are not listed are denied, and the refusal names the
-policy file and the line that would allow the change. A policy is read once, from a file of the host; no message on the
-wire can widen it.
-
-The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some entries
-stay denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
-for logins, the unit and policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
-
-Everything here is pure: names are compared as text. Whether a path has symbolic links is checked when it is opened,
-beneath the root that `root_of` gives.
+"""The policy of a host: permissions of the agent, lists of programs and devices, and a decision for each requested
+change.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from functools import cache
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import allow_lists, device_rules
-from proveout.agent.security.protected_names import OWN_FOLDERS, ROOT_EQUIVALENT_PATHS, UNITS_OF_THE_HOST
+from proveout.agent.security.protected_paths import OWN_FOLDERS, ROOT_EQUIVALENT_PATHS, UNITS_OF_THE_HOST
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS, UNIT_KINDS
+from proveout.core.linux import PROGRAM_SYSCTLS, UNIT_KINDS
+
+# - folders that the tuning operations write, each through the operation that checks the content;
+# - folders below `DATA_FOLDERS`, for the files of fio and of databases;
+# - programs that the tuning operations start, or that udev rules call to identify a disk.
+#
+# An argument of an entry is a text, a glob, or a text with forms of values (`FORMS`), as `--threads={count}`.
+#
+# The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not in the list: it can make the server run
+# programs. Use `postgres_settings` or `oracle_parameters`. Everything here is pure.
+
+KNOWN_FOLDERS = (
+    "/etc/multipath/conf.d",
+    "/etc/security/limits.d",
+    "/etc/sysctl.d",
+    "/etc/udev/rules.d",
+    "/sys/block",
+    "/sys/class/net",
+    "/sys/devices/system/cpu",
+    "/sys/kernel/mm/hugepages",
+    "/sys/kernel/mm/transparent_hugepage",
+)
+"""Folders that the tuning operations write. A policy lists one of them, or a folder below."""
+
+KNOWN_FILES = ("/etc/fstab",)
+
+DATA_FOLDERS = ("/data", "/mnt", "/srv")
+"""Folders for data by hier(7) and by convention. A policy lists a folder below one of them, not the folder itself."""
+
+PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+
+_DISK = r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*"
+_NODE = r"/dev/(%k|\$kernel|\$name|[a-z][a-z0-9]*)"
+_LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}"
+_FILE = r"/(data|mnt|srv)/[A-Za-z0-9._+:=/-]+"
+
+_ARGUMENTS: Mapping[str, str] = {
+    "blkid": rf"--probe|--output|export|{_DISK}",
+    "cmp": rf"--bytes=[0-9]+|/dev/zero|{_DISK}",
+    "dd": rf"if=/dev/zero|of={_DISK}|bs=1M|count=[0-9]+|conv=notrunc,fsync",
+    "fio": r"--output-format=(json|normal|terse)|--(name|rw|bs|iodepth|runtime|direct|size|numjobs|time_based|ramp_time"
+    rf"|rwmixread|group_reporting|thread|ioengine=(psync|sync|libaio|io_uring))(=[A-Za-z0-9_.,:-]+)?|--filename={_DISK}"
+    rf"|--(filename|directory)={_FILE}",
+    "mkfs.ext4": rf"-q|-F|-L|{_LABEL}|{_DISK}",
+    "mkfs.xfs": rf"-q|-f|-L|{_LABEL}|{_DISK}",
+    "multipath": r"-t|-l|-ll|-v[0-6]",
+    "parted": rf"--script|--machine|{_DISK}|unit|s|print|mklabel|gpt|mkpart|[A-Za-z0-9][A-Za-z0-9._-]*",
+    "partprobe": rf"--dry-run|--summary|{_DISK}",
+    "sg_vpd": rf"--?[A-Za-z][A-Za-z-]*(=[A-Za-z0-9]+)?|{_DISK}|{_NODE}",
+    "systemctl": "daemon-reload",
+    "udevadm": r"control|--reload|trigger|--action=change|--subsystem-match=[a-z0-9_]+|settle|--timeout=[0-9]+",
+    "wipefs": rf"--all|--types|gpt,PMBR|{_DISK}",
+}
+"""Program of `PROGRAM_FOLDERS` -> pattern that each argument must match in full, in addition to the globs of the
+policy.
+"""
+
+_DRV_CFG = rf"--query_block_device_id|--query_guid|--query_mdms|--block_device|{_NODE}"
+_SCSI_ID = rf"-g|-u|-d|--whitelisted|--replace-whitespace|(--device=)?{_NODE}"
+_BY_PATH: Mapping[str, str] = {
+    "/bin/emc/scaleio/drv_cfg": _DRV_CFG,
+    "/opt/emc/scaleio/sdc/bin/drv_cfg": _DRV_CFG,
+    "/lib/udev/scsi_id": _SCSI_ID,
+    "/usr/lib/udev/scsi_id": _SCSI_ID,
+}
+"""Programs in other folders that udev rules call to identify a disk."""
+
+KNOWN_VALIDATORS: Mapping[str, tuple[str, ...]] = {
+    "findmnt": ("--verify", "--tab-file", "{file}"),
+    "multipath": ("-t", "{file}"),
+    "udevadm": ("verify", "{file}"),
+}
+"""Program of `PROGRAM_FOLDERS` -> the arguments of a known validator: it reads the file and runs nothing in it."""
+
+_NAME = r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*"
+FORMS: Mapping[str, str] = {
+    "count": r"[0-9]{1,18}",
+    "number": r"[0-9]{1,18}(\.[0-9]{1,9})?",
+    "word": r"[A-Za-z0-9][A-Za-z0-9_.+-]*",
+    "path": rf"(/{_NAME})+",
+    "host": rf"[A-Za-z0-9][A-Za-z0-9.-]*|\[?[0-9A-Fa-f]*(:[0-9A-Fa-f]*){{2,7}}\]?|(/{_NAME})+",
+}
+"""Form of a value in an argument of an entry, as `--threads={count}` -> its pattern. None matches an option, a list, a
+`name:value` of a program's own, or a `..`. A host may be the folder of a socket.
+"""
+_SAMPLES: Mapping[str, str] = {"count": "1", "number": "1", "word": "a", "path": "/a", "host": "a"}
+_FORM = re.compile(r"\{([a-z_]+)\}")
+
+_I_KNOW = 'i_know: "…"'
+_INSTEAD: Mapping[str, str] = {
+    "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
+    "/var/lib/postgresql": "the files there can make the server run programs, so use the "
+    "operation `postgres_settings`; ",
+}
+
+
+def is_known_folder(path: str) -> bool:
+    """Whether `paths` of a policy may list the plain absolute path `path` without a reason."""
+    if path in KNOWN_FILES:
+        return True
+    below = any(path.startswith(f"{folder}/") for folder in (*KNOWN_FOLDERS, *DATA_FOLDERS))
+    return below or path in KNOWN_FOLDERS
+
+
+def known_arguments(program: str) -> str | None:
+    """Pattern of the arguments of a program that a policy may list without a reason; None for any other program."""
+    folder, _, name = program.rpartition("/")
+    return _BY_PATH.get(program) or (_ARGUMENTS.get(name) if folder in PROGRAM_FOLDERS else None)
+
+
+def has_wildcard(argument: str) -> bool:
+    """Whether an entry's argument is a glob."""
+    return any(character in argument for character in "*?[")
+
+
+def is_literal(argument: str) -> bool:
+    """Whether an entry's argument is a text, without wildcards and forms."""
+    return not has_wildcard(argument) and _FORM.search(argument) is None
+
+
+def unknown_form(argument: str) -> str:
+    """The first `{name}` of an entry's argument that is not one of `FORMS`; "" if there is none."""
+    return next((name for name in _FORM.findall(argument) if name not in FORMS), "")
+
+
+def sample(argument: str) -> tuple[str, str]:
+    """The text before the first form or wildcard of an argument, and the argument with a value in each place."""
+    values = _FORM.sub(lambda match: _SAMPLES.get(match[1], match[0]), argument).replace("*", "a")
+    return re.split(r"\{(?:" + "|".join(FORMS) + r")\}|\*", argument)[0], values
+
+
+@cache
+def compiled(listed: str) -> re.Pattern[str]:
+    """The pattern of an entry's argument: its forms, and its text as a glob."""
+    parts = _FORM.split(listed)
+    around = [translate(text)[len("(?s:") : -len(r")\Z")] for text in parts[::2]]
+    forms = [f"(?:{FORMS[name]})" for name in parts[1::2]]
+    return re.compile("".join(map(str.__add__, around, [*forms, ""])), re.DOTALL)
+
+
+def is_known_validator(argv: tuple[str, ...]) -> bool:
+    """Whether `validators` of a policy may list `argv`, with `{file}`, without a reason."""
+    folder, _, name = argv[0].rpartition("/")
+    return folder in PROGRAM_FOLDERS and KNOWN_VALIDATORS.get(name) == argv[1:]
+
+
+def folder_way_out(path: str) -> str:
+    """Way out: how the policy can list another folder."""
+    known = ", ".join((*KNOWN_FOLDERS, *KNOWN_FILES, *(f"{folder}/NAME" for folder in DATA_FOLDERS)))
+    instead = next((text for folder, text in _INSTEAD.items() if path == folder or path.startswith(f"{folder}/")), "")
+    return f"{instead}known: {known}; to let plans write there anyway, give a reason: {{path: {path}, {_I_KNOW}}}"
+
+
+def program_way_out(program: str) -> str:
+    """Way out: how the policy can list another program."""
+    known = ", ".join(sorted((*_ARGUMENTS, *_BY_PATH)))
+    return (
+        f"known: {known}; to let plans start it anyway, give a reason: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    )
+
+
+def argument_way_out(program: str) -> str:
+    """Way out: how the policy can list an argument without a glob."""
+    forms = ", ".join(f"{{{name}}}" for name in FORMS)
+    return (
+        f"list each option that plans need, with the form of its value, as `--threads={{count}}`; forms: {forms}; "
+        f"to permit whatever the glob matches, give a reason: {{path: {program}, arguments: […], {_I_KNOW}}}"
+    )
+
+
+def validator_way_out(argv: tuple[str, ...]) -> str:
+    """Way out: how the policy can list another validator."""
+    known = ", ".join(" ".join((name, *words)) for name, words in sorted(KNOWN_VALIDATORS.items()))
+    return f"known: {known}; to let it read files of plans, give a reason: {{run: [{', '.join(argv)}], {_I_KNOW}}}"
+
+
+def matches(pattern: str, argument: str) -> bool:
+    """Whether the whole argument matches a pattern of `known_arguments` and has no `..`."""
+    return re.fullmatch(pattern, argument) is not None and ".." not in re.split(r"[/=]", argument)
+
+
+# `udev: devices` has the syntax of a rule, `KERNEL==scini*`. Without a reason (`i_know`) an entry must name one device
+# by a lasting property, or a known family of data disks: kernel names of disks (`sd*`) change, and may be those of the
+# system disk. Everything here is pure. Sources: udev(7), 60-persistent-storage.rules of systemd, 10-dm.rules of device
+# mapper.
+
+FORM = re.compile(
+    r"(?P<key>KERNEL|ENV\{[A-Z0-9_]+\}|ATTRS\{[a-z0-9_]+\})==(?P<value>[A-Za-z0-9][A-Za-z0-9._:+*?\[\]-]*)"
+)
+KEYS = frozenset(
+    {
+        "ATTRS{model}", "ATTRS{vendor}", "ENV{DM_NAME}", "ENV{DM_UUID}", "ENV{ID_SERIAL}", "ENV{ID_SERIAL_SHORT}",
+        "ENV{ID_WWN_WITH_EXTENSION}", "KERNEL",
+    }
+)  # fmt: skip
+"""Properties that identify disks, and that no rule of a plan can assign to another disk."""
+
+LASTING = frozenset(
+    {"ENV{DM_NAME}", "ENV{DM_UUID}", "ENV{ID_SERIAL}", "ENV{ID_SERIAL_SHORT}", "ENV{ID_WWN_WITH_EXTENSION}"}
+)
+
+DATA_DISKS = ("drbd", "emcpower", "fio", "nbd", "rbd", "rssd", "scini")
+"""Prefixes of kernel names that no system disk has: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron,
+ScaleIO.
+"""
+
+ARRAYS = ("3PARdata", "COMPELNT", "DGC", "EMC", "FUSIONIO", "HITACHI", "HUAWEI", "NETAPP", "Nimble", "PURE", "XtremIO")
+"""Vendors of storage arrays, as their disks report them."""
+
+NEVER = (
+    "mem", "kmem", "kmsg", "kvm", "port", "null", "zero", "full", "random", "urandom", "console", "tty", "tty0",
+    "ttyS0", "ptmx", "fuse", "vfio", "vhost-net", "vhost-vsock", "uinput", "nvram", "hpet", "rtc0", "cpu0", "msr0",
+    "event0", "loop-control", "btrfs-control", "mapper/control", "sg0", "fb0", "vcs", "watchdog", "autofs",
+    "userfaultfd", "net/tun", "tpm0", "hwrng", "snapshot",
+)  # fmt: skip
+"""Devices that are not disks: a KERNEL pattern that matches one is always refused."""
+
+LINK_FOLDERS = ("oraudev",)
+"""Folders of /dev in which plans may put links without an entry in the policy."""
+
+LITERAL_MIN = 2
+_GLOB = re.compile(r"[*?\[]")
+_OF_THE_SERIAL = re.compile(r"/dev/disk/by-id/(?:scsi|ata|virtio|nvme|usb)-(?P<serial>.+)")
+
+
+def is_pinned(match: Iterable[tuple[str, str]], devices: Sequence[str], listed: Sequence[str]) -> bool:
+    """Whether a rule with these pairs matches only devices of the policy: `devices`, or those of the patterns
+    `listed`.
+    """
+    patterns = [found.group("key", "value") for one in listed if (found := FORM.fullmatch(one))]
+    for key, value in match:
+        if any(key == of and is_within(value, pattern) for of, pattern in patterns):
+            return True
+        if any(is_of(device, key, value) for device in devices):
+            return True
+    return False
+
+
+def is_within(value: str, listed: str) -> bool:
+    """Whether the listed pattern matches everything that a rule's pattern matches; `|` separates alternatives of a
+    rule.
+    """
+    return all(_one_within(one, listed) for one in value.split("|"))
+
+
+def _one_within(value: str, listed: str) -> bool:
+    begin = _GLOB.search(value)
+    if begin is None:
+        return fnmatchcase(value, listed)
+    prefix = listed.removesuffix("*")
+    return value == listed or (
+        listed != prefix and _GLOB.search(prefix) is None and value[: begin.start()].startswith(prefix)
+    )
+
+
+def is_of(device: str, key: str, value: str) -> bool:
+    """Whether only this device (a name in /dev/disk/by-id, or `serial:…`), or its partitions, has that property."""
+    if device.startswith("serial:"):
+        return key == "ENV{ID_SERIAL_SHORT}" and value == device.removeprefix("serial:")
+    name = device.removeprefix("/dev/disk/by-id/")
+    if key == "ENV{DM_NAME}" and name.startswith("dm-name-"):
+        return re.fullmatch(re.escape(name.removeprefix("dm-name-")) + r"((p|-part)\d+)?", value) is not None
+    if key == "ENV{DM_UUID}" and name.startswith("dm-uuid-"):
+        return re.fullmatch(r"(part\d+-)?" + re.escape(name.removeprefix("dm-uuid-")), value) is not None
+    if key == "ENV{ID_WWN_WITH_EXTENSION}" and name.startswith("wwn-"):
+        return value == name.removeprefix("wwn-")
+    serial = _OF_THE_SERIAL.fullmatch(device)
+    return key == "ENV{ID_SERIAL}" and serial is not None and value == serial["serial"]
+
+
+def is_known(pattern: str) -> bool:
+    """Whether `udev: devices` accepts a pattern of `FORM` without a reason."""
+    found = FORM.fullmatch(pattern)
+    if found is None:
+        return False
+    key, value = found.group("key", "value")
+    beginning = _GLOB.split(value)[0]
+    if key == "KERNEL":
+        return beginning.startswith(DATA_DISKS)
+    if key == "ATTRS{vendor}":
+        return beginning in ARRAYS and value in (beginning, f"{beginning}*")
+    return key in LASTING and beginning == value
+
+
+def objection(pattern: str) -> str:
+    """The reason against a pattern, which no policy can list then; "" if there is none."""
+    found = FORM.fullmatch(pattern)
+    if found is None or found["key"] not in KEYS:
+        return f"`{pattern}` does not identify disks: write KEY==pattern, KEY one of {', '.join(sorted(KEYS))}"
+    if len(_GLOB.split(found["value"])[0]) < LITERAL_MIN:
+        return f"`{pattern}` is too wide: it must begin with at least {LITERAL_MIN} literal characters"
+    if found["key"] == "KERNEL" and (other := next((one for one in NEVER if fnmatchcase(one, found["value"])), None)):
+        return f"`{pattern}` matches /dev/{other}, which is not a disk"
+    return ""
+
+
+def is_link_allowed(link: str, folders: Sequence[str]) -> bool:
+    """Whether a rule may create this link below /dev: in one of the folders, or in one of `LINK_FOLDERS`."""
+    return any(link.startswith(f"{folder}/") for folder in (*LINK_FOLDERS, *folders))
+
+
+# The file lists folders and programs of `policy`, and others with the owner's reason (`policy_file`). Some entries stay
+# denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
+# for logins, the unit and policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
+#
+# Everything here is pure: names are compared as text. Whether a path has symbolic links is checked when it is opened,
+# beneath the root that `root_of` gives.
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 """With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as in sysctl(8)."""
@@ -61,9 +356,9 @@ ALLOWED = Decision(allowed=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A program that may be started: its absolute path, and the arguments of its entry, of which each argument must
-    match one (`allow_lists.compiled`).
+    match one (`compiled`).
 
-    `known`: a pattern (`allow_lists.known_arguments`) that each argument must match too; None if the entry has a
+    `known`: a pattern (`known_arguments`) that each argument must match too; None if the entry has a
     reason.
     """
 
@@ -75,23 +370,21 @@ class Tool:
 
     def takes(self, argument: str) -> bool:
         """Whether the argument is listed, and safe if the program is listed without a reason."""
-        return self.lists(argument) and (self.known is None or allow_lists.matches(self.known, argument))
+        return self.lists(argument) and (self.known is None or matches(self.known, argument))
 
     def lists(self, argument: str) -> bool:
         """Whether one of the entry's arguments matches the whole argument. A `*` does not match `..`."""
         leaves = _CLIMBS.search(argument) is not None
-        return any(
-            one == argument or (not leaves and allow_lists.compiled(one).fullmatch(argument)) for one in self.arguments
-        )
+        return any(one == argument or (not leaves and compiled(one).fullmatch(argument)) for one in self.arguments)
 
     def may_take(self, argument: str) -> bool:
         """Whether some value of an argument with forms (`--threads={count}`) is listed; of a text, whether it is."""
-        before, sample = allow_lists.sample(argument)
-        if sample == argument:
+        before, text = sample(argument)
+        if text == argument:
             return self.takes(argument)
         return argument in self.arguments or any(
-            allow_lists.compiled(one).fullmatch(sample)
-            or (one.startswith(before) if before else allow_lists.is_literal(one) and not one.startswith("-"))
+            compiled(one).fullmatch(text)
+            or (one.startswith(before) if before else is_literal(one) and not one.startswith("-"))
             for one in self.arguments
         )
 
@@ -111,7 +404,7 @@ class Policy:
     udev_devices: tuple[str, ...] = ()
     """Patterns as `KERNEL==scini*`: a rule of a plan must match one of them, unless it matches one of `devices`."""
     udev_links: tuple[str, ...] = ()
-    """Folders of /dev in which rules of plans may put links, in addition to `device_rules.LINK_FOLDERS`."""
+    """Folders of /dev in which rules of plans may put links, in addition to `LINK_FOLDERS`."""
     tools: tuple[Tool, ...] = ()
     commands: tuple[Tool, ...] = ()
     """Programs whose output plans may read, and which plans may run as load, as the unprivileged user."""
@@ -120,7 +413,7 @@ class Policy:
     provision_as_agent_user: bool = False
     """Whether a server may run as the agent's own user without Landlock to protect that user's files."""
     widened: tuple[tuple[str, str], ...] = ()
-    """Entries beyond `allow_lists`, each with the owner's reason (`i_know`)."""
+    """Entries beyond `policy`, each with the owner's reason (`i_know`)."""
     programs: tuple[str, ...] = ()
     """Other names of the programs in `tools` and `validators`: links on the way to them, and resolved paths."""
     oracle_parameters: tuple[str, ...] = ()
@@ -161,14 +454,10 @@ class Policy:
         """Whether a file at `path` may be written, changed or removed."""
         if (never := self._refused_path(path)) is not None:
             return never
-        if self.root_of(path) or (path in allow_lists.KNOWN_FILES and path in self.paths):
+        if self.root_of(path) or (path in KNOWN_FILES and path in self.paths):
             return ALLOWED
         folder = posixpath.dirname(path)
-        line = (
-            folder
-            if allow_lists.is_known_folder(folder)
-            else f'{{path: {folder}, i_know: "why plans may write there"}}'
-        )
+        line = folder if is_known_folder(folder) else f'{{path: {folder}, i_know: "why plans may write there"}}'
         return self._denied("paths", f"the path {path}", line)
 
     def allows_database_file(self, path: str) -> Decision:
@@ -242,7 +531,7 @@ class Policy:
 
     def allows_rule(self, match: Sequence[tuple[str, str]]) -> Decision:
         """Whether a udev rule may give an owner, a mode or a name to the devices that match all these pairs."""
-        if device_rules.is_pinned(match, self.devices, self.udev_devices):
+        if is_pinned(match, self.devices, self.udev_devices):
             return ALLOWED
         rule = ", ".join(f"{key}=={value}" for key, value in match)
         way_out = (
@@ -256,7 +545,7 @@ class Policy:
 
     def allows_link(self, link: str) -> Decision:
         """Whether a udev rule may put this link below /dev."""
-        if device_rules.is_link_allowed(link, self.udev_links):
+        if is_link_allowed(link, self.udev_links):
             return ALLOWED
         return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
 
@@ -277,7 +566,7 @@ class Policy:
             return _never(f"{path!r} is not the absolute path of a program")
         known = [tool for tool in self.tools if tool.path == path and not (of_plan and tool.known is not None)]
         if not known:
-            is_known = allow_lists.known_arguments(path) and not of_plan
+            is_known = known_arguments(path) and not of_plan
             why = "" if is_known else ', i_know: "why plans may start it"'
             listed = ", ".join(map(yaml_text, dict.fromkeys(arguments))) if of_plan else "…"
             return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: [{listed}]{why}}}")
@@ -382,7 +671,7 @@ def yaml_text(text: str) -> str:
 def command_line(path: str, arguments: Iterable[str]) -> str:
     """The entry of `commands` for a program with these arguments."""
     listed = tuple(dict.fromkeys(arguments))
-    why = ', i_know: "why plans may give it these"' if any(map(allow_lists.has_wildcard, listed)) else ""
+    why = ', i_know: "why plans may give it these"' if any(map(has_wildcard, listed)) else ""
     return f"{{path: {path}, arguments: [{', '.join(map(yaml_text, listed))}]{why}}}"
 
 

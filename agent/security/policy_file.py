@@ -5,7 +5,7 @@ agent's own user, and no other user may write it or a folder on the way to it), 
 plans, checks the listed programs in the same way, and returns a `policy.Policy`. `proveout agent --check-policy FILE`
 does the same and prints the result.
 
-Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused
+Folders, programs, validators and devices of udev rules that are not in `policy` and `policy` are refused
 unless their entry has a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log
 and its audit log when it starts.
 """
@@ -23,16 +23,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from proveout.agent.security import allow_lists, device_rules, policy
+from proveout.agent.security import policy
+from proveout.agent.security import policy as security_policy
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.security.protected_names import PATHS_OF_THE_HOST, is_runner
+from proveout.agent.security.protected_paths import PATHS_OF_THE_HOST, is_runner
 from proveout.core import units
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.core.linux import PROGRAM_SYSCTLS
 from proveout.core.path_trust import exposure_above, exposure_of, names_of
 from proveout.dsl.engines import EMBEDDED
-from proveout.dsl.operations.database.oracle_values import CONSENT, needs_consent
-from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS
-from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
+from proveout.dsl.operations.multipath import FOLDERS_OF_UDEV
+from proveout.dsl.operations.parameter_names import CONSENT, needs_consent
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
@@ -132,8 +133,8 @@ def _program(path: str) -> str:
 
 
 def _argument(text: str) -> str:
-    if name := allow_lists.unknown_form(text):
-        forms = ", ".join(f"{{{one}}}" for one in allow_lists.FORMS)
+    if name := security_policy.unknown_form(text):
+        forms = ", ".join(f"{{{one}}}" for one in security_policy.FORMS)
         raise custom(f"`{text}`: `{{{name}}}` is not a form of a value; the forms are {forms}")
     return text
 
@@ -172,8 +173,8 @@ class PathEntry(_Widened):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if self.i_know is None and not allow_lists.is_known_folder(self.path):
-            way_out = allow_lists.folder_way_out(self.path)
+        if self.i_know is None and not security_policy.is_known_folder(self.path):
+            way_out = security_policy.folder_way_out(self.path)
             raise custom(f"`{self.path}` is not in the list of folders that tuning needs ({way_out})")
         return self
 
@@ -188,11 +189,11 @@ class ToolEntry(_Widened):
     def _known(self) -> Self:
         if self.i_know is not None:
             return self
-        pattern, way_out = allow_lists.known_arguments(self.path), allow_lists.program_way_out(self.path)
+        pattern, way_out = security_policy.known_arguments(self.path), security_policy.program_way_out(self.path)
         if pattern is None:
             raise custom(f"`{self.path}` is not in the list of programs that tuning needs ({way_out})")
         for word in self.arguments:
-            if allow_lists.is_literal(word) and not allow_lists.matches(pattern, word):
+            if security_policy.is_literal(word) and not security_policy.matches(pattern, word):
                 raise custom(f"`{word}` is not in the list of arguments of {self.path} ({way_out})")
         return self
 
@@ -206,9 +207,9 @@ class CommandEntry(_Widened):
 
     @model_validator(mode="after")
     def _reasoned(self) -> Self:
-        if self.i_know is None and (glob := next(filter(allow_lists.has_wildcard, self.arguments), None)):
+        if self.i_know is None and (glob := next(filter(security_policy.has_wildcard, self.arguments), None)):
             what = f"`{glob}` of {self.path} is a glob, which may match options that run programs or write files"
-            raise custom(f"{what} ({allow_lists.argument_way_out(self.path)})")
+            raise custom(f"{what} ({security_policy.argument_way_out(self.path)})")
         if self.privileged and self.i_know is None:
             line = f'{{path: {self.path}, arguments: […], privileged: true, i_know: "why it needs that"}}'
             raise custom(f"`{self.path}` would run as the agent's own user, which may be root; give a reason: {line}")
@@ -225,8 +226,8 @@ class ValidatorEntry(_Widened):
         _program(self.run[0])
         if sum(word.count("{file}") for word in self.run[1:]) != 1:
             raise custom("a validator has exactly one argument with {file}")
-        if self.i_know is None and not allow_lists.is_known_validator(argv := tuple(self.run)):
-            way_out = allow_lists.validator_way_out(argv)
+        if self.i_know is None and not security_policy.is_known_validator(argv := tuple(self.run)):
+            way_out = security_policy.validator_way_out(argv)
             raise custom(
                 f"`{' '.join(argv)}` is not in the list of validators, which run nothing in the file ({way_out})"
             )
@@ -240,9 +241,9 @@ class RuleEntry(_Widened):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if objection := device_rules.objection(self.match):
+        if objection := security_policy.objection(self.match):
             raise custom(objection)
-        if self.i_know is None and not device_rules.is_known(self.match):
+        if self.i_know is None and not security_policy.is_known(self.match):
             hint = (
                 'if no disk of the host itself matches it, write {match: "'
                 + self.match
@@ -331,7 +332,7 @@ def read(path: Path) -> Policy:
 
 
 def _tool(entry: ToolEntry) -> Tool:
-    known = allow_lists.known_arguments(entry.path) if entry.i_know is None else None
+    known = security_policy.known_arguments(entry.path) if entry.i_know is None else None
     return Tool(path=entry.path, arguments=tuple(entry.arguments), known=known)
 
 

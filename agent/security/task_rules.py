@@ -15,17 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.dsl import engines
-from proveout.dsl.plan.commands import NO_COMMAND, Command
-from proveout.dsl.plan.faults import TIMES_MAX
-from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
-from proveout.dsl.rules import (
-    command_rules,
-    fault_rules,
-    host_rules,
-    phase_rules,
-    session_settings,
-    value_rules,
-)
+from proveout.dsl.plan.commands import NO_COMMAND, NO_WAIT, Command, MeasuredValue
+from proveout.dsl.plan.stages import TIMES_MAX
+from proveout.dsl.rules import host_rules, ladder_rules, session_settings, value_rules
 from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
@@ -148,7 +140,7 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
         yield Objection(message=f"more than {CHECKS_MAX} commands to check")
     for command in spec.commands[:CHECKS_MAX]:
         yield from host_rules.text_problems("the subject of a check", command.subject)
-        yield from command_rules.argv_problems(command.argv)
+        yield from value_rules.argv_problems(command.argv)
     for rate in spec.rates[:CHECKS_MAX]:
         yield from host_rules.text_problems("the path of a stage", rate.subject)
         yield from host_rules.text_problems("the engine of a load", rate.engine)
@@ -218,7 +210,7 @@ def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
     if not 0 < len(spec.tunings) <= FAULT_TUNINGS_MAX or max(len(spec.endpoints), len(spec.systems)) > TUNINGS_MAX:
         yield Objection(message=f"a fault has 1 to {FAULT_TUNINGS_MAX} tunings, and at most {TUNINGS_MAX} systems")
     for tuning in spec.tunings[:FAULT_TUNINGS_MAX]:
-        yield from fault_rules.change_problems(tuning, spec.for_s)
+        yield from ladder_rules.change_problems(tuning, spec.for_s)
     for end in spec.endpoints[:TUNINGS_MAX]:
         yield from _endpoint(end)
     for system in spec.systems[:TUNINGS_MAX]:
@@ -232,7 +224,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from host_rules.window_problems(spec.windows)
     yield from _share(spec.share)
     highest = RATE_MAX if spec.share.rate is not None else float(spec.share.total)
-    yield from phase_rules.load_problems(spec.share.levels, spec.windows, highest)
+    yield from ladder_rules.load_problems(spec.share.levels, spec.windows, highest)
     yield from _workers(spec.workers)
     yield from _pool(spec.pool)
     yield from host_rules.text_problems("the label of a load", spec.label)
@@ -243,7 +235,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from session_settings.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
     yield from host_rules.workload_problems(spec.workload)
     if spec.tracked:
-        from proveout.dsl.rules.commit_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
+        from proveout.dsl.rules.repeat_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
 
         yield from tracking_problems(spec.workload, spec.endpoint.engine, spec.sessions, checked=spec.checked)
 
@@ -340,7 +332,7 @@ SYSTEM_COUNTS: Mapping[str, int] = {
 
 
 def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Objection]:
-    yield from command_rules.command_problems(command)
+    yield from value_rules.command_problems(command)
     yield from value_rules.many_problems(values)
     if not values:
         yield Objection(message="a command without metrics")

@@ -32,12 +32,11 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_output import Documents, FioRun, garbled, snapshot
 from proveout.agent.tools.program import PREFIX, Program, ToolFolder, unprivileged
 from proveout.agent.tools.program_launcher import ENVIRONMENT
-from proveout.agent.tuning.host import ROUNDS_MAX, Host
-from proveout.agent.tuning.programs import Processes
+from proveout.agent.tuning.host import ROUNDS_MAX, Host, Processes
 from proveout.core import child_process
+from proveout.dsl.operations.disks import disk_queries, in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
-from proveout.dsl.operations.storage.disk import disk_queries, in_use, sys_folder
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.commands import FioJob
 from proveout.proto.wire.results import Done, LoadResult
 from proveout.proto.wire.tasks import PrepareFio, RunFio
 

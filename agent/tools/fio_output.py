@@ -22,7 +22,7 @@ import numpy as np
 
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad

@@ -1,18 +1,13 @@
-"""The load of a workload of kind `program`: another load generator, started at T0 as the unprivileged user.
-
-Data flow: `RunLoad` -> the argv of the plan with its fields filled in (`template_fields`) -> the host's policy
-(`commands`) -> `Program`, with the address of the target in its environment -> T0 -> its output, and the files in its
-folder -> a parser -> the seconds, the numbers and the `LoadResult`.
-
-A program whose output has times makes the whole load in one run, and so does one with windows of its own. Otherwise the
-ramp-up is a run of its own, because a summary is that of a whole run.
-"""
+"""The load of a workload of kind `program`: another load generator, started at T0 as the unprivileged user."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import re
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +15,191 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from proveout.agent.capture.query_values import NoValue
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
-from proveout.agent.tools import declared_output, fio_output, generator_output, hammerdb_output
+from proveout.agent.tools import fio_output, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
-from proveout.agent.tools.listed import listed_program
-from proveout.agent.tools.program import Program, ToolFolder
-from proveout.agent.tools.target_address import address
-from proveout.agent.tools.template_fields import PASSWORD_FILE, checked, load_fields, variables
-from proveout.agent.values.value_table import NoValue
-from proveout.core.untrusted_trees import read
+from proveout.agent.tools.program import Program, ToolFolder, listed_program
+from proveout.core.data_classes import dataclass, field
+from proveout.core.errors import ProveoutError
+from proveout.core.path_trust import read
+from proveout.dsl.workloads import program as workload_program
 from proveout.dsl.workloads.kinds import of_workload
-from proveout.dsl.workloads.program import parameters
+from proveout.dsl.workloads.program import ENVIRONMENT, TARGET, minutes_problem
+from proveout.dsl.workloads.program import Program as ProgramModel
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
-from proveout.proto.wire.tasks import RunLoad
+from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
+
+LIBPQ = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "dbname": "PGDATABASE", "password": "PGPASSWORD"}
+"""Words of a conninfo -> variables of libpq."""
+_EZCONNECT = re.compile(
+    r"(?:tcps?:)?(?://)?(?P<host>\[[0-9A-Fa-f:]+\]|[^/:\s()=]+)(?::(?P<port>\d+))?/(?P<service>[^/?:\s]+)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A target: fields of arguments, variables of the environment, and the password."""
+
+    fields: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    password: str = field(default="", repr=False)
+
+
+def address(endpoint: Endpoint) -> Address:
+    """The address of a system. TaskFault `invalid` where its dsn cannot be taken apart."""
+    read = _ENGINES.get(endpoint.engine)
+    if read is None:
+        raise TaskFault("invalid", f"a program cannot take its target from a dsn of {endpoint.engine}")
+    return read(endpoint)
+
+
+def _postgres(endpoint: Endpoint) -> Address:
+    from psycopg import Error  # noqa: PLC0415 - only where a program needs such a target
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    try:
+        words = {name: str(value) for name, value in conninfo_to_dict(endpoint.dsn).items() if value is not None}
+    except Error:
+        raise TaskFault("invalid", f"the dsn of system {endpoint.system!r} is not a conninfo of libpq") from None
+    fields = {
+        "host": words.get("host", ""),
+        "port": words.get("port", "5432"),
+        "user": words.get("user", ""),
+        "database": words.get("dbname", ""),
+    }
+    variables = {LIBPQ[name]: value for name, value in words.items() if name in LIBPQ}
+    return Address(fields=fields, variables=variables, password=words.get("password", ""))
+
+
+def _mysql(endpoint: Endpoint) -> Address:
+    from proveout.agent.engines.mysql.dsn import parse  # noqa: PLC0415 - as above
+
+    try:
+        found = parse(endpoint.dsn)
+    except ProveoutError as fault:
+        raise TaskFault("invalid", fault.what, way_out=fault.way_out) from None
+    fields = {
+        "host": found.host,
+        "port": str(found.port),
+        "user": found.user,
+        "database": found.database or "",
+        "socket": found.unix_socket or "",
+    }
+    return Address(fields=fields, variables={"MYSQL_PWD": found.password}, password=found.password)
+
+
+def _oracle(endpoint: Endpoint) -> Address:
+    user, slash, rest = endpoint.dsn.partition("/")
+    password, at, target = rest.rpartition("@")
+    if not slash or not at:
+        raise TaskFault("invalid", f"the dsn of system {endpoint.system!r} is not user/password@connect-string")
+    match = _EZCONNECT.match(target.strip())
+    parts = {"host": match["host"], "port": match["port"] or "1521", "database": match["service"]} if match else {}
+    return Address(fields={"user": user.strip(), "connect_string": target.strip(), **parts}, password=password)
+
+
+def _file(endpoint: Endpoint) -> Address:
+    return Address(fields={"database": endpoint.dsn.partition("?")[0]})
+
+
+_ENGINES: Mapping[str, Callable[[Endpoint], Address]] = {
+    "postgres": _postgres,
+    "mysql": _mysql,
+    "oracle": _oracle,
+    "timesten": _oracle,
+    "sqlite": _file,
+    "duckdb": _file,
+    "none": lambda _: Address(fields={}),
+}
+
+
+PASSWORD_FILE = "password"  # noqa: S105 - a file's name
+KEY_PARTS = 7
+
+
+def checked(spec: RunLoad, model: ProgramModel) -> None:
+    """Refuse what a program cannot do, as the compiler does. TaskFault `invalid`."""
+    share = spec.share
+    if share.think_s is not None or spec.session or spec.pool.kind != "local":
+        raise TaskFault("invalid", "a program makes its own connections: no think time, settings or pool")
+    if share.levels or spec.windows.phases or spec.windows.passes:
+        raise TaskFault("invalid", "a program has one rate, and windows of a fixed length")
+    has_rate = bool(model.fields & {"rate", "total_rate"})
+    if has_rate != (share.rate is not None):
+        raise TaskFault("invalid", "a rate of the stage and the field {rate} of the program belong together")
+    if problem := minutes_problem(model, spec.windows.ramp_up_s, spec.windows.measure_s):
+        raise TaskFault("invalid", problem)
+
+
+def load_fields(
+    key: str, spec: RunLoad, model: ProgramModel, target: Address, *, folder: Path, seconds: float
+) -> Mapping[str, str]:
+    """The value of each field; `key` is that of the task, `seconds` the length of this run. TaskFault `invalid` for a
+    field that the arguments have and that has no value."""
+    share, windows = spec.share, spec.windows
+    parts = key.split("/")
+    stage, rung, repeat, attempt = parts[1:5] if len(parts) >= KEY_PARTS else ("", "", "", "")
+    first, last = _range(model.range, share) if model.range else ("", "")
+    found = {
+        "threads": str(share.count),
+        "total_threads": str(share.total),
+        "first_thread": str(share.first),
+        "rate": "" if share.rate is None else _plain(share.rate * share.count / share.total),
+        "total_rate": "" if share.rate is None else _plain(share.rate),
+        "range_from": first,
+        "range_to": last,
+        "seconds": str(math.ceil(seconds)),
+        "ramp_up_s": str(math.ceil(windows.ramp_up_s)),
+        "measure_s": str(math.ceil(windows.measure_s)),
+        "ramp_down_s": str(math.ceil(windows.ramp_down_s)),
+        "ramp_up_min": str(math.ceil(windows.ramp_up_s / 60.0)),
+        "measure_min": str(math.ceil(windows.measure_s / 60.0)),
+        "stage": stage,
+        "rung": rung,
+        "repeat": repeat,
+        "attempt": attempt,
+        "seed": str(spec.seed % 2**31),
+        **{name: target.fields.get(name, "") for name in TARGET},
+        "password_file": str(folder / PASSWORD_FILE) if target.password else "",
+    }
+    lacking = sorted(name for name in model.fields if not found[name])
+    if lacking:
+        what = f"the field {{{lacking[0]}}} has no value: the dsn of system {spec.endpoint.system!r} does not give it"
+        raise TaskFault("invalid", what, way_out="leave the field away, or give the dsn of the system that part")
+    return found
+
+
+def variables(values: Mapping[str, str], target: Address, folder: Path) -> dict[str, str]:
+    """The environment of the program: each field, the password, the folder, and the variables of database clients."""
+    own = {f"{ENVIRONMENT}{name.upper()}": value for name, value in values.items() if value}
+    own[f"{ENVIRONMENT}FOLDER"] = str(folder)
+    if target.password:
+        own[f"{ENVIRONMENT}PASSWORD"] = target.password
+    return {**own, **{name: value for name, value in target.variables.items() if value}}
+
+
+def _range(whole: tuple[int, int], share: LoadShare) -> tuple[str, str]:
+    """The first and the last key of this host, by the share of its threads."""
+    low, high = whole
+    count = high - low + 1
+    first = low + count * share.first // share.total
+    last = low + count * (share.first + share.count) // share.total - 1
+    if last < first:
+        raise TaskFault("invalid", f"a range of {count} keys gives a host of {share.count} threads none")
+    return str(first), str(last)
+
+
+def _plain(rate: float) -> str:
+    """A rate without exponent."""
+    return f"{rate:.6f}".rstrip("0").rstrip(".")
+
+
+# A program whose output has times makes the whole load in one run, and so does one with windows of its own. Otherwise
+# the ramp-up is a run of its own, because a summary is that of a whole run.
 
 OVERTIME_S = 20.0
 CPU_EVERY_S = 0.2
@@ -47,7 +211,7 @@ LOG_BYTES_MAX = 1 << 30
 async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     """Run one rung. TaskFault: `refused` by the policy, `fault` or `timeout` if the program fails or hangs."""
     model = of_workload(spec.workload)
-    assert isinstance(model, parameters.Program)  # noqa: S101 - the kind of the workload
+    assert isinstance(model, workload_program.Program)  # noqa: S101 - the kind of the workload
     checked(spec, model)
     folder = await asyncio.to_thread(_folder, context)
     try:
@@ -69,7 +233,9 @@ def _unprivileged() -> Privileges:
 class _Generator:
     """One rung of one program."""
 
-    def __init__(self, context: TaskContext, spec: RunLoad, model: parameters.Program, folder: ToolFolder) -> None:
+    def __init__(
+        self, context: TaskContext, spec: RunLoad, model: workload_program.Program, folder: ToolFolder
+    ) -> None:
         self._context, self._spec, self._model, self._folder = context, spec, model, folder
         self._target = address(spec.endpoint)
         self._cpu: list[tuple[int, float, int]] = []
@@ -121,8 +287,8 @@ class _Generator:
         values = load_fields(key, self._spec, self._model, self._target, folder=folder, seconds=seconds)
         argv, privileged = listed_program(
             self._context.policy,
-            parameters.words(self._model.argv, values),
-            parameters.in_forms(self._model.argv[1:], self._spec.endpoint.engine),
+            workload_program.words(self._model.argv, values),
+            workload_program.in_forms(self._model.argv[1:], self._spec.endpoint.engine),
         )
         privileges = INHERITED if privileged else _unprivileged()
         own = variables(values, self._target, self._folder.path)
@@ -162,10 +328,10 @@ class _Generator:
     def _measured(self, output: bytes, t0_ns: int, start_ns: int) -> tuple[Measured, tuple[tuple[str, float], ...]]:
         windows, form = self._spec.windows, self._model.output
         ahead_ns = time.time_ns() - time.monotonic_ns()
-        if isinstance(form, parameters.ProgramOutput):
+        if isinstance(form, workload_program.ProgramOutput):
             found = output if form.file is None else self._file(form.file)
             unix_of_t0_s = (t0_ns + ahead_ns) / 1e9
-            return declared_output.declared(found, self._model, windows, t0_ns, start_ns, unix_of_t0_s=unix_of_t0_s)
+            return generator_output.declared(found, self._model, windows, t0_ns, start_ns, unix_of_t0_s=unix_of_t0_s)
         text = output.decode(errors="replace")
         match form:
             case "sysbench":
@@ -179,7 +345,7 @@ class _Generator:
 
     def _hammerdb(self, output: str, t0_ns: int) -> tuple[Measured, tuple[tuple[str, float], ...]]:
         try:
-            values = hammerdb_output.numbers(output)
+            values = generator_output.numbers(output)
         except NoValue as fault:
             raise TaskFault("fault", fault.what, way_out=fault.way_out) from None
         windows = self._spec.windows

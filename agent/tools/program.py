@@ -1,11 +1,5 @@
-"""Run an outside program: prepare it, start it at an instant, read its output line by line, kill it with its children.
-
-Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program
-ends -> `ended()`, its exit code. Callers always call `kill()` at the end. The program also ends with its agent
-(`program_launcher`). With `module=REPEATER`, `again()` runs the program as often as it is called (`program_repeater`).
-
-`ToolFolder.enter(base, uid)` makes the folder for the files of a tool, locked while the agent runs; `close` removes it.
-A folder that a killed agent has left is not locked: the next agent with the same `base` removes it.
+"""Run an outside program of a plan: find it in the policy, start it at an instant, read its output, kill its
+children.
 """
 
 from __future__ import annotations
@@ -22,12 +16,37 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges as accounts
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
-from proveout.agent.tools.program_launcher import READY
+from proveout.agent.security.policy import Policy
+from proveout.agent.tools.program_launcher import ENVIRONMENT, READY
 from proveout.agent.tools.program_repeater import HEAD, OUTPUT_MAX
 from proveout.core import child_process, linux
+
+
+def listed_program(
+    policy: Policy, argv: Sequence[str], patterns: Sequence[str] = (), *, in_forms: bool = False
+) -> tuple[tuple[str, ...], bool]:
+    """The argv with the path of its program, and whether it runs as the agent's own user. TaskFault `refused`, with the
+    line for the policy, as `Policy.command`."""
+    return policy.command(argv, "" if argv[0].startswith("/") else _place(argv[0]), patterns, in_forms=in_forms)
+
+
+def _place(name: str) -> str:
+    """The path of a program on this host: in PATH, or beside the embedded PostgreSQL; "" if there is none."""
+    if found := shutil.which(name, path=ENVIRONMENT["PATH"]):
+        return found
+    try:
+        beside = find_installation().programs / name
+    except TaskFault:
+        return ""
+    return str(beside) if beside.is_file() else ""
+
+
+# `ToolFolder.enter(base, uid)` makes the folder for the files of a tool, locked while the agent runs; `close` removes
+# it. A folder that a killed agent has left is not locked: the next agent with the same `base` removes it.
 
 MODULE = "proveout.agent.tools.program_launcher"
 REPEATER = "proveout.agent.tools.program_repeater"

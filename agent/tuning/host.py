@@ -1,26 +1,28 @@
-"""A host, for the interpreter of tuning: answers queries and makes changes, each after a check of the policy.
-
-Flow: `Host.facts(operation)` answers queries until the operation has no new ones; `objections(changes)` are the
-refusals of the policy; `original` is the state to store before a change; `make` makes the change. All access to the
-host is here or in modules below.
-"""
+"""A host, for the interpreter of tuning: answers queries and makes changes, each after a check of the policy."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import re
+import secrets
 import shutil
-from collections.abc import Sequence
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
-from proveout.agent.tuning import partition_tables
-from proveout.agent.tuning.file_changes import Files, Original
-from proveout.agent.tuning.programs import Processes, Tools, must
 from proveout.agent.tuning.sql_access import Databases
-from proveout.agent.tuning.sysfs import Attributes
+from proveout.core import child_process
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.operations.change import (
+    WITHIN_S,
     BusyCpus,
     Change,
     Command,
@@ -35,14 +37,17 @@ from proveout.dsl.operations.change import (
     WriteFile,
 )
 from proveout.dsl.operations.facts import (
+    ABSENT,
     AddressQuery,
     BusyQuery,
     BytesQuery,
     CopyQuery,
     Fact,
     Facts,
+    FileFact,
     FileQuery,
     LinkQuery,
+    Output,
     OutputQuery,
     PackageQuery,
     PathsQuery,
@@ -56,8 +61,451 @@ from proveout.dsl.operations.facts import (
     UnitFact,
     UnitQuery,
 )
-from proveout.dsl.operations.kernel.sysctl import name_of
+from proveout.dsl.operations.kernel import name_of
 from proveout.dsl.operations.operation import Operation
+
+# A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
+# anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
+# RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH guarantees the same in one call; ADR 46 says why it is not used.) A write goes
+# to a new file in the same folder, which gets its mode, owner and extended attributes, is fsynced, and is renamed into
+# place; then the folder is fsynced.
+
+SIZE_MAX_BYTES = 8 * 1024 * 1024
+_LEFT = re.compile(r"\.proveout-[0-9a-f]{12}$")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """A file as it was, to the byte. `exists` is False if there was none."""
+
+    exists: bool
+    content: bytes = b""
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    xattrs: Mapping[str, bytes] = field(default_factory=dict)
+    mtime_ns: int = 0
+
+
+NONE = Original(exists=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files beneath `root`, which is `/` except in tests. Paths are absolute, as in a plan. Raises TaskFault."""
+
+    root: Path = Path("/")
+
+    def fact(self, path: str) -> FileFact:
+        """The file at `path`; absent also if its folder is missing."""
+        try:
+            with self._folder(path) as (folder, name):
+                kind = _kind(folder, name)
+                if kind != "file":
+                    return FileFact(kind=kind)  # type: ignore[arg-type]  # _kind returns only these values
+                found = _read(folder, name, path)
+        except FileNotFoundError:
+            return ABSENT
+        return FileFact(
+            kind="file", content=found.content, mode=found.mode, owner=_user(found.uid), group=_group(found.gid)
+        )
+
+    def original(self, path: str) -> Original:
+        """The whole file as it is now; `NONE` if there is none."""
+        try:
+            with self._folder(path) as (folder, name):
+                return NONE if _kind(folder, name) == "absent" else _read(folder, name, path)
+        except FileNotFoundError:
+            return NONE
+
+    def write(self, path: str, content: bytes, mode: int, owner: str, group: str) -> None:
+        """Write the file. An existing file keeps its extended attributes."""
+        before = self.original(path)
+        made = Original(exists=True, content=content, mode=mode, uid=_uid(owner), gid=_gid(group), xattrs=before.xattrs)
+        if before != made:
+            self._put(path, made, inherits=not before.exists)
+
+    def put(self, path: str, wanted: Original) -> None:
+        """Restore the file to `wanted`, or remove it. Writes nothing if the file is already so."""
+        if self.original(path) != wanted:
+            self._put(path, wanted)
+
+    def _put(self, path: str, wanted: Original, *, inherits: bool = False) -> None:
+        try:
+            with self._folder(path) as (folder, name):
+                if wanted.exists:
+                    _replace(folder, name, path, wanted, inherits=inherits)
+                else:
+                    os.unlink(name, dir_fd=folder)
+                os.fsync(folder)
+        except FileNotFoundError as error:
+            raise TaskFault("missing", f"the folder of {path} does not exist") from error
+        except OSError as error:
+            raise _fault(path, error) from error
+
+    def sweep(self, path: str) -> None:
+        """Remove temporary files beside `path` that an agent left when it was killed during `put`."""
+        try:
+            with self._folder(path) as (folder, name):
+                left = [one for one in _names(folder) if one.startswith(_temporary_prefix(name)) and _LEFT.search(one)]
+                for one in left:
+                    os.unlink(one, dir_fd=folder)
+                if left:
+                    os.fsync(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _fault(path, error) from error
+
+    @contextlib.contextmanager
+    def _folder(self, path: str) -> Iterator[tuple[int, str]]:
+        """(descriptor of the folder, name in it). FileNotFoundError if a folder on the way is missing."""
+        *folders, name = path.strip("/").split("/")
+        if {"", ".", ".."} & {*folders, name}:
+            raise TaskFault("refused", f"{path!r} is not a plain path, so nothing is changed")
+        here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                below = _enter(here, folder, path)
+                os.close(here)
+                here = below
+            yield here, name
+        finally:
+            os.close(here)
+
+
+def _enter(here: int, folder: str, path: str) -> int:
+    try:
+        return os.open(folder, _DIRECTORY, dir_fd=here)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            text = f"{folder!r} in {path} is a symbolic link or not a folder, so nothing is changed"
+            raise TaskFault("refused", text, way_out="write the path without symbolic links") from error
+        raise _fault(path, error) from error
+
+
+def _kind(folder: int, name: str) -> str:
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return "absent"
+    except OSError as error:
+        raise _fault(name, error) from error
+    if stat.S_ISREG(mode):
+        return "file"
+    return "link" if stat.S_ISLNK(mode) else "directory" if stat.S_ISDIR(mode) else "other"
+
+
+def _read(folder: int, name: str, path: str) -> Original:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise TaskFault("refused", f"{path} is a symbolic link, so nothing is changed") from error
+        raise _fault(path, error) from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise TaskFault("refused", f"{path} is not a regular file")
+    if found.st_nlink > 1:  # a rename would break the link, and the content may belong to a file of another folder
+        os.close(descriptor)
+        raise TaskFault("refused", f"{path} has {found.st_nlink} names (hard links), so nothing is changed")
+    with os.fdopen(descriptor, "rb") as stream:
+        content = stream.read(SIZE_MAX_BYTES + 1)
+        if len(content) > SIZE_MAX_BYTES:
+            raise TaskFault("refused", f"{path} is larger than {SIZE_MAX_BYTES >> 20} MiB")
+        return Original(
+            exists=True,
+            content=content,
+            mode=stat.S_IMODE(found.st_mode),
+            uid=found.st_uid,
+            gid=found.st_gid,
+            xattrs=_xattrs(descriptor),
+            mtime_ns=found.st_mtime_ns,
+        )
+
+
+def _xattrs(descriptor: int) -> dict[str, bytes]:
+    try:
+        return {name: os.getxattr(descriptor, name) for name in os.listxattr(descriptor)}
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return {}
+        raise
+
+
+def _set_xattrs(descriptor: int, wanted: Mapping[str, bytes], *, inherits: bool) -> None:
+    for attribute, value in wanted.items():
+        os.setxattr(descriptor, attribute, value)
+    for attribute in () if inherits else _xattrs(descriptor):
+        if attribute not in wanted and not attribute.startswith("security."):  # the kernel assigns labels
+            os.removexattr(descriptor, attribute)
+
+
+def _names(folder: int) -> list[str]:
+    return os.listdir(folder)
+
+
+def _temporary_prefix(name: str) -> str:
+    """Prefix of the temporary files that replace `name`."""
+    return f".{name[:200]}.proveout-"
+
+
+def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: bool) -> None:
+    """Replace `name` by a new file.
+
+    With `inherits` it keeps the access list and label that its folder gives to new files.
+    """
+    if _kind(folder, name) not in ("file", "absent"):
+        raise TaskFault("refused", f"{path} is not a regular file")
+    scratch = f"{_temporary_prefix(name)}{secrets.token_hex(6)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(scratch, flags, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(wanted.content)
+            stream.flush()
+            os.fchown(descriptor, wanted.uid, wanted.gid)
+            _set_xattrs(descriptor, wanted.xattrs, inherits=inherits)
+            os.fchmod(descriptor, wanted.mode)  # after the access list, which sets permissions too
+            if wanted.mtime_ns:
+                os.utime(descriptor, ns=(wanted.mtime_ns, wanted.mtime_ns))
+            os.fsync(descriptor)
+        os.rename(scratch, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch, dir_fd=folder)
+            os.fsync(folder)
+        raise
+
+
+def _fault(path: str, error: OSError) -> TaskFault:
+    code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "refused"
+    way_out = "run the agent as root" if error.errno in (errno.EACCES, errno.EPERM) else ""
+    return TaskFault(code, f"{path}: {error.strerror}", way_out=way_out)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _uid(owner: str) -> int:
+    """The user id of a name, or of a number for a user without a name, as `_user` returns it."""
+    try:
+        return pwd.getpwnam(owner).pw_uid
+    except KeyError:
+        if owner.isdecimal():
+            return int(owner)
+        raise TaskFault("missing", f"this host has no user {owner!r}") from None
+
+
+def _gid(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        if group.isdecimal():
+            return int(group)
+        raise TaskFault("missing", f"this host has no group {group!r}") from None
+
+
+# Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
+# targets must lie below /proc or /sys.
+
+ATTRIBUTE_BYTES_MAX = 64 * 1024
+KERNEL = ("proc", "sys")
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes beneath `root`, which is `/` except in tests. Raises TaskFault."""
+
+    root: Path = Path("/")
+
+    def read(self, path: str) -> str | None:
+        """The text, stripped; None if the attribute does not exist or is not readable."""
+        found = self.octets(path)
+        return None if found is None else found.decode("utf-8", errors="replace").strip()
+
+    def octets(self, path: str) -> bytes | None:
+        """The bytes; None if the attribute does not exist or is not readable."""
+        try:
+            with Path(self._real(path)).open("rb") as stream:
+                return stream.read(ATTRIBUTE_BYTES_MAX)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise TaskFault("refused", f"cannot read {path}: {error.strerror}") from error
+
+    def write(self, path: str, text: str) -> None:
+        """Write the text in one call, as the kernel requires."""
+        try:
+            descriptor = os.open(self._real(path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC)
+            try:
+                os.write(descriptor, f"{text}\n".encode())
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            way_out = "run the agent as root" if isinstance(error, PermissionError) else ""
+            raise TaskFault("refused", f"cannot set {path} to {text!r}: {error.strerror}", way_out=way_out) from error
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """The paths that match a pattern, as in a plan; sorted."""
+        return tuple(sorted(f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/"))))
+
+    def link(self, path: str) -> str | None:
+        """The target of a path with all links followed; None if it does not exist."""
+        real = (self.root / path.lstrip("/")).resolve()
+        return f"/{real.relative_to(self.root.resolve())}" if real.exists() else None
+
+    def _real(self, path: str) -> str:
+        root = os.path.realpath(self.root)
+        real = os.path.realpath(self.root / path.lstrip("/"))
+        if not any(real.startswith(f"{root.rstrip('/')}/{folder}/") for folder in KERNEL):
+            raise TaskFault("refused", f"{path} is not below /proc or /sys")
+        return real
+
+
+def holds(now: str | None, wanted: str) -> bool:
+    """Whether an attribute has a value: the same words, or the choice in brackets."""
+    if now is None:
+        return False
+    return " ".join(now.split()) == wanted or f"[{wanted}]" in now.split()
+
+
+# No shell, a fixed environment, a deadline.
+#
+# The caller has checked the policy before it runs a program.
+
+OUTPUT_MAX = 1024 * 1024
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "C"}
+
+
+class Tools(Protocol):
+    """Runs programs."""
+
+    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
+        """Run a program to its end. TaskFault if it is missing or does not end in time."""
+        ...
+
+
+class Processes:
+    """Runs programs as child processes. One thread runs them one after the other; another thread may interrupt."""
+
+    def __init__(self) -> None:
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def interrupt(self) -> None:
+        """Kill the running program, if there is one; `run` then reports its failure."""
+        running = self._running
+        if running is not None:
+            running.kill()
+
+    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
+        """Run a program to its end. Standard error follows standard output in the result."""
+        try:
+            with subprocess.Popen(
+                list(argv),
+                env=ENVIRONMENT,
+                cwd=child_process.DIRECTORY,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as process:
+                self._running = process
+                return _output(process, within_s)
+        except FileNotFoundError:
+            raise TaskFault("missing", f"{argv[0]} is not on this host") from None
+        except subprocess.TimeoutExpired:
+            raise TaskFault("timeout", f"{argv[0]} did not end within {within_s:g} s") from None
+        except OSError as error:
+            raise TaskFault("refused", f"cannot start {argv[0]}: {error.strerror}") from None
+        finally:
+            self._running = None
+
+
+def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
+    try:
+        out, err = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    text = out[:OUTPUT_MAX] + (b"\n" + err[:OUTPUT_MAX] if process.returncode and err else b"")
+    return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
+
+
+def must(tools: Tools, argv: Sequence[str], *, within_s: float = WITHIN_S, already: Sequence[str] = ()) -> str:
+    """Run a program that must succeed; returns its output. TaskFault with its last line.
+
+    An output with one of the texts `already` is a success too."""
+    done = tools.run(argv, within_s)
+    if done.code != 0 and not any(text in done.text for text in already):
+        last = (done.text.strip().splitlines() or ["it wrote no message"])[-1][:300]
+        raise TaskFault("fault", f"{' '.join(argv)} failed with exit code {done.code}: {last}")
+    return done.text
+
+
+# Blocking; TaskFault.
+
+Spans = Sequence[tuple[int, int]]
+"""(offset, length), bytes."""
+TABLE_BYTES_MAX = 1024 * 1024
+
+
+def kept(root: Path, device: str, spans: Spans) -> bytes:
+    """The bytes of the spans, one after the other."""
+    if sum(length for _, length in spans) > TABLE_BYTES_MAX:
+        raise TaskFault(
+            "refused",
+            f"the change overwrites more than {TABLE_BYTES_MAX >> 10} KiB of {device}, the limit of the undo journal",
+        )
+    try:
+        descriptor = os.open(_real(root, device), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = [os.pread(descriptor, length, offset) for offset, length in spans]
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TaskFault("refused", f"cannot read {device}: {error.strerror}") from error
+    if [len(one) for one in found] != [length for _, length in spans]:
+        raise TaskFault("refused", f"{device} is shorter than its reported size")
+    return b"".join(found)
+
+
+def put_back(root: Path, device: str, spans: Spans, content: bytes) -> None:
+    """Write the bytes from `kept` back; durable on return."""
+    try:
+        descriptor = os.open(_real(root, device), os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+        try:
+            at = 0
+            for offset, length in spans:
+                os.pwrite(descriptor, content[at : at + length], offset)
+                at += length
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise TaskFault("refused", f"cannot write {device}: {error.strerror}") from error
+
+
+def _real(root: Path, device: str) -> str:
+    real, folder = os.path.realpath(root / device.lstrip("/")), os.path.realpath(root / "dev")
+    if not real.startswith(f"{folder}/"):
+        raise TaskFault("refused", f"{device} is not a link to a device in /dev")
+    return real
+
 
 Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
 DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
@@ -278,7 +726,7 @@ class Host:
     def original(self, change: Change) -> Original | None:
         """The state to store before a change of a file, or of the ends of a disk."""
         if isinstance(change, KeepSpans):
-            return Original(exists=True, content=partition_tables.kept(self.root, change.device, change.spans))
+            return Original(exists=True, content=kept(self.root, change.device, change.spans))
         if isinstance(change, (WriteFile, RemoveFile)):
             return self.files.original(change.path)
         return None

@@ -1,17 +1,4 @@
-"""The machine that agents tune: the folder of its undo journals, claims on parts of the machine, and the lock of a
-journal.
-
-All agents of a user on a machine share one folder (`machine_dir`), for any host name, run or state directory. The
-folder's name contains the machine id, so that machines with a shared file system use different folders.
-`machine_journals` keeps one undo journal for each agent with outstanding changes. An agent locks its journal, and the
-lock file contains its claims (`Holder`).
-
-Claims: `machine` for everything that exists once in the kernel or file system; `net:<namespace>` for parameters of a
-network namespace; `system:<digest>` for an external database. Agents of different hosts of one run share the machine if
-they serve the same coordinator of that run (`epoch`): an agent of an earlier coordinator will undo its changes.
-
-The kernel has no lock across mount namespaces: containers that do not share the folder do not see each other's claims.
-"""
+"""The machine that agents tune: the folder of its undo journals, claims on its parts, and the lock of a journal."""
 
 from __future__ import annotations
 
@@ -23,17 +10,47 @@ import pwd
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from proveout.agent.engines.adapter import RedactsDsn
+from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
-from proveout.agent.tuning.public_dsn import identity
 from proveout.core import linux
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
+
+
+def public(endpoint: Endpoint) -> str:
+    """Return the dsn without what may be secret; "" when it cannot be taken apart."""
+    engine = adapter(endpoint.engine)
+    return engine.public_dsn(endpoint.dsn) if isinstance(engine, RedactsDsn) else ""
+
+
+def identity(endpoint: Endpoint) -> str:
+    """Return a text that differs between systems, without secrets."""
+    return f"{endpoint.engine} {public(endpoint) or endpoint.system}"
+
+
+def without_secrets(endpoint: Endpoint) -> Endpoint:
+    """Return the endpoint as it may be written to disk."""
+    return replace(endpoint, dsn=public(endpoint), instances=())
+
+
+# All agents of a user on a machine share one folder (`machine_dir`), for any host name, run or state directory. The
+# folder's name contains the machine id, so that machines with a shared file system use different folders.
+# `undo_journal` keeps one undo journal for each agent with outstanding changes. An agent locks its journal, and the
+# lock file contains its claims (`Holder`).
+#
+# Claims: `machine` for everything that exists once in the kernel or file system; `net:<namespace>` for parameters of a
+# network namespace; `system:<digest>` for an external database. Agents of different hosts of one run share the machine
+# if they serve the same coordinator of that run (`epoch`): an agent of an earlier coordinator will undo its changes.
+#
+# The kernel has no lock across mount namespaces: containers that do not share the folder do not see each other's
+# claims.
 
 ROOT = Path("/var/lib/proveout")
 FOLDER = "tuned"

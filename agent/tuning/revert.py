@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning import partition_tables
-from proveout.agent.tuning.file_changes import NONE, Original
-from proveout.agent.tuning.host import Host
+from proveout.agent.tuning import host as tuning_host
+from proveout.agent.tuning.host import NONE, Host, Original, holds, must
 from proveout.agent.tuning.machine import NET, network, network_is_gone
-from proveout.agent.tuning.programs import must
-from proveout.agent.tuning.sysfs import holds
 from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.dsl.operations.change import (
     BusyCpus,
@@ -33,8 +30,8 @@ from proveout.dsl.operations.change import (
     WriteFile,
     only_undoes,
 )
+from proveout.dsl.operations.disks import AMBIVALENT, NOTHING_FOUND
 from proveout.dsl.operations.facts import FileFact, UnitFact
-from proveout.dsl.operations.storage.disk import AMBIVALENT, NOTHING_FOUND
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
@@ -307,7 +304,7 @@ def _undone(host: Host, entry: Entry) -> None:  # noqa: PLR0912 - one per kind o
             if change.undo:
                 host.manager.act(change.unit, change.undo)
         case KeepSpans():
-            partition_tables.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
+            tuning_host.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
         case Command():
             if change.undo:
                 must(host.tools, change.undo, within_s=change.within_s, already=change.already)

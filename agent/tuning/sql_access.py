@@ -1,29 +1,29 @@
-"""SQL access of tuning to the systems of a plan: rows of a query, statements, each in a transaction of its own, and the
-copy of a system's data.
-
-Functions block.
-
-Flow: name of a system -> `Databases` -> its endpoint -> `call` -> one of `FUNCTIONS` on a connection of its own, in
-a helper process of a root agent (`sandbox.sync_client`), else in the agent.
-"""
+"""SQL access of tuning to the systems of a plan, in this process or in a helper process. Functions block."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import OpensCursors
-from proveout.agent.engines.copies import data_copy
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.dsl.operations.database.oracle_parameters import OPEN
-from proveout.dsl.operations.database.postgres_settings import RELOAD
+from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.security.policy import NOTHING, Policy
+from proveout.dsl import engines
 from proveout.dsl.operations.facts import CopyFact, Rows
+from proveout.dsl.operations.oracle import OPEN
+from proveout.dsl.operations.postgres_settings import RELOAD
 from proveout.proto.wire.tasks import Endpoint
+
+# Functions block.
 
 RELOAD_S = 15.0
 OPEN_S, OPEN_POLL_S = 300.0, 1.0
@@ -203,9 +203,39 @@ FUNCTIONS: Mapping[str, Callable[[Endpoint, str], Any]] = MappingProxyType(
     {
         "rows": rows,
         "run": run,
-        "copy_state": data_copy.state,
-        "save_copy": data_copy.save,
-        "release_copy": data_copy.release,
+        "copy_state": handlers.state,
+        "save_copy": handlers.save,
+        "release_copy": handlers.release,
     }
 )
 """Functions of an endpoint and a text; their results are JSON data."""
+
+
+class SyncClient:
+    """Calls of one thread at a time. Create and close it in the event loop."""
+
+    def __init__(self, policy: Policy = NOTHING) -> None:
+        self._policy = policy
+        self._loop = asyncio.get_running_loop()
+        self._helpers: dict[str, Helper] = {}
+
+    def call(self, name: str, endpoint: Endpoint, statement: str) -> Any:
+        """Call the function `name` of `sql_access`, from a thread. TaskFault as the function raises it."""
+        privileges = Privileges.for_endpoint(endpoint, self._policy)
+        if privileges.inherited:
+            return call_here(name, endpoint, statement)
+        result = asyncio.run_coroutine_threadsafe(self._call(privileges, name, endpoint, statement), self._loop)
+        return result.result()
+
+    async def close(self) -> None:
+        """End the helper processes."""
+        for helper in self._helpers.values():
+            await helper.close(keep_data=True)
+        self._helpers = {}
+
+    async def _call(self, privileges: Privileges, name: str, endpoint: Endpoint, statement: str) -> Any:
+        kind = f"{privileges.to_argument()}:{endpoint.engine if engines.of(endpoint.engine).own_process else ''}"
+        helper = self._helpers.get(kind)
+        if helper is None:
+            helper = self._helpers[kind] = Helper(privileges, endpoint.engine)
+        return await helper.call(name, endpoint, statement=statement)

@@ -14,16 +14,14 @@ from typing import Literal, TypeAlias
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.file_changes import Original
-from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.sysfs import holds
+from proveout.agent.tuning.host import Host, Original, holds
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.operations.operation import Operation, Step
 from proveout.dsl.operations.table import operation_of
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Watch = Callable[[str], None]

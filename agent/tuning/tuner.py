@@ -1,15 +1,4 @@
-"""Tuning of one agent, from its start to its end: it holds at most one undo journal of the machine, and runs one
-operation at a time.
-
-Flow: `Tuner(directory, policy)` at the start of the agent -> `recover()` undoes changes of killed agents -> the tuner
-is a permanent resource of each session, so it is closed after all others, and every change is undone, however the
-session ends -> handlers call `apply`, `look` and `revert`, which work in threads. Large modules are imported with the
-first work.
-
-`apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of
-ended agents before it makes its own. After its session an agent holds no journal, even if changes are left in it: the
-next agent of the machine retries.
-"""
+"""Tuning of one agent, from its start to its end, and the handlers of its tasks."""
 
 from __future__ import annotations
 
@@ -21,27 +10,31 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import one_line
-from proveout.dsl.plan.tuning_step import Tuning
-from proveout.proto.wire.results import TuningState
-from proveout.proto.wire.tasks import Endpoint
+from proveout.dsl.plan.stages import Tuning
+from proveout.proto.wire.results import TuningDone, TuningState
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RevertTuning, VerifyTuning
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import Resource
-    from proveout.agent.faults.fault_host import HostDisturbances
-    from proveout.agent.sandbox.sync_client import SyncClient
-    from proveout.agent.tuning.host import Host
+    from proveout.agent.tuning.fault_host import HostDisturbances
+    from proveout.agent.tuning.host import Host, Processes
     from proveout.agent.tuning.machine import Holder
-    from proveout.agent.tuning.machine_journals import Machine
-    from proveout.agent.tuning.programs import Processes
-    from proveout.agent.tuning.sql_access import DatabasesOfRuns
+    from proveout.agent.tuning.sql_access import DatabasesOfRuns, SyncClient
     from proveout.agent.tuning.transaction import Moment
-    from proveout.agent.tuning.undo_journal import UndoJournal
+    from proveout.agent.tuning.undo_journal import Machine, UndoJournal
+
+
+# `apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of
+# ended agents before it makes its own. After its session an agent holds no journal, even if changes are left in it: the
+# next agent of the machine retries.
 
 RESOURCE = "tuning"
 STOP_S = 120.0
@@ -266,7 +259,7 @@ class Tuner:
         self._endpoints |= {(run, one.system): one for one in endpoints}
 
     def _machine(self) -> Machine:
-        from proveout.agent.tuning.machine_journals import Machine  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.undo_journal import Machine  # noqa: PLC0415 - see the module's head
 
         return Machine(self.directory)
 
@@ -338,7 +331,7 @@ class Tuner:
 
         The journal is opened and closed within the turn, so that the next turn never uses a closed journal.
         """
-        from proveout.agent.sandbox.sync_client import SyncClient  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.sql_access import SyncClient  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
             client = self._client = SyncClient(self._policy)
@@ -374,8 +367,7 @@ class Tuner:
 
     def _host(self, scratch: Path, journal: UndoJournal | None = None) -> Host:
         """This machine; with a journal, with the systems of all runs in it."""
-        from proveout.agent.tuning.host import Host  # noqa: PLC0415 - see the module's head
-        from proveout.agent.tuning.programs import Processes  # noqa: PLC0415
+        from proveout.agent.tuning.host import Host, Processes  # noqa: PLC0415 - see the module's head
 
         if self._tools is None:
             self._tools = Processes()
@@ -389,7 +381,7 @@ class Tuner:
         return self._prepare(host)
 
     def _disturbed(self) -> HostDisturbances:
-        from proveout.agent.faults.fault_host import HostDisturbances  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.fault_host import HostDisturbances  # noqa: PLC0415 - see the module's head
 
         if self._disturbances is None:
             self._disturbances = HostDisturbances(host=self._name)
@@ -399,7 +391,7 @@ class Tuner:
         """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint
         without secrets.
         """
-        from proveout.agent.tuning.public_dsn import public  # noqa: PLC0415
+        from proveout.agent.tuning.machine import public  # noqa: PLC0415
         from proveout.agent.tuning.sql_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
 
         known = dict(self._endpoints)
@@ -423,3 +415,53 @@ def _log_failure(closing: asyncio.Task[None]) -> None:
 
 def _lines(state: TuningState) -> str:
     return "".join(f"; {line}" for line in state.lines)
+
+
+# Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried.
+
+
+async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
+    """Apply the tunings, or with `check` only report the changes."""
+    began = time.monotonic()
+    tuner = tuner_of(context)
+    if spec.check:
+        states = await tuner.plan(spec.tunings, spec.endpoints, context.work_dir)
+    else:
+        run, epoch = holder_of(context.key)
+        notify = partial(context.log, "warning")
+        wanted = (spec.tunings, spec.endpoints)
+        states = await tuner.apply(run, *wanted, context.work_dir, host=context.host, epoch=epoch, notify=notify)
+    return _done(began, states)
+
+
+async def verify_tuning(context: TaskContext, spec: VerifyTuning) -> TuningDone:
+    """Verify that all changes are still in place."""
+    del spec
+    began = time.monotonic()
+    return _done(began, await tuner_of(context).look(context.work_dir))
+
+
+async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
+    """Undo all changes, or those of some tunings."""
+    began = time.monotonic()
+    return _done(began, await tuner_of(context).revert(systems_only=spec.systems_only, tunings=frozenset(spec.tunings)))
+
+
+def holder_of(key: str) -> tuple[str, str]:
+    """The run of a task, and the epoch of its coordinator, by its key run/stage/rung/repeat/attempt/…
+    (`coordinator.schedule.tasks`).
+    """
+    run, *rest = key.split("/")
+    return run, rest[3].partition(".")[0] if len(rest) > 3 else ""
+
+
+def tuner_of(context: TaskContext) -> Tuner:
+    """The agent's tuner. TaskFault `missing` without one."""
+    found = context.resources.get(RESOURCE)
+    if found is None:
+        raise TaskFault("missing", "this agent cannot tune its host")
+    return cast(Tuner, found)
+
+
+def _done(began: float, states: tuple[TuningState, ...]) -> TuningDone:
+    return TuningDone(states=states, seconds=time.monotonic() - began)

@@ -1,37 +1,103 @@
-"""The undo journal: each change that is, or may be, in place, with the data to undo it.
+"""The undo journals of a machine: each change that is, or may be, in place, with the data to undo it.
 
-An SQLite file in the folder of the machine.
-
-Flow: `open` locks it -> `intend` stores the changes of a tuning and their originals in one durable commit, before the
-first change is made -> `outstanding`, the last first, for undoing -> `settle` after a change is undone. A stored change
-may not have been made yet, so undoing compares first. Updates that do not fit on a full disk are kept in memory, and
-are written when there is space again. The directory (0700) is created with the first change, is locked by one agent at
-a time, and is removed when no change is outstanding.
-
-No secret is stored: of an endpoint only the public part (`public_dsn`). The password comes from a later session with
-the same system.
+Flow: `open` locks it -> `intend` stores the changes of a tuning and their originals in one durable transaction.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any, get_args
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tuning.file_changes import Original
-from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network
-from proveout.agent.tuning.public_dsn import without_secrets
-from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
+from proveout.agent.tuning.host import Original
+from proveout.agent.tuning.machine import (
+    BESIDE,
+    FOLDER,
+    LOCK,
+    NET,
+    FileLock,
+    Held,
+    Holder,
+    TurnTaken,
+    held,
+    holder_of,
+    network,
+    refuse,
+    without_secrets,
+)
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import check_undo_journal
-from proveout.dsl.operations.change import Change, SetText
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.operations.change import Change, RemoveFile, SetText, WriteFile
+from proveout.dsl.operations.facts import ABSENT
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
+
+_KINDS: Mapping[str, Any] = {kind.__dataclass_fields__["kind"].default: kind for kind in get_args(Change)}
+
+
+def change_text(change: Change) -> str:
+    """Encode a change, without the facts before it: the original contains them."""
+    if isinstance(change, (WriteFile, RemoveFile)):
+        change = dataclasses.replace(change, before=ABSENT)
+    data = {field.name: getattr(change, field.name) for field in dataclasses.fields(change) if field.name != "before"}
+    if not isinstance(change, (WriteFile, RemoveFile)) and hasattr(change, "before"):
+        data["before"] = change.before
+    return json.dumps(data, default=_bytes)
+
+
+def change_of(text: str) -> Change:
+    """Decode `change_text`. TaskFault `refused` for a kind of change that this version does not have."""
+    data = json.loads(text, object_hook=_unbytes)
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        raise TaskFault(
+            "refused",
+            f"the undo journal has a change of kind {data['kind']!r}, which this version of proveout cannot undo",
+            way_out="start an agent of the version that has made the change: it undoes it",
+        )
+    if kind in (WriteFile, RemoveFile):
+        data["before"] = ABSENT
+    change: Change = kind(**{name: _tuples(value) for name, value in data.items()})
+    return change
+
+
+def _tuples(value: object) -> object:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def original_text(original: Original | None) -> str:
+    """Encode the original of a file; None for a change without an original."""
+    return json.dumps(None if original is None else dataclasses.asdict(original), default=_bytes)
+
+
+def original_of(text: str) -> Original | None:
+    """Decode `original_text`."""
+    data = json.loads(text, object_hook=_unbytes)
+    return None if data is None else Original(**data)
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    raise TypeError(f"the undo journal cannot store a {type(value).__name__}")
+
+
+def _unbytes(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value["base64"]) if set(value) == {"base64"} else value
+
+
+# An SQLite file in the folder of the machine.
+#
+# No secret is stored: of an endpoint only the public part (`public_dsn`). The password comes from a later session with
+# the same system.
 
 FILE = "undo.sqlite"
 _SCHEMA = """
@@ -356,3 +422,103 @@ def _remove_empty(directory: Path) -> None:
             if FOLDER not in (above.name, above.parent.name):
                 return
             above.rmdir()
+
+
+# The first agent uses the folder itself, further agents use `beside-N`. Flow: `Machine.turn()`, held by one agent for
+# one transaction -> `Machine.open(holder)`: Held while an agent of another run has one of the claims; journals of ended
+# agents are merged into the opened one -> the agent undoes the changes in it. `Machine.changed_by_others` finds places
+# that other agents have changed.
+
+TURN = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The journals in the folder `place`."""
+
+    place: Path
+
+    def directories(self) -> tuple[Path, ...]:
+        """The folders with journals: `place` and those beside it, in order."""
+        beside = sorted(self.place.glob(f"{BESIDE}*"), key=_number)
+        return tuple(path for path in (self.place, *beside) if (path / FILE).exists())
+
+    @contextmanager
+    def turn(self, *, needed: bool = True) -> Iterator[None]:
+        """Hold the turn: only one agent of the machine at a time opens journals and applies.
+
+        TurnTaken, `disk_full` (if `needed`).
+        """
+        check_directory(self.place)
+        lock = FileLock(self.place / TURN)
+        try:
+            if not lock.take():
+                raise TurnTaken("refused", "another agent of this machine is applying its tunings")
+        except OSError as error:
+            if needed:
+                self._remove_if_empty()
+                raise TaskFault("disk_full", f"cannot lock {self.place}: {error}") from error
+        try:
+            yield
+        finally:
+            lock.release(remove=True)
+            self._remove_if_empty()
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):
+            self.place.rmdir()
+            if self.place.parent.name == FOLDER:
+                self.place.parent.rmdir()
+
+    def open(self, holder: Holder) -> UndoJournal:
+        """Open a journal for this holder, merged with the journals of ended agents.
+
+        Held while another run has one of the claims.
+
+        Call it within `turn`.
+        """
+        free: list[UndoJournal] = []
+        try:
+            for directory in self.directories():
+                journal = UndoJournal(directory, holder)
+                try:
+                    journal.open()
+                    free.append(journal)
+                except Held:
+                    refuse(directory, holder)
+            mine = free.pop(0) if free else UndoJournal(self._new(), holder)
+            mine.open()
+            while free:
+                mine.absorb(free.pop(0))
+        except BaseException:
+            for journal in free:
+                journal.close()
+            raise
+        return mine
+
+    def widen(self, journal: UndoJournal, holder: Holder) -> None:
+        """Add claims to an open journal. Held while another run has one of them. Call it within `turn`."""
+        for directory in self.directories():
+            if directory != journal.directory:
+                refuse(directory, holder)
+        journal.claim(holder)
+
+    def _new(self) -> Path:
+        """A folder without a journal."""
+        taken = self.directories()
+        numbers = (self.place / f"{BESIDE}{number}" for number in range(1, len(taken) + 2))
+        return next(path for path in (self.place, *numbers) if path not in taken)
+
+    def changed_by_others(self, journal: UndoJournal) -> dict[str, Holder]:
+        """Outstanding changes of other journals: place (path, device) -> the holder that has changed it."""
+        found: dict[str, Holder] = {}
+        for directory in self.directories():
+            if directory != journal.directory:
+                holder = holder_of(directory)
+                found |= dict.fromkeys(places_in(directory), holder)
+        return found
+
+
+def _number(path: Path) -> int:
+    digits = path.name.removeprefix(BESIDE)
+    return int(digits) if digits.isdecimal() else 0

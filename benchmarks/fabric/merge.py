@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, pack
+from proveout.agent.load.ray_pool import RayAggregator, pack
 from proveout.proto.wire import codec, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import Histogram, LoadSecond, TransactionCounts, TransactionLoad

@@ -44,7 +44,7 @@ from proveout.coordinator import run as loop
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session
 from proveout.coordinator.agents.endpoints import external_endpoints
-from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.coordinator.certificates import Authority, Credentials
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal
 from proveout.dsl.compile.compiler import compile_plan

@@ -38,16 +38,14 @@ from typing import Any, Literal
 import grpc
 import grpc.aio
 
-from proveout.agent.daemon.admission import Admission, AgentConfig
-from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Servicer
+from proveout.agent.daemon.servicer import SERVER_OPTIONS, STOP_S, Admission, AgentConfig, Servicer
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal, Known
 from proveout.agent.daemon.tasks import Handler, TaskContext
-from proveout.agent.security.authz import AuthzInterceptor, server_credentials
-from proveout.agent.security.signatures import TaskVerifier, TrustStore
-from proveout.core.garbage_collection import rare_garbage_collection
-from proveout.proto.trust.audit_log import FILE, AuditLog, Head
-from proveout.proto.trust.identities import DENIED, Denied
+from proveout.agent.security.authz import AuthzInterceptor, TaskVerifier, TrustStore, server_credentials
+from proveout.core.child_process import rare_garbage_collection
+from proveout.proto.audit_log import FILE, AuditLog, Head
+from proveout.proto.signing import DENIED, Denied
 from proveout.proto.wire.agent_pb2_grpc import add_AgentServicer_to_server
 from proveout.proto.wire.columns import Loads, Readings
 from proveout.proto.wire.messages import Hello, Refused, TaskDone, TaskFailed

@@ -31,7 +31,7 @@ from proveout.proto.events import (
     WaitLine,
     WaitsTick,
 )
-from proveout.tui.run.app import RunApp
+from proveout.tui.run_app import RunApp
 
 METRICS = 20
 BATCHES_PER_S = 4

@@ -33,8 +33,8 @@ import psycopg
 from harness import Context, Figures, run, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
-from proveout.agent.load.population.handler import populate
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
+from proveout.agent.load.populate import populate
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000  # BenchBase's scale factor 1

@@ -22,11 +22,11 @@ from harness import Context, run
 from sqlite_loop import give
 
 from proveout.agent.engines.handlers import start_system
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules import duckdb_settings
+from proveout.dsl.rules import settings
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.tasks import PopulateSystem, StartSystem
@@ -76,7 +76,7 @@ async def compare(seconds: float, rounds: int) -> dict[str, float]:
         system = System(name="file", engine="duckdb", host="here", provision="embedded", settings=(("threads", "1"),))
         try:
             started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
-            path, _ = duckdb_settings.split_dsn(started.endpoint.dsn)
+            path, _ = settings.split_dsn(started.endpoint.dsn)
             give(Path(path))
             await populate(context, PopulateSystem(workload=stated(), endpoint=started.endpoint, workers=1))
             for number in range(rounds):

@@ -33,13 +33,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.handlers import start_system
 from proveout.agent.engines.postgres.roles import administration
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.dsl.workloads.tprocc import Tprocc
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
 
 RAMP_S = 2

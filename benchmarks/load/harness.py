@@ -24,14 +24,14 @@ from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.handlers import start_system
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem

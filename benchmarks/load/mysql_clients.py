@@ -30,11 +30,11 @@ from harness import Context, workload
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.provision import Server
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
-from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_SUBSCRIBER
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr.workload import GET_ACCESS, GET_SUBSCRIBER
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000

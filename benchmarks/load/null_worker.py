@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.engines.driver_contract import Driver
+from proveout.agent.load import local_pool as pool
 from proveout.agent.load import worker
-from proveout.agent.load.pools import local as pool
 from proveout.core import child_process
 
 

@@ -23,14 +23,12 @@ from typing import Any
 
 from harness import workload
 
-from proveout.agent.load.loop.chunk_writer import ChunkWriter
-from proveout.agent.load.loop.event_loop import PolledLoop
-from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.event_loop import PolledLoop, Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.worker import LoadTicker
+from proveout.agent.load.worker import ChunkWriter, LoadTicker
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build

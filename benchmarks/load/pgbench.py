@@ -50,12 +50,12 @@ from harness import (
 )
 
 from proveout.agent.engines.postgres.installation import find_installation
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr import statements as hlr_statements
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
-from proveout.dsl.workloads.tpcb.parameters import Tpcb
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr import workload as hlr_statements
+from proveout.dsl.workloads.tpcb import Tpcb
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 100_000

@@ -28,7 +28,7 @@ from harness import Context, Figures, run
 
 from proveout.agent.engines.handlers import start_system
 from proveout.agent.load.loop.terminal import stream_of
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

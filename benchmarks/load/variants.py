@@ -25,7 +25,7 @@ from pgbench import MIXES, SUBSCRIBERS
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.engines.postgres.driver import PURE_PYTHON
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
 from proveout.proto.wire.tasks import Endpoint
 
 

@@ -33,17 +33,16 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, open_connection
-from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.worker import LoadTicker
+from proveout.agent.load.populate import populate
+from proveout.agent.load.worker import ChunkWriter, LoadTicker
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import WorkloadKind, placed
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 

@@ -45,7 +45,7 @@ from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.populate import CHUNK_UNITS, OracleLoader
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.populate import SqliteLoader
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population

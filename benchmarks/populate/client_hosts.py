@@ -34,8 +34,8 @@ import psycopg
 from psql_copy import UNITS, Context, server, workload_of
 
 from proveout.agent.engines.postgres.populate import Chunks
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.slices import share_of, slices
+from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_jobs import share_of, slices
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem

@@ -27,7 +27,7 @@ from psql_copy import workload_of
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
 from proveout.agent.engines.mysql.provision import Server
-from proveout.agent.load.population.slices import slices
+from proveout.agent.load.populate_jobs import slices
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build

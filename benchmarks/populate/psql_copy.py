@@ -44,15 +44,15 @@ import proveout
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.slices import slices
+from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_jobs import slices
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build, built_in
-from proveout.dsl.workloads.tprocc.parameters import UNITS_PER_WAREHOUSE
+from proveout.dsl.workloads.tprocc import UNITS_PER_WAREHOUSE
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 UNITS = {"hlr": 500_000, "prepaid": 2_000_000, "tprocc": 8 * UNITS_PER_WAREHOUSE, "tptbm": 4_000_000}

@@ -25,10 +25,9 @@ import grpc.aio
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from proveout.coordinator.pki.certificates import Credentials
+from proveout.coordinator.certificates import Credentials
 from proveout.core.errors import ProveoutError
-from proveout.proto.trust.identities import DENIED, Denied, Shown, client_context
-from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Signer, client_context
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub
 from proveout.proto.wire.codec import OPTIONS

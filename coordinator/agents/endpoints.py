@@ -25,8 +25,8 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.topology import Secret, System
-from proveout.dsl.rules import secret_destinations as destinations
-from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
+from proveout.dsl.rules import secrets as destinations
+from proveout.dsl.rules.secrets import BYTES_MAX, refused_content, refused_path
 from proveout.proto.wire.tasks import Endpoint
 
 _URI = tuple(f"{scheme}://" for engine in engines.ENGINES.values() for scheme in engine.schemes)

@@ -1,6 +1,6 @@
 """Agents of hosts with `address: local`: child processes of the coordinator on loopback, with a PKI of their own.
 
-Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an
+Flow: `start(hosts, log_dir)` makes one private directory (`directories`), and starts one process per host on an
 ephemeral port of 127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard
 input, keeps its state in `agent-<host>-<number>/` of the private directory, and prints its address to its standard
 output. Keys are in no file.
@@ -22,11 +22,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.coordinator.schedule.setup_stages import joins_cluster
-from proveout.core import child_process, private_directory
+from proveout.coordinator.certificates import Authority, Credentials
+from proveout.coordinator.schedule.system_stages import joins_cluster
+from proveout.core import child_process, directories
+from proveout.core.directories import PrivateDirectory
 from proveout.core.errors import ProveoutError
-from proveout.core.private_directory import PrivateDirectory
 from proveout.dsl.plan.plan import Plan
 
 READY_S = 30.0
@@ -127,7 +127,7 @@ class LocalFabric:
         if self._private is None or not self._private.path.exists():
             if self._private is not None:
                 self._private.close()
-            self._private = private_directory.make("agents")
+            self._private = directories.make("agents")
         return self._private
 
 

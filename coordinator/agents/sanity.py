@@ -1,22 +1,20 @@
-"""Reject impossible values in an agent's messages, so that a broken or compromised agent cannot break the coordinator.
-
-Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for
-which the agent is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have:
-NaN, histogram buckets that do not exist, seconds of another century. Implausible values (a clock, a count) are judged
-later, as evidence.
+"""Reject impossible values in an agent's messages, and limit its notices, so that no agent can break the
+coordinator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import le
+from typing import Literal
 
-from proveout.dsl.plan.faults import TIMES_MAX
-from proveout.proto.wire import bins, histogram
+from proveout.dsl.plan.stages import TIMES_MAX
+from proveout.proto.events import Notice
+from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Readings
-from proveout.proto.wire.commit_readings import READINGS_MAX
+from proveout.proto.wire.histogram import READINGS_MAX, STALLS_MAX
 from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.wire.results import (
     CaptureResult,
@@ -31,7 +29,6 @@ from proveout.proto.wire.results import (
     TrackedCommits,
     TransactionLoad,
 )
-from proveout.proto.wire.stalls import STALLS_MAX
 
 COUNT_MAX = 2**53
 """From this value on a count is not exact as a float."""
@@ -80,7 +77,7 @@ def _second(second: LoadSecond) -> str | None:
         return f"a load is in its second {second.second}"
     if not 0.0 <= second.duration_s <= SECOND_MAX:
         return f"a second lasted {second.duration_s} s"
-    if not bins.is_sound(second.bins, longest_ns=SECOND_MAX * 1_000_000_000, count_max=COUNT_MAX):
+    if not histogram.is_sound(second.bins, longest_ns=SECOND_MAX * 1_000_000_000, count_max=COUNT_MAX):
         return f"the bins of second {second.second} of a load are impossible"
     loads = Loads.of(second.transactions)
     return None if _sound(loads) else _loads(loads)
@@ -217,3 +214,22 @@ def _captured(sample: CaptureSample) -> str | None:
         if len(reading.metric) > NAME_MAX or len(reading.label) > NAME_MAX:
             return f"the name of a reading has {max(len(reading.metric), len(reading.label))} characters"
     return None
+
+
+NOTICES_MAX = 1000
+
+
+class AgentNotices:
+    """Counts the notices of each host."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def take(self, host: str, level: Literal["warning", "error"], text: str) -> Iterator[Notice]:
+        """The notices to journal for one of an agent: itself, none, or itself and that it is the last one."""
+        self._counts[host] = count = self._counts.get(host, 0) + 1
+        if count <= NOTICES_MAX:
+            yield Notice(level=level, host=host, text=text)
+        if count == NOTICES_MAX:
+            more = f"{host} has sent {NOTICES_MAX} warnings and errors; the others are only in its own log"
+            yield Notice(level="warning", host=host, text=more)

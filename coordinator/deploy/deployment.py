@@ -20,13 +20,12 @@ from cryptography import x509
 
 from proveout.coordinator.agents.connect import AgentRefused
 from proveout.coordinator.agents.session import SessionEvent, connect, connect_patiently
+from proveout.coordinator.certificates import INVITATION_MAX, Credentials, Ledger, Member
 from proveout.coordinator.deploy.ssh_connection import Connection, HostError, Login, Target
 from proveout.coordinator.deploy.wheelhouse import Wheelhouse
-from proveout.coordinator.pki.ca import INVITATION_MAX, Ledger, Member
-from proveout.coordinator.pki.certificates import Credentials
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError, one_line
-from proveout.proto.trust.identities import Shown
+from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import Hello
 
 Tell = Callable[[str], None]

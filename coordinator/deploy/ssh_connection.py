@@ -23,7 +23,7 @@ from typing import Any, Self
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
-from proveout.core.framing import json_line
+from proveout.core.json_data import json_line
 
 MARK = "proveout-deploy "
 LOGIN_S, ANSWER_S, UNDO_S = 60.0, 900.0, 240.0
@@ -38,8 +38,6 @@ MODULES = (
     "proveout.core.data_classes",
     "proveout.core.errors",
     "proveout.core.path_trust",
-    "proveout.core.untrusted_trees",
-    "proveout.coordinator.deploy.host_state",
     "proveout.coordinator.deploy.host_program",
 )
 """The host program: its modules, imported ones first, and none that is not of the standard library or listed before."""

@@ -1,31 +1,30 @@
-"""Publish the live events of a run to its user's processes: a Unix socket beside the journal.
+"""Publish the live events of a run to its user's processes, and follow a run by them.
 
-Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON
-(`[sequence, unix_s, event]`); journalled events are read from the journal (`follow`), and pass here as a mark,
-`[sequence, unix_s, null]`, after which no earlier live event can arrive. A new watcher first receives the newest event
-of each kind and the load of the current iteration. A watcher that sends `stop` puts a request on `interrupts`. Watchers
-cannot delay the run: no send is awaited, and a slow watcher misses live events.
+Data flow: `run` -> `Feed` -> a Unix socket beside the journal -> `Tail`, with the journalled events in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from proveout.coordinator.storage.event_codec import encode
-from proveout.core.framing import json_line
+from proveout.coordinator.storage.journal import JournalFault, decode, encode, is_driven, read
+from proveout.core.json_data import json_line
 from proveout.proto.events import (
     AgentsTick,
     HostTick,
     IterationStarted,
     LoadTick,
     PopulateFinished,
+    RunFinished,
     StageFinished,
     StageProgress,
     Stamped,
@@ -176,3 +175,97 @@ def _mark(writer: asyncio.StreamWriter, stamped: Stamped) -> None:
 
 def _line(stamped: Stamped) -> bytes:
     return json_line([stamped.sequence, stamped.unix_s, encode(stamped.event)])
+
+
+POLL_S = 0.25
+STOP_S = 5.0
+QUEUE_MAX = 10_000
+
+
+class Tail:
+    """Follows the run in `directory`. JournalFault from `batches` when there is no journal or it cannot be read."""
+
+    replayed = False
+
+    def __init__(self, directory: Path, poll_s: float = POLL_S) -> None:
+        self._directory, self._poll_s = directory, poll_s
+        self._last = 0
+        self._kept: list[Stamped] = []
+        self._reached: int | None = None
+        self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """Batches of events, at most one per poll."""
+        listener = asyncio.create_task(self._listen())
+        try:
+            while True:
+                driven = is_driven(self._directory)
+                batch = await self._batch(driven)
+                if batch:
+                    yield batch
+                if any(isinstance(stamped.event, RunFinished) for stamped in batch[-3:]) or not driven:
+                    return
+                await asyncio.sleep(self._poll_s)
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+    async def _batch(self, driven: bool) -> list[Stamped]:
+        live = [self._live.get_nowait() for _ in range(self._live.qsize())]
+        reached = self._reached if driven else None
+        self._kept += await asyncio.to_thread(read, self._directory, self._last)
+        if self._kept:
+            self._last = self._kept[-1].sequence
+        given = [kept for kept in self._kept if reached is None or kept.sequence <= reached]
+        del self._kept[: len(given)]
+        # Sorting keeps the order within each: a live event carries the number of the kept one before it.
+        return sorted([*given, *live], key=lambda stamped: stamped.sequence)
+
+    async def _listen(self) -> None:
+        """Connect, again and again: a resume serves a new feed."""
+        while True:
+            with suppress(OSError, ValueError, JournalFault):
+                reader, writer = await connect(self._directory)
+                try:
+                    await self._hear(reader)
+                finally:
+                    writer.close()
+                    self._reached = None
+            await asyncio.sleep(self._poll_s)
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            sequence, unix_s, body = json.loads(line)
+            if body is not None:
+                if self._live.full():
+                    self._live.get_nowait()
+                self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
+            self._reached = max(sequence, self._reached or 0)
+
+    def now_unix_s(self) -> float:
+        """Now."""
+        return time.time()
+
+    async def stop(self) -> bool:
+        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within
+        STOP_S."""
+        deadline_s = time.monotonic() + STOP_S
+        while is_driven(self._directory) and time.monotonic() < deadline_s:
+            with suppress(OSError, TimeoutError):  # a run that has just begun serves its feed in a moment
+                async with asyncio.timeout(STOP_S):
+                    await self._say_stop()
+                return True
+            await asyncio.sleep(self._poll_s)
+        return False
+
+    async def _say_stop(self) -> None:
+        """Over a connection of its own, to its end: the kernel drops unread data of one that is closed with something
+        left to read."""
+        reader, writer = await connect(self._directory)
+        try:
+            writer.write(STOP)
+            writer.write_eof()
+            while await reader.read(1 << 16):
+                pass
+        finally:
+            writer.close()

@@ -1,13 +1,4 @@
-"""Live events of a run for display, made from samples. They are not journalled and not judged.
-
-Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s
-and, summed over their window, `TransactionsTick`s; captures become `HostTick`s (gauges unchanged, cumulative counters
-as rates since the sample before: `x_total` -> `x_per_s`, CPU as a fraction of all cores), those of waits also
-`WaitsTick`s. A replay sends the stored samples through the same meters.
-
-`merge_seconds` adds one second of many agents from columns, by numpy: equal to `load_merge.merge_loads` of all, but
-faster.
-"""
+"""Live events of a run for display, made from samples, and the faults of an iteration while it runs. Not journalled."""
 
 from __future__ import annotations
 
@@ -15,18 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from proveout.coordinator.measure.captures import APART_MIN_S, top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, merged_tick
-from proveout.coordinator.measure.timeseries import APART_MIN_S
-from proveout.coordinator.measure.wait_events import top_waits
 from proveout.core.data_classes import dataclass
+from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Fault, Ladder
+from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import (
     Event,
+    FaultSeen,
     HostTick,
     IterationId,
     IterationStarted,
@@ -38,7 +33,94 @@ from proveout.proto.events import (
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Names, Readings
 from proveout.proto.wire.messages import Sample
-from proveout.proto.wire.results import CaptureSample, Histogram, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    CaptureSample,
+    FaultStep,
+    Histogram,
+    LoadSecond,
+    TransactionCounts,
+    TransactionLoad,
+)
+from proveout.proto.wire.tasks import exported_name, measured_name
+
+
+class FaultWatch:
+    """The steps and conditions of the faults of one iteration."""
+
+    def __init__(self, plan: Plan, gathering: Gathering) -> None:
+        stage = plan.stage(gathering.id.stage)
+        faults = stage.faults if isinstance(stage, Ladder) else ()
+        self._gathering = gathering
+        self._ramp_up_s = stage.windows.ramp_up_s if isinstance(stage, Ladder) else 0.0
+        self._times = {fault.name: fault.times for fault in faults}
+        self._began_s: dict[tuple[str, str, int], float] = {}
+        self._conditional: tuple[Fault, ...] = tuple(fault for fault in faults if fault.when is not None)
+        self._captures = {capture.name: capture for capture in plan.captures}
+        self._live: dict[str, Any] = {}
+
+    def seen(self, host: str, step: FaultStep) -> FaultSeen:
+        """A step as an event, its instant moved to the coordinator's clock."""
+        offset_ns = self._gathering.clocks.get(host, (0, 0))[0]
+        at_s = (step.at_ns - offset_ns - self._gathering.t0_ns) / 1e9 - self._ramp_up_s
+        began_s = self._began_s.setdefault((host, step.fault, step.number), at_s)
+        return FaultSeen(
+            id=self._gathering.id,
+            host=host,
+            fault=step.fault,
+            number=step.number,
+            step=step.step,
+            at_s=at_s,
+            text=step.text,
+            times=self._times.get(step.fault, 1),
+            after_s=at_s - began_s,
+        )
+
+    def due(self, event: Event) -> Iterator[str]:
+        """The faults whose conditions hold after a live event."""
+        if not self._conditional:
+            return
+        if isinstance(event, HostTick):
+            self._take(event)
+        elif isinstance(event, LoadTick) and event.window == "measure":
+            response = {"avg_us": event.avg_us, "p50_us": event.p50_us, "p99_us": event.p99_us}
+            self._live |= {"tps": event.tps, "errors_per_s": float(event.errors), "response": response}
+            yield from (fault.name for fault in self._conditional if _holds(fault, {"live": self._live}))
+
+    def _take(self, event: HostTick) -> None:
+        """Keep the newest numbers of a capture."""
+        capture = self._captures[event.capture]
+        if capture.kind == "lag":
+            lags = {"seconds": event.readings["lag.seconds"]} if "lag.seconds" in event.readings else {}
+            self._live["lag"] = lags
+        elif capture.kind == "os":
+            busy = event.readings.get("cpu.busy_fraction")
+            self._live.setdefault("hosts", {})[event.host] = {"cpu": {"busy_fraction": busy}}
+        elif names := _names(capture):
+            found = {name: event.readings[shown] for name, shown in names.items() if shown in event.readings}
+            self._live.setdefault(capture.kind, {})[capture.name] = found
+
+
+def _names(capture: Capture) -> Mapping[str, str]:
+    """The name of each number of a capture in a plan -> that of its live reading; counters are shown per second."""
+    metrics = {value.name: measured_name(capture.kind, value) for value in capture.values}
+    metrics |= {scrape.alias: exported_name(scrape) for scrape in capture.scrapes}
+    return {
+        name: f"{metric.removesuffix('_total')}_per_s" if metric.endswith("_total") else metric
+        for name, metric in metrics.items()
+    }
+
+
+def _holds(fault: Fault, numbers: Mapping[str, Any]) -> bool:
+    """Whether the condition of a fault holds; not while it has no value."""
+    assert fault.when is not None  # noqa: S101  # `due` evaluates only those with one
+    try:
+        return bool(evaluate(fault.when.text, numbers))
+    except ExpressionFault:
+        return False
+
+
+# `merge_seconds` adds one second of many agents from columns, by numpy: equal to `load_merge.merge_loads` of all, but
+# faster.
 
 _CPU = ("cpu.user_s_total", "cpu.system_s_total", "cpu.iowait_s_total", "cpu.idle_s_total", "cpu.steal_s_total")
 _IDLE = ("cpu.iowait_s_total", "cpu.idle_s_total")

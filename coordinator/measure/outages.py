@@ -1,20 +1,4 @@
-"""Detect outages of the system under test in an iteration: times without answers, or almost without, under load. Pure.
-
-Data flow: `Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` for long
-times, `pause:<system>` for short ones. Two kinds of evidence, each compared with the *usual* behaviour of the system:
-
-- **Stalls** (`proto.wire.stalls`): exact times without the end of a transaction. A transaction that waited through one
-  counts by the improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took
-  longer than v. The probability of a wait w is taken as 1 where w <= v, and as q (v / w)² beyond: a heavier tail than
-  that of a log-normal distribution. The negative logarithms of the probabilities of all waits are added; from
-  `SURPRISE_MIN` on the stall is attributed to the system. A query of 30 s among others of 30 s, or the only one of its
-  type, is therefore not a stall, and a wait of 10 s after a million of 2 ms is one.
-- **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due),
-  in which transactions took at least `TRICKLE_SLOWDOWN` times as long as usual.
-
-The usual behaviour is never taken from the dead time alone: it comes from all seconds of the load, including the ramps,
-and from the valid earlier iterations of the same rung.
-"""
+"""Detect outages of the system under test and disturbances of its machines in an iteration. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +6,35 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
-from proveout.coordinator.measure.faults.undisturbed import Span, outside
+from proveout.coordinator.measure.faults import SpanOfSeconds, outside
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
-from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.observations import Observed
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import number, together
+from proveout.core.numbers import number, quantity, together
 from proveout.dsl.plan.phases import level_at
-from proveout.dsl.plan.stages import Ladder, Phased, Tool
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Measuring, Phased, Tool
+from proveout.dsl.plan.topology import Host
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
+from proveout.proto.wire.histogram import common
 from proveout.proto.wire.results import Histogram, LoadSecond, Stall
-from proveout.proto.wire.stalls import common
+
+# - **Stalls** (`proto.wire.histogram`): exact times without the end of a transaction. A transaction that waited through
+#   one counts by the improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of
+#   them took longer than v. The probability of a wait w is taken as 1 where w <= v, and as q (v / w)² beyond: a heavier
+#   tail than that of a log-normal distribution. The negative logarithms of the probabilities of all waits are added;
+#   from `SURPRISE_MIN` on the stall is attributed to the system. A query of 30 s among others of 30 s, or the only one
+#   of its type, is therefore not a stall, and a wait of 10 s after a million of 2 ms is one.
+# - **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due),
+#   in which transactions took at least `TRICKLE_SLOWDOWN` times as long as usual.
+#
+# The usual behaviour is never taken from the dead time alone: it comes from all seconds of the load, including the
+# ramps, and from the valid earlier iterations of the same rung.
 
 OUTAGE = "outage:"
 TOLD_S = 2.0
@@ -77,11 +76,11 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     yield ValidityFinding(check=check, ok=False, evidence=text, voids=False, breach=is_outage and not seen.is_probe)
 
 
-def _length(span: Span) -> float:
+def _length(span: SpanOfSeconds) -> float:
     return span[1] - span[0]
 
 
-def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
+def _down(seen: Observed, window_s: float) -> tuple[list[SpanOfSeconds], str]:
     """The times in which the system was down, in order, within the measure window; and what that means, in words."""
     if isinstance(seen.stage, Tool):
         spans, what = _silent_seconds(seen), "no I/O ended"
@@ -98,9 +97,9 @@ def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
     return _joined(kept), what
 
 
-def _joined(spans: Sequence[Span]) -> list[Span]:
+def _joined(spans: Sequence[SpanOfSeconds]) -> list[SpanOfSeconds]:
     """The union of spans."""
-    joined: list[Span] = []
+    joined: list[SpanOfSeconds] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
@@ -244,7 +243,7 @@ def _whole_seconds(seen: Observed) -> list[_Second]:
 # ---- stalls ------------------------------------------------------------------------------------------------------
 
 
-def _stalls(seen: Observed, usual: _Usual, window_s: float) -> list[Span]:
+def _stalls(seen: Observed, usual: _Usual, window_s: float) -> list[SpanOfSeconds]:
     """The stalls that are the system's."""
     shared = common(load.stalls for load in seen.loads.values())
     return [(stall.start_ns / 1e9, stall.end_ns / 1e9) for stall in shared if _is_of_the_system(stall, usual, window_s)]
@@ -264,7 +263,7 @@ def _is_of_the_system(stall: Stall, usual: _Usual, window_s: float) -> bool:
 # ---- trickles ----------------------------------------------------------------------------------------------------
 
 
-def _trickle(seen: Observed, usual: _Usual) -> list[Span]:
+def _trickle(seen: Observed, usual: _Usual) -> list[SpanOfSeconds]:
     """Whole seconds of the window in which hardly anything ended, and that slowly."""
     slow = [
         second
@@ -297,7 +296,7 @@ def _offered(seen: Observed, start_s: float) -> float:
 # ---- outside programs --------------------------------------------------------------------------------------------
 
 
-def _silent_seconds(seen: Observed) -> list[Span]:
+def _silent_seconds(seen: Observed) -> list[SpanOfSeconds]:
     """Of a tool only the seconds are known: the longest run without any I/O, where its other seconds or earlier
     iterations expect some."""
     began, seconds = longest_silence(seen.tps_per_second)
@@ -318,3 +317,140 @@ def longest_silence(per_second: Sequence[float]) -> tuple[int, int]:
                 best = (began, index - began)
             began = index + 1
     return best
+
+
+# - `other-load`: CPU used by other processes, only on machines without a server that proveout does not provision.
+# - `steal`: CPU that the hypervisor gave to other guests, on every machine.
+# - `pressure` (PSI, Documentation/accounting/psi.rst of Linux): memory stalls on every machine, because a database or a
+#   load that waits for memory measures the pager; CPU stalls on machines that only generate load, where they delay the
+#   schedule. A server's own stalls for CPU and I/O are its response to the load and are not judged.
+# - `pause`: the time for which a load process or an agent did not run (a stopped process, a virtual machine that is
+#   migrated, no free CPU). A pause of at least `TOLD_S` is a warning. From the stage's limit `pause` on (10 s by
+#   default, the length of a lease) a pause of a load process voids the iteration, also that of a search's probe. The
+#   silence of an agent is a warning, as a silence of a whole lease loses the agent, and pauses of load processes are
+#   measured by these processes. Pauses of the system under test: `outages`.
+
+LOCAL = "local"
+OTHER_CPU_MAX = 0.10
+STEAL_MAX = 0.05
+MEMORY_STALL_MAX = 0.05
+CLIENT_STALL_MAX = 0.20
+SILENCE_TOLD_S = 4.5
+"""Two beats and what a busy machine may add: without any pause an answer comes every 2 s."""
+
+
+def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
+    """The findings of every machine with an os capture, or one finding for the absence of any."""
+    found = False
+    for machine, hosts in hosts_by_machine(seen.plan, seen.boots).items():
+        trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
+        if not trees:
+            continue
+        found = True
+        name = LOCAL if machine == LOCAL else hosts[0]
+        yield from _other_load(seen, machine, name, hosts, trees)
+        yield from _steal(name, trees[0][1])
+        yield from _pressure(seen, machine, name, trees[0][1])
+    if not found:
+        yield _warning("other-load", True, "not judged: no os capture")
+
+
+def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
+    """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is
+    known."""
+    target = plan.host(plan.target_host(stage))
+    return any(same_machine(plan.host(client), target, boots) for client in stage.clients)
+
+
+def same_machine(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
+    """Whether two hosts are on one machine."""
+    boot = boots.get(one.name)
+    return machine_of(one, boots) == machine_of(other, boots) or (bool(boot) and boot == boots.get(other.name))
+
+
+def machine_of(host: Host, boots: Mapping[str, str]) -> str:
+    """The identity of a host's machine."""
+    return LOCAL if host.is_local else boots.get(host.name) or host.address.rpartition(":")[0]
+
+
+def hosts_by_machine(plan: Plan, boots: Mapping[str, str]) -> dict[str, list[str]]:
+    """The plan's machines, each with its hosts."""
+    machines: dict[str, list[str]] = {}
+    for host in plan.hosts:
+        machines.setdefault(machine_of(host, boots), []).append(host.name)
+    return machines
+
+
+def _warning(check: str, ok: bool, evidence: str) -> ValidityFinding:
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=False)
+
+
+def _other_load(
+    seen: Observed, machine: str, name: str, hosts: list[str], trees: list[tuple[str, Mapping[str, Any]]]
+) -> Iterator[ValidityFinding]:
+    external = {
+        machine_of(seen.plan.host(system.host), seen.boots) for system in seen.plan.systems if system.provision is None
+    }
+    complete = len(trees) == len(hosts) or machine == LOCAL
+    if machine in external or not complete or "cpu" not in trees[0][1]:
+        return
+    cores = _cores(seen, trees[0][0])
+    used = [float(tree.get("ours", {}).get("cpu_cores", 0.0)) for _, tree in trees]
+    # Local agents are one process tree, which each of them reports whole.
+    ours = max(used) if machine == LOCAL else sum(used)
+    other = max(float(trees[0][1]["cpu"]["busy_fraction"]) - ours / cores, 0.0)
+    share, limit = together("fraction", other, OTHER_CPU_MAX)
+    text = f"{share} of the CPU used by others (limit {limit})"
+    yield _warning(f"other-load:{name}", other <= OTHER_CPU_MAX, text)
+
+
+def _steal(name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
+    steal = tree.get("cpu", {}).get("steal_fraction")
+    if steal is not None:
+        share, limit = together("fraction", steal, STEAL_MAX)
+        text = f"{share} of the CPU stolen by the hypervisor (limit {limit})"
+        yield _warning(f"steal:{name}", steal <= STEAL_MAX, text)
+
+
+def _pressure(seen: Observed, machine: str, name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
+    """Share of the window in which some task waited for a resource that it should have had."""
+    stalls = tree.get("pressure", {})
+    serving = {machine_of(seen.plan.host(system.host), seen.boots) for system in seen.plan.systems}
+    limits = {"memory": MEMORY_STALL_MAX} | ({} if machine in serving else {"cpu": CLIENT_STALL_MAX})
+    known = {kind: float(stalls[f"{kind}_fraction"]) for kind in limits if f"{kind}_fraction" in stalls}
+    if known:
+        pairs = ((kind, together("fraction", share, limits[kind])) for kind, share in known.items())
+        words = (f"{kind} {share} (limit {limit})" for kind, (share, limit) in pairs)
+        fine = all(share <= limits[kind] for kind, share in known.items())
+        yield _warning(f"pressure:{name}", fine, f"time in which some task waited: {', '.join(words)}")
+
+
+def _cores(seen: Observed, host: str) -> float:
+    window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
+    counted = [
+        cores
+        for (_, captured), recording in seen.recordings.items()
+        if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
+    ]
+    return max(counted, default=1.0)
+
+
+def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
+    """A finding for each pause that exceeds its limit."""
+    limit_s = seen.limits.pause_s_max
+    for host, load in seen.loads.items():
+        paused_s = load.pause_longest_ns / 1e9
+        if paused_s >= min(TOLD_S, limit_s):
+            paused, limit = together("pause_s", paused_s, limit_s)
+            text = f"a load process of {host} did not run for {paused} (limit {limit})"
+            yield ValidityFinding(check=f"pause:load@{host}", ok=False, evidence=text, voids=paused_s >= limit_s)
+    yield from judge_silences(seen)
+
+
+def judge_silences(seen: Observed) -> Iterator[ValidityFinding]:
+    """A finding for each agent that did not answer for longer than usual."""
+    for host, silent_s in seen.silences.items():
+        if silent_s >= SILENCE_TOLD_S:
+            silent = quantity(silent_s, "silent_s")
+            text = f"no answer from {host} for {silent}: its agent, the network or this coordinator stood still"
+            yield ValidityFinding(check=f"pause:agent@{host}", ok=False, evidence=text, voids=False)

@@ -1,39 +1,38 @@
-"""Decide whether a throughput is steady: two one-sided tests (TOST) of its drift against a bound. Pure.
-
-Data flow: the whole seconds of a measure window -> `of_window` -> the finding `steady-state` of the iteration; the
-windows of all repeats of a rung -> `of_repeats` -> the remark of verdicts and reports on the rung; the numbers of all
-iterations of a stage in the order of time -> `following`, the remark on iterations that follow each other, which
-windows that are steady by themselves do not show.
-
-The drift of a window is its least-squares slope times its length, over its mean: +10 % means that the fitted line rises
-by a tenth of the mean from the start of the window to its end. "Steady" is stated only where the data show it: the 90 %
-interval of the drift lies within ± the bound (`limits: {tps_slope: …}`), which is a test at 5 % of the hypothesis
-"drifts by the bound or more". Too few seconds, or seconds that vary much, show nothing; such a window is *not shown to
-be steady*, which is a warning. Before, a slope had to be significant to be reported, so that little data passed.
-
-- `of_window`: at most `BLOCKS` means of neighbouring seconds, since neighbouring seconds follow each other; t with
-  blocks - 2 degrees of freedom. Where the seconds are strongly correlated, short windows exceed the 5 % (see the ADR).
-- `of_repeats`: the repeats' drifts are independent of each other, so t with n - 1 degrees of freedom holds whatever the
-  correlation of the seconds is. It needs no long windows, but two repeats or more.
-
-Source: Schuirmann, A comparison of the two one-sided tests procedure and the power approach, J. Pharmacokinetics and
-Biopharmaceutics 15 (1987); batch means: Law, Simulation Modeling and Analysis (2015), 9.5.
-"""
+"""Whether a throughput is steady in a window or in its phases, and the rung from which a ladder stops scaling. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from proveout.coordinator.measure.observations import Observed
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import number_at
-from proveout.core.numbers import quantity
-from proveout.core.statistics import Floats, follow_each_other, t_quantile
-from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS
+from proveout.core.numbers import quantity, together
+from proveout.core.statistics import CONFIDENCE, Estimate, Floats, follow_each_other, t_quantile
+from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS, changing_phases, unsteady_by_plan
 from proveout.proto.events import IterationFinished, ValidityFinding
+
+# The drift of a window is its least-squares slope times its length, over its mean: +10 % means that the fitted line
+# rises by a tenth of the mean from the start of the window to its end. "Steady" is stated only where the data show it:
+# the 90 % interval of the drift lies within ± the bound (`limits: {tps_slope: …}`), which is a test at 5 % of the
+# hypothesis "drifts by the bound or more". Too few seconds, or seconds that vary much, show nothing; such a window is
+# *not shown to be steady*, which is a warning. Before, a slope had to be significant to be reported, so that little
+# data passed.
+#
+# - `of_window`: at most `BLOCKS` means of neighbouring seconds, since neighbouring seconds follow each other; t with
+#   blocks - 2 degrees of freedom. Where the seconds are strongly correlated, short windows exceed the 5 % (see the
+#   ADR).
+# - `of_repeats`: the repeats' drifts are independent of each other, so t with n - 1 degrees of freedom holds whatever
+#   the correlation of the seconds is. It needs no long windows, but two repeats or more.
+#
+# Source: Schuirmann, A comparison of the two one-sided tests procedure and the power approach, J. Pharmacokinetics and
+# Biopharmaceutics 15 (1987); batch means: Law, Simulation Modeling and Analysis (2015), 9.5.
 
 BLOCKS = STEADY_SECONDS
 """Means of neighbouring seconds that a window is cut into, and the fewest seconds that can be judged."""
@@ -212,3 +211,184 @@ def variation(per_second: Sequence[float]) -> float | None:
         return None
     mean = float(seconds.mean())
     return math.sqrt(max(float(seconds.std(ddof=1) / mean) ** 2 - 1.0 / mean, 0.0))
+
+
+def judge(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
+    """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
+    the system over time is in its numbers, and a rerun would choose among them. Each phase is judged by itself: the
+    plan has the load change between them."""
+    why = unsteady_by_plan(seen.plan, seen.stage)
+    if why:
+        yield _finding(CHECK, True, f"not judged: {why}", voids=False)
+        return
+    if not seen.tps_in_phases:
+        yield from _of_window(seen, "", seen.tps_per_second, unit)
+        return
+    changing = changing_phases(seen.stage)
+    for phase, per_second in seen.tps_in_phases.items():
+        if phase not in changing:
+            yield from _of_window(seen, phase, per_second, unit)
+    if changing:
+        text = f"not judged in {', '.join(changing)}: the plan has the load change"
+        yield _finding(CHECK, True, text, voids=False)
+
+
+def _of_window(seen: Observed, phase: str, per_second: Sequence[float], unit: str) -> Iterator[ValidityFinding]:
+    """The findings on the seconds of the measure window, or of one phase of it."""
+    found = of_window(per_second, seen.limits.tps_slope_fraction_max)
+    check = check_of(phase)
+    if len(per_second) < BLOCKS:
+        yield _finding(check, True, f"{ALONE}: {found.over}", voids=False)
+    else:
+        yield _finding(check, found.state == "steady", found.text(unit), voids=False)
+    cv = variation(per_second)
+    if cv is not None:
+        limit, seconds = seen.limits.tps_cv_max, len(per_second)
+        varies, most = together("fraction", cv, limit)
+        text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
+        yield _finding(f"variation:{phase}" if phase else "variation", cv <= limit, text, voids=False)
+
+
+def _finding(check: str, ok: bool, evidence: str, *, voids: bool) -> ValidityFinding:
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
+
+
+# Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the measured
+# rungs: threads x and mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the
+# straight line from its first to its last point, max(y - x). It counts only when the distance falls below max - S ·
+# mean(Δx), S = 1, at a later rung, and is larger than S · mean(Δx): an almost straight curve has no knee, nor one that
+# only dips on its way up. Points are not smoothed: each is a mean over repeats already.
+#
+# The certainty of the knee follows from that of the means: each mean is drawn 2000 times (with a fixed seed) from
+# Student's t, or the normal distribution, that matches its confidence interval. There is no knee when fewer than 95 %
+# of the draws have one, or fewer than 95 % have a higher throughput there than at the first rung; nor when it may lie
+# at any of three or more inner rungs. The interval of its threads is that of the draws' knees, so its ends are rungs as
+# well.
+#
+# Where the means have no knee, throughput is called almost a straight line when 95 % of the draws have none either, or
+# are flat (a range below `FLAT` of their mean); else the repeats scatter too much to tell.
+
+RUNGS_MIN = 3
+SENSITIVITY = 1.0
+DRAWS = 2000
+FLAT = 0.1
+NONE = -1
+_SEED = 20110620
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    """The rung, in threads, with the interval that it lies in (None when a rung has no interval itself), and how far
+    above the chord."""
+
+    threads: int
+    lower: int | None
+    upper: int | None
+    distance: float
+    repeats: int
+    confidence: float = CONFIDENCE
+
+    @property
+    def estimate(self) -> Estimate:
+        """`ladder.knee.threads`: an estimate as those of `stats`."""
+        found: Estimate = {
+            "mean": float(self.threads),
+            "median": float(self.threads),
+            "n": self.repeats,
+            "values": [],
+            "method": "single",
+        }
+        if self.confidence != CONFIDENCE:
+            found["confidence"] = self.confidence
+        if self.lower is None or self.upper is None:
+            return found
+        return found | {"lower": float(self.lower), "upper": float(self.upper), "method": "draws"}
+
+
+@dataclass(frozen=True, slots=True)
+class NoKnee:
+    """The reason why a ladder has no knee, for users."""
+
+    reason: str
+
+
+def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
+    """The knee of rungs (threads, throughput as an estimate over repeats), fewest threads first."""
+    if len(rungs) < RUNGS_MIN:
+        return NoKnee(f"it takes {RUNGS_MIN} rungs to see one, there are {len(rungs)}")
+    threads = np.asarray([count for count, _ in rungs], dtype=np.float64)
+    means = np.asarray([[tps["mean"] for _, tps in rungs]], dtype=np.float64)
+    (at,), (distance,) = _bends(threads, means)
+    drawn = _draw([tps for _, tps in rungs])
+    if at == NONE:
+        return _straight(rungs[-1][0], float(distance), threads, drawn)
+    found = Knee(
+        threads=rungs[at][0],
+        lower=None,
+        upper=None,
+        distance=float(distance),
+        repeats=min(int(tps["n"]) for _, tps in rungs),
+        confidence=max(float(tps.get("confidence", CONFIDENCE)) for _, tps in rungs),
+    )
+    return found if drawn is None else _bounded(found, int(at), threads, drawn)
+
+
+def _straight(last: int, distance: float, threads: Floats, drawn: Floats | None) -> NoKnee:
+    """The reason of a ladder whose means have no knee: one of the draws may have one."""
+    bent = 0.0
+    if drawn is not None:
+        is_flat = np.ptp(drawn, axis=1) < FLAT * drawn.mean(axis=1)
+        bent = float(np.mean((_bends(threads, drawn)[0] != NONE) & ~is_flat))
+    if bent > 1.0 - CONFIDENCE:
+        return NoKnee(
+            f"the repeats scatter too much to tell: their means have none, but {bent:.0%} of draws from them do"
+        )
+    range_above = f"{distance:.2f} of its range above it at most"
+    return NoKnee(f"throughput is almost a straight line up to {last} threads ({range_above})")
+
+
+def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Of each row of throughputs: the position of its knee (or NONE), and the largest distance above the chord, 0 …
+    1."""
+    low = curves.min(axis=1, keepdims=True)
+    height = curves.max(axis=1, keepdims=True) - low
+    x = (threads - threads[0]) / (threads[-1] - threads[0])
+    distance = np.divide(curves - low, height, out=np.zeros_like(curves), where=height > 0.0) - x
+    at = np.argmax(distance, axis=1)
+    largest = distance.max(axis=1)
+    later = np.arange(len(threads)) > at[:, None]
+    lowest = np.where(later, distance, np.inf).min(axis=1)
+    least = SENSITIVITY * float(np.mean(np.diff(x)))
+    bent = (at > 0) & (largest > least) & (lowest < largest - least) & (height[:, 0] > 0.0)
+    return np.where(bent, at, NONE), largest
+
+
+def _draw(estimates: Sequence[Estimate]) -> Floats | None:
+    """Resampled means, a row for each draw; None when one of them has no interval to draw from."""
+    generator = np.random.default_rng(_SEED)
+    columns: list[Floats] = []
+    for tps in estimates:
+        if "degrees" not in tps:
+            return None
+        mean, degrees = float(tps["mean"]), float(tps["degrees"])
+        tail = 1.0 - (1.0 - float(tps.get("confidence", CONFIDENCE))) / 2.0
+        shape = generator.standard_t(degrees, DRAWS) / t_quantile(degrees, tail)
+        if tps["lower"] > 0.0:
+            columns.append(mean * np.exp(np.minimum(math.log(float(tps["upper"]) / mean) * shape, 600.0)))
+        else:
+            columns.append(mean + (float(tps["upper"]) - mean) * shape)
+    return np.stack(columns, axis=1)
+
+
+def _bounded(found: Knee, at: int, threads: Floats, drawn: Floats) -> Knee | NoKnee:
+    bends = _bends(threads, drawn)[0]
+    bent = bends[bends != NONE]
+    sure = min(len(bent) / len(drawn), float(np.mean(drawn[:, at] > drawn[:, 0])))
+    if sure < found.confidence:
+        return NoKnee(f"the repeats scatter too much: the bend at {found.threads} threads is only {sure:.0%} sure")
+    outside = (1.0 - found.confidence) / 2.0
+    lower, upper = np.quantile(threads[bent], [outside, 1.0 - outside], method="inverted_cdf")
+    inner = threads[1:-1]
+    if len(inner) > 2 and lower <= inner[0] and upper >= inner[-1]:
+        return NoKnee("the repeats scatter too much: it may lie at any rung but the first and the last")
+    return replace(found, lower=int(min(lower, found.threads)), upper=int(max(upper, found.threads)))

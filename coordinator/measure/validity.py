@@ -25,22 +25,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import disturbances, outages
-from proveout.coordinator.measure.faults.undisturbed import undisturbed
-from proveout.coordinator.measure.observed import Observed, in_passes
-from proveout.coordinator.measure.phases import steadiness
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure import outages, steady_state
+from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.faults import undisturbed
+from proveout.coordinator.measure.load_merge import load_hosts, load_shares
+from proveout.coordinator.measure.observations import Observed, in_passes
 from proveout.core.numbers import number, quantity, seconds, together
-from proveout.core.slopes import POINTS_MIN
+from proveout.core.statistics import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.loads import servers, workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import transactions
 from proveout.proto.events import RESTART, ValidityFinding
-from proveout.proto.wire import lateness
-from proveout.proto.wire.stalls import common
+from proveout.proto.wire import histogram
+from proveout.proto.wire.histogram import common
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
@@ -74,7 +73,7 @@ def judge(*loads: Observed) -> tuple[ValidityFinding, ...]:
         for seen in loads
         for finding in _judge(replace(seen, recordings={}, silences={}), machines=False)
     )
-    once = (*_captures(loads[0]), *disturbances.judge_silences(loads[0]), *disturbances.judge_machines(loads[0]))
+    once = (*_captures(loads[0]), *outages.judge_silences(loads[0]), *outages.judge_machines(loads[0]))
     return (*by_load, *once)
 
 
@@ -110,22 +109,22 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
             *_errors(seen),
             *_start(seen),
             *_samples(seen),
-            *disturbances.judge_pauses(seen),
+            *outages.judge_pauses(seen),
         )
     if isinstance(seen.stage, Tool):
         return (
-            *steadiness.judge(seen, "IOPS"),
+            *steady_state.judge(seen, "IOPS"),
             *_tool_hosts(seen, seen.stage),
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *disturbances.judge_pauses(seen),
+            *outages.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *disturbances.judge_machines(seen),
+            *outages.judge_machines(seen),
         )
     return (
-        *steadiness.judge(seen),
+        *steady_state.judge(seen),
         *_present(seen),
         *_client(seen),
         *_handling(seen),
@@ -135,10 +134,10 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
         *_passes(seen),
         *_errors(seen),
         *_samples(seen),
-        *disturbances.judge_pauses(seen),
+        *outages.judge_pauses(seen),
         *(() if in_passes(seen.stage) else outages.judge(seen)),
         *(_captures(seen) if machines else ()),
-        *(disturbances.judge_machines(seen) if machines else ()),
+        *(outages.judge_machines(seen) if machines else ()),
         *_restarts(seen),
         *_conformance(seen),
         *_pauses(seen),
@@ -189,9 +188,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
     bottleneck = (
-        (not held or late)
-        if seen.rate is not None
-        else not disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
+        (not held or late) if seen.rate is not None else not outages.shares_machine(seen.plan, seen.stage, seen.boots)
     )
     text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
@@ -227,7 +224,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
     ok = fraction < limit
     part, most = together("fraction", fraction, limit)
     text = f"{_waits(seen)}, {part} of the service time (limit {most})"
-    shared = disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
+    shared = outages.shares_machine(seen.plan, seen.stage, seen.boots)
     if not ok:
         text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
     yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
@@ -241,7 +238,7 @@ def _waits(seen: Observed) -> str:
     if p50 is None or p99 is None:
         spent = quantity(seen.read("client", "runqueue_us") or 0.0, "runqueue_us")
         return f"load threads waited {spent} per transaction for a CPU, waits for the GIL are not measured ({queue})"
-    whole = lateness.merge([part for load in seen.loads.values() for part in load.handling])
+    whole = histogram.merge_handling([part for load in seen.loads.values() for part in load.handling])
     exact = whole is not None and whole.stamped > 0
     how = "receive time stamps of the kernel" if exact else "estimated from epoll's return and the wait for a CPU"
     typical, most = together("p50_us", p50, p99)
@@ -252,7 +249,7 @@ def _waits(seen: Observed) -> str:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
-    if disturbances.shares_machine(seen.plan, seen.stage, seen.boots):
+    if outages.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")

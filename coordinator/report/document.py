@@ -1,6 +1,6 @@
 """The model of a report: sections with paragraphs, tables, outcomes, notes and figures. Frozen data without layout.
 
-Data flow: results -> `run_document`, `compare.comparison_document` -> `Document` -> one renderer for each format:
+Data flow: results -> `run_document`, `report.comparison_document` -> `Document` -> one renderer for each format:
 `terminal`, `markdown`, `html`. The builders hold all wording; a renderer adds none, so that the formats agree.
 
 Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.summary.headline import HeadlineNumber
+from proveout.coordinator.report.summary import HeadlineNumber
 from proveout.core.data_classes import dataclass
-from proveout.proto.claim import Claim
+from proveout.proto.events import Claim
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
 BRIEF_NOTES = 4

@@ -12,27 +12,20 @@ from typing import Any
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
-from proveout.coordinator.report.figures.interference_figures import (
+from proveout.coordinator.report.figures.fault_figures import fault_tables
+from proveout.coordinator.report.figures.load_figures import (
     INTERFERENCE_HEADS,
     INTERFERENCE_LAYOUT,
     MEANING,
     interference_cells,
     interference_rows,
 )
-from proveout.coordinator.report.figures.over_time.fault_tables import fault_tables
-from proveout.coordinator.report.figures.query_set_figures import (
-    SIZE_HEADS,
-    SOLVE_HEADS,
-    named,
-    size_table,
-    solve_table,
-)
-from proveout.coordinator.report.phases.phase_tables import phase_tables
-from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
-from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow
-from proveout.coordinator.results.event_metrics import value_estimates
+from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
+from proveout.coordinator.report.section_tables import phase_tables
+from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, apart, size_rows, solve_rows
+from proveout.coordinator.results.estimates import value_estimates
+from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
 from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
@@ -54,7 +47,7 @@ from proveout.core.numbers import (
     with_interval,
 )
 from proveout.dsl.metrics import MEASURED
-from proveout.dsl.workloads import pipelines
+from proveout.dsl.workloads import commits
 from proveout.proto.events import PropagationCompared
 
 OUTCOMES = ("ok", "failed")
@@ -203,8 +196,8 @@ def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
     plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
     loaded = str(results.plan_stage(stage.id).get("workload", "")).split(" + ")
     for workload in plan.get("workloads", ()):
-        if workload.get("name") in loaded and dict(workload.get("parameters", ())).get(pipelines.PARAMETER) is True:
-            yield Paragraph(f"{workload['name']}: {pipelines.TEXT} (pipeline).")
+        if workload.get("name") in loaded and dict(workload.get("parameters", ())).get(commits.PARAMETER) is True:
+            yield Paragraph(f"{workload['name']}: {commits.TEXT} (pipeline).")
 
 
 def session_lines(rung: RungResult) -> Iterator[str]:

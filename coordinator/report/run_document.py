@@ -1,9 +1,4 @@
-"""Build the document of a run: verdicts with their evidence first, then the numbers, then where they come from.
-
-Data flow: `RunResults` -> `Section`s, those with measurements by `measurement_sections` -> `Document`. With the run
-directory the document also has what only an HTML page shows: the topology, the figures, all facts and checks, the data
-to download, and the plan's files.
-"""
+"""Build the document of a run: verdicts with their evidence first, then the numbers, then where they come from."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from pathlib import Path
 
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import measurement_sections as measured
-from proveout.coordinator.report.cost.cost_tables import cost_section
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -33,40 +27,78 @@ from proveout.coordinator.report.document import (
     Tiles,
     Tone,
 )
-from proveout.coordinator.report.figures.chart_figures import charts
-from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.figures.selection import figures
-from proveout.coordinator.report.figures.topology_drawing import topology
-from proveout.coordinator.report.first_screen.answer import answer, folded
-from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
-from proveout.coordinator.report.result_json import timestamp
-from proveout.coordinator.report.statements.statement_tables import statement_section
-from proveout.coordinator.report.summary.brief_evidence import brief_evidence, without_notes
-from proveout.coordinator.report.summary.claims import claims, method
-from proveout.coordinator.report.summary.headline import headline
-from proveout.coordinator.report.summary.run_end import answers, began_nothing, end_sentence, resume_command
-from proveout.coordinator.report.tables import (
-    validity_notes,
+from proveout.coordinator.report.figures.stage_figures import charts
+from proveout.coordinator.report.figures.system_figures import topology
+from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.json_documents import timestamp
+from proveout.coordinator.report.section_tables import cost_section, statement_section
+from proveout.coordinator.report.summary import (
+    ComparisonRow,
+    LaddersCompared,
+    answers,
+    began_nothing,
+    brief_evidence,
+    claims,
+    end_sentence,
+    end_tone,
+    headline,
+    ladder_comparisons,
+    method,
+    resume_command,
+    without_notes,
 )
-from proveout.coordinator.results.data_growth import growth_notes
-from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
-from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
-from proveout.coordinator.results.published_values import Reproduction, reproductions
+from proveout.coordinator.report.tables import validity_notes
+from proveout.coordinator.results.fingerprint import (
+    FactRow,
+    Schema,
+    TestedNode,
+    fact_list,
+    fingerprints,
+    first_of_each,
+    nodes,
+    outline,
+    schemas,
+)
+from proveout.coordinator.results.fingerprint import changes as schema_changes
+from proveout.coordinator.results.published import Reproduction, growth_notes, reproductions
 from proveout.coordinator.results.results import RunResults
-from proveout.coordinator.results.schemas import Schema, first_of_each, schemas
-from proveout.coordinator.results.schemas import changes as schema_changes
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import (
-    bounds,
-    half_width,
-    number,
-    percent,
-    quantity,
-    threads,
-)
+from proveout.core.numbers import bounds, half_width, number, percent, quantity, threads
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
+
+TITLES_MAX = 2
+"""Verdicts that the outcome sentence names."""
+OPEN_MAX = 2
+"""Inner sections that a page shows open."""
+
+
+def answer(results: RunResults) -> Paragraph | None:
+    """The counts of the verdicts, and the titles of those that are not passed: `1 failed: The cache is faster.`"""
+    ended = results.ended
+    if ended is None or not (results.verdicts or results.cautions):
+        return None
+    parts = [f"{ended.reason[:1].upper()}{ended.reason[1:]}."]
+    for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Inconclusive")):
+        titles = [one.title or one.id for one in results.verdicts if one.outcome == outcome]
+        more = f" and {len(titles) - TITLES_MAX} more" if len(titles) > TITLES_MAX else ""
+        parts += [f"{word}: {'; '.join(titles[:TITLES_MAX])}{more}."] if titles else []
+    return Paragraph(" ".join(parts), end_tone(results))
+
+
+def folded(section: Section, *, is_page: bool) -> Section:
+    """The section with its inner sections folded, where a page has more than `OPEN_MAX` of them."""
+    inner = [block for block in section.blocks if isinstance(block, Section)]
+    if not is_page or len(inner) <= OPEN_MAX:
+        return section
+    blocks = tuple(
+        Details(title=block.title, blocks=block.blocks) if isinstance(block, Section) else block
+        for block in section.blocks
+    )
+    return replace(section, blocks=blocks)
+
 
 _TONES: Mapping[str, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
 
@@ -271,11 +303,11 @@ def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
 
 
 def _comparisons(results: RunResults) -> Iterator[Section]:
-    if found := comparisons(results):
+    if found := ladder_comparisons(results):
         yield Section(title="Comparison of ladders", blocks=tuple(map(_comparison, found)), anchor="comparison")
 
 
-def _comparison(pair: Comparison) -> Section:
+def _comparison(pair: LaddersCompared) -> Section:
     heads = ("", pair.base, pair.other, "factor", f"{pair.level} CI")
     table = Table(heads=heads, rows=tuple(map(_factor, pair.shortened)))
     meaning = f"A factor above 1: {pair.other} is better (more throughput, or a shorter response)."
@@ -286,7 +318,7 @@ def _comparison(pair: Comparison) -> Section:
     )
 
 
-def _others(pair: Comparison, heads: tuple[str, ...]) -> Iterator[Block]:
+def _others(pair: LaddersCompared, heads: tuple[str, ...]) -> Iterator[Block]:
     """The number of transactions that a shortened comparison leaves out, and on the page all of them."""
     whole = tuple(row for row in pair.rows if row.transaction)
     shown = [row for row in pair.shortened if row.transaction]

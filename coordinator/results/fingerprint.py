@@ -1,25 +1,23 @@
-"""Fingerprint of the environment: the facts of each host, system and piece of equipment, their digest, and changes
-during the run. Pure.
-
-Data flow: `FactsTaken` events (`schedule.setup_stages`) and what the plan declares -> `fingerprints(results)` ->
-reports, `proveout runs --environment`, and `compare.comparability` by `differences(one, other)`.
-
-The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same
-settings have the same digest, and the clients of engines that no system of the plan has: these are installed, and the
-run did not use them (`installed`). Declared facts are part of the digest, as `declared.NAME`.
-"""
+"""Fingerprint of the environment: facts, schemas, their digests, and changes during the run. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
 from proveout.core import json_data
 from proveout.core.data_classes import dataclass, field
+from proveout.core.json_data import from_plain
 from proveout.core.numbers import number
 from proveout.dsl import engines
+from proveout.dsl.plan.topology import Declared
+from proveout.dsl.rules import host_rules
 from proveout.proto.events import FactsTaken
+
+# The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same
+# settings have the same digest, and the clients of engines that no system of the plan has: these are installed, and the
+# run did not use them (`installed`). Declared facts are part of the digest, as `declared.NAME`.
 
 INDIVIDUAL = frozenset({"boot_id", "host_name"})
 CLIENT = "driver."
@@ -173,3 +171,204 @@ def outline(fingerprint: Fingerprint) -> str:
         parts.append(f"Linux {facts['kernel']}")
     parts += [str(facts[name]) for name in ("virtualisation",) if facts.get(name)]
     return ", ".join(parts)
+
+
+HARDWARE = (
+    "cpu_model", "cpu_sockets", "cpus", "cpu_smt", "cpu_no_turbo", "cpu_governor", "cpu_base_khz", "cpu_max_khz",
+    "cpu_cache.*", "numa_nodes",
+    "memory_bytes", "memory_modules", "memory_modules_bytes", "bios", "machine", "net.*", "hba.*", "disk.*",
+    "distribution", "kernel", "virtualisation",
+)  # fmt: skip
+"""The measured facts that are shown of every host; all of them are in the environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRow:
+    """A fact: "" where it is not declared, measured or expected.
+
+    `differs`: a measured value is another one than the declared. `held`: whether the expectation was met.
+    """
+
+    fact: str
+    declared: str = ""
+    measured: str = ""
+    expected: str = ""
+    differs: bool = False
+    held: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestedNode:
+    """A host, a system or a piece of equipment. `rows` are declared or expected facts, `hardware` the other measured
+    ones."""
+
+    name: str
+    kind: str
+    description: str
+    connects: tuple[str, ...]
+    rows: tuple[FactRow, ...]
+    hardware: tuple[FactRow, ...]
+
+    @property
+    def is_equipment(self) -> bool:
+        """Whether no agent can run on it."""
+        return self.kind not in ("host", "system")
+
+
+def nodes(results: RunResults) -> tuple[TestedNode, ...]:
+    """Hosts, systems and equipment that have facts, in the order of the plan."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    declared = [from_plain(Declared, one) for one in plan.get("declared", ())]
+    known: dict[tuple[str, str], Declared] = {(one.kind, one.name): one for one in declared}
+    measured: dict[tuple[str, str], Mapping[str, Any]] = {
+        ("host", name): up.facts for name, up in results.agents.items()
+    }
+    measured |= {
+        ("system" if one.system else "host", one.name): one.facts for one in fingerprints(results) if not one.equipment
+    }
+    before = {
+        ("system" if one.system else "host", one.system or one.host): one.facts
+        for one in results.taken
+        if one.when == "before"
+    }
+    hosts = [("host", one["name"]) for one in plan.get("hosts", ())]
+    systems = [("system", one["name"]) for one in plan.get("systems", ())]
+    equipment = [(one.kind, one.name) for one in declared if one.is_equipment]
+    found = (
+        _node(known.get(key), key, measured.get(key, {}), before.get(key)) for key in (*hosts, *systems, *equipment)
+    )
+    return tuple(one for one in found if one.rows or one.hardware or one.is_equipment)
+
+
+def _node(
+    one: Declared | None, key: tuple[str, str], facts: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> TestedNode:
+    rows = tuple(_rows(one, facts, facts if before is None else before)) if one is not None else ()
+    shown = {row.fact for row in rows}
+    return TestedNode(
+        kind=key[0],
+        name=key[1],
+        description=one.description if one is not None else "",
+        connects=one.connects if one is not None else (),
+        rows=rows,
+        hardware=tuple(_hardware(facts, shown)) if key[0] == "host" else (),
+    )
+
+
+def _rows(one: Declared, facts: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FactRow]:
+    declared = dict(one.facts)
+    expected = {item.fact: item for item in one.expect}
+    unmet = {item.fact for item in host_rules.unmet(one, before)}
+    for name in dict.fromkeys((*declared, *expected)):
+        found, earlier = (host_rules.listed(name, host_rules.measured(name, at)) for at in (facts, before))
+        changed = bool(found and earlier) and found != earlier
+        yield FactRow(
+            fact=name,
+            declared=host_rules.shown(declared[name]) if name in declared else "",
+            measured=f"{found} (before the run: {earlier})" if changed else found or earlier,
+            expected=host_rules.wanted(expected[name]) if name in expected else "",
+            differs=name in declared and bool(host_rules.differing(name, declared[name], facts)),
+            held=name not in unmet,
+        )
+
+
+def _hardware(facts: Mapping[str, Any], shown: set[str]) -> Iterator[FactRow]:
+    names = (fact for name in HARDWARE for fact in sorted(host_rules.measured(name, facts)))
+    for name in dict.fromkeys(names):
+        if name not in shown:
+            yield FactRow(fact=name, measured=host_rules.shown_as(name, facts[name]))
+
+
+# The facts of a system at a stage are its settings (`synchronous_commit`) and its objects (`index by_name on t`), which
+# the agent reads (`agent/engines/handlers.py`).
+
+KINDS = ("table", "index", "constraint", "trigger", "statistics", "further")
+"""The first words of the names of objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A system before the first iteration of a stage. `objects`: by name, with their definitions; `digest`:
+    `sha256:<hex>` of them. `facts`: with the settings."""
+
+    system: str
+    stage: str
+    objects: Mapping[str, str]
+    facts: Mapping[str, Any]
+    digest: str
+
+    @property
+    def outline(self) -> str:
+        """`9 tables, 12 indexes`."""
+        counts = {kind: sum(name.startswith(f"{kind} ") for name in self.objects) for kind in ("table", "index")}
+        plural = {"table": "tables", "index": "indexes"}
+        return ", ".join(f"{n} {kind if n == 1 else plural[kind]}" for kind, n in counts.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """The objects that are `added`, `gone` and `altered` at a stage, since the stage `since`."""
+
+    system: str
+    since: str
+    stage: str
+    added: tuple[str, ...]
+    gone: tuple[str, ...]
+    altered: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """`db at b, against a: index i on t is gone`."""
+        parts = [("is new", "are new", self.added), ("is gone", "are gone", self.gone)]
+        parts += [("is altered", "are altered", self.altered)]
+        words = [f"{_listed(names)} {one if len(names) == 1 else many}" for one, many, names in parts if names]
+        return f"{self.system} at {self.stage}, against {self.since}: {'; '.join(words)}"
+
+
+def schemas(results: RunResults) -> tuple[Schema, ...]:
+    """The schemas in the order in which they were read."""
+    return tuple(
+        _schema(one.system, one.stage, one.facts)
+        for one in {(one.stage, one.system): one for one in results.taken if one.when == "stage"}.values()
+    )
+
+
+def changes(results: RunResults) -> tuple[SchemaChange, ...]:
+    """The changes of each system's schema from one stage that measured it to the next."""
+    last: dict[str, Schema] = {}
+    found: list[SchemaChange] = []
+    for now in schemas(results):
+        before = last.get(now.system)
+        last[now.system] = now
+        if before is not None and before.objects != now.objects:
+            found.append(_change(before, now))
+    return tuple(found)
+
+
+def first_of_each(read: Sequence[Schema]) -> tuple[Schema, ...]:
+    """The first schema of each system."""
+    return tuple({one.system: one for one in reversed(read)}.values())[::-1]
+
+
+def _schema(system: str, stage: str, facts: Mapping[str, Any]) -> Schema:
+    objects = {name: str(text) for name, text in facts.items() if name.split(" ")[0] in KINDS and " " in name}
+    return Schema(system=system, stage=stage, objects=objects, facts=facts, digest=json_data.digest(objects))
+
+
+def _change(before: Schema, now: Schema) -> SchemaChange:
+    both = before.objects.keys() & now.objects.keys()
+    return SchemaChange(
+        system=now.system,
+        since=before.stage,
+        stage=now.stage,
+        added=tuple(name for name in now.objects if name not in both),
+        gone=tuple(name for name in before.objects if name not in both),
+        altered=tuple(name for name in now.objects if name in both and now.objects[name] != before.objects[name]),
+    )
+
+
+SHOWN_MAX = 6
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return ", ".join(names[:SHOWN_MAX]) + more

@@ -22,23 +22,27 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure import steady_state
-from proveout.coordinator.measure.knee import Knee, NoKnee, find
-from proveout.coordinator.results.blocks import alone_ladders, block_of
-from proveout.coordinator.results.event_metrics import populate_metrics, propagation_metrics, value_estimates
-from proveout.coordinator.results.fault_estimates import with_faults
-from proveout.coordinator.results.interference import with_interference
-from proveout.coordinator.results.lower_bounds import with_lower_bounds
+from proveout.coordinator.measure.steady_state import Knee, NoKnee, find
+from proveout.coordinator.results.estimates import (
+    alone_ladders,
+    block_of,
+    populate_metrics,
+    propagation_metrics,
+    value_estimates,
+    with_faults,
+    with_interference,
+    with_lower_bounds,
+)
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import first_pieces, rate_unit
-from proveout.core.power import CONFIDENCE
-from proveout.core.search_interval import confirmed
+from proveout.core.numbers import confirmed, first_pieces, rate_unit
+from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.evaluation import by_mean
 from proveout.dsl.plan import loads
 from proveout.dsl.plan.stages import CommandRun, Ladder, Populate, Search, Sql, Stage, Tool
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto.events import (
@@ -519,7 +523,7 @@ def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
 
 
 def search_metrics(result: StageResult) -> Metrics:
-    """The rate as an estimate (`search_interval`), how many probes it took, and the numbers of the last iteration that
+    """The rate as an estimate (`numbers`), how many probes it took, and the numbers of the last iteration that
     confirmed it; no rate, no `rate`."""
     if result.search is None:
         return {}

@@ -1,43 +1,53 @@
-"""Batches of tasks in waves: send each wave, process the answers, and record the results. Pure; called with a `Turn`.
-
-A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent,
-and a failed comparison or check of invariants is a finding, unless a full disk caused it.
+"""Batches of tasks in waves: send each wave, process the answers, record the results, skip stages by conditions.
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from proveout.coordinator.schedule import disk_full
-from proveout.coordinator.schedule.conditions import SKIPPED
-from proveout.coordinator.schedule.messages import KeepOutput
-from proveout.coordinator.schedule.preflight.findings import of_failure, of_result, system_of
-from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
+from proveout.coordinator.schedule.state import (
+    Batch,
+    Cluster,
+    KeepOutput,
+    Purpose,
+    RunProgress,
+    Tuned,
+    Turn,
+    Unresolved,
+)
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
-from proveout.core.errors import Where
-from proveout.dsl.operations.database import database_copy
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.compile.stage_conditions import NEVER
+from proveout.dsl.operations import sql
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.positions import all_tunings, position
-from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql
+from proveout.dsl.plan.plan import Plan, all_tunings, position
+from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.resets.removed_ddl import is_ddl
+from proveout.dsl.rules.resets import is_ddl
 from proveout.proto.events import (
     FactsTaken,
     InvariantsSeen,
+    IterationFinished,
+    IterationVoided,
     PopulateFinished,
     PropagationCompared,
+    RunStarted,
+    StageFinished,
     SystemUp,
     TuningAct,
     TuningSeen,
     ValuesTaken,
+    VerdictForeseen,
 )
-from proveout.proto.wire.check_results import Checked, CheckFinding
 from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed, TaskProgress, deadline_after_progress_s
 from proveout.proto.wire.results import (
+    PLAN_FINDINGS,
+    Checked,
+    CheckFinding,
     CommandDone,
     Compared,
     FactsRead,
@@ -54,6 +64,7 @@ from proveout.proto.wire.results import (
 from proveout.proto.wire.tasks import (
     ApplyTuning,
     CheckInvariants,
+    CheckSystem,
     CompareSystems,
     Endpoint,
     FormPool,
@@ -71,6 +82,220 @@ from proveout.proto.wire.tasks import (
     TaskSpec,
     VerifyTuning,
 )
+
+# Evaluated once, when the stage is due. The outcome `skipped` is journalled, so that a resume does not evaluate it
+# again.
+
+SKIPPED = "skipped"
+
+
+def skip_stage(turn: Turn, stage: Stage) -> bool:
+    """End the stage before it begins, with a notice of the reason; False when the stage has to run."""
+    reason, level = _reason(turn, stage)
+    if not reason:
+        return False
+    turn.notice("warning" if level else "info", f"stage {stage.id} is skipped: {reason}")
+    turn.emit(StageFinished(stage=stage.id, outcome="skipped", seconds=0.0))
+    emit_provisional_verdicts(turn)
+    return True
+
+
+def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
+    """(the reason for the skip or "", whether it is a warning)."""
+    condition = turn.state.plan.condition(stage.id)
+    if condition is None or stage.id in turn.state.progress.stages_started:
+        return "", False
+    for needed in condition.needs:
+        ended = turn.state.progress.stages_finished.get(needed)
+        if ended is None or ended.outcome != "ok":
+            was = ended.outcome if ended is not None else "not run"
+            return f"it needs {needed}, which was {was}", was != SKIPPED
+    if condition.when is None:
+        return "", False
+    if condition.when.text == NEVER:
+        return "its condition does not hold with these parameters", False
+    held = turn.evaluator.condition(condition.when, turn.state.progress)
+    if isinstance(held, Unresolved):
+        return f"its condition cannot be evaluated: {held.reason}", True
+    return ("", False) if held.holds else (held.evidence, False)
+
+
+def emit_provisional_verdicts(turn: Turn) -> None:
+    """Emit the provisional verdicts that have changed, unless the last stage has ended and the final ones follow."""
+    progress = turn.state.progress
+    if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
+        return
+    emitted = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
+    for verdict in turn.evaluator.provisional_verdicts(progress):
+        if emitted.get(verdict.id) != verdict:
+            turn.emit(verdict)
+
+
+PLAN_WRONG, INFRASTRUCTURE_FAILED = 2, 4
+_REFUSED = frozenset({"refused", "failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A finding with its place: `hosts` are those of which the agents have it, `system` is "" for one of a host."""
+
+    where: Where
+    hosts: tuple[str, ...]
+    system: str
+    finding: CheckFinding
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the run does not begin."""
+        return not self.finding.warns
+
+    def line(self) -> str:
+        """All of it on one line, but for the hosts: `file:line:col: system db: what (way out)`."""
+        place = f"{self.where}: " if self.where != NOWHERE else ""
+        way_out = f" ({self.finding.way_out})" if self.finding.way_out else ""
+        return f"{place}{self.text()}{way_out}"
+
+    def text(self) -> str:
+        """The message, with the system."""
+        named = not self.system or self.system in self.finding.message
+        return self.finding.message if named else f"system {self.system}: {self.finding.message}"
+
+
+def of_result(spec: TaskSpec, result: Checked | TuningDone) -> tuple[CheckFinding, ...]:
+    """The findings of an answer."""
+    if isinstance(result, Checked):
+        return result.findings
+    return tuple(
+        CheckFinding(
+            code="tuning", subject=f"tuning.{state.name}", message=f"tuning {state.name}: {'; '.join(state.lines)}"
+        )
+        for state in result.states
+        if state.outcome in _REFUSED and isinstance(spec, ApplyTuning)
+    )
+
+
+def of_failure(spec: TaskSpec, error: TaskError) -> CheckFinding:
+    """The finding of a check that has failed: its system does not answer, or its agent cannot do it."""
+    subject = f"systems.{spec.endpoint.system}" if isinstance(spec, CheckSystem) else ""
+    code = "unreachable" if error.code == "unreachable" else "missing"
+    if isinstance(spec, ApplyTuning):
+        code, subject = "tuning", f"tuning.{spec.tunings[0].name}" if spec.tunings else ""
+    return CheckFinding(code=code, subject=subject, message=error.message, way_out=error.way_out)
+
+
+def system_of(spec: TaskSpec) -> str:
+    """The system of a check; "" for a host."""
+    return spec.endpoint.system if isinstance(spec, CheckSystem) else ""
+
+
+def problems(plan: Plan, found: Iterable[tuple[str, str, CheckFinding]]) -> tuple[Problem, ...]:
+    """The findings of (host, system) in the order of the plan, each once for all hosts that have it."""
+    together: dict[tuple[str, CheckFinding], list[str]] = {}
+    for host, system, answer in found:
+        finding = _in_words_of(plan, system, answer)
+        hosts = together.setdefault((system, finding), [])
+        if host not in hosts:
+            hosts.append(host)
+    places = [
+        Problem(where=_where(plan, system, finding, hosts[0]), hosts=tuple(hosts), system=system, finding=finding)
+        for (system, finding), hosts in together.items()
+    ]
+    return tuple(sorted(_not_doubled(places), key=lambda one: (one.where.file, one.where.line, one.where.column)))
+
+
+def _in_words_of(plan: Plan, system: str, finding: CheckFinding) -> CheckFinding:
+    """A finding with what its agent does not know: the places of the secrets of a failed login, and the parameter that
+    gives a ladder its rungs."""
+    names: list[str] = []
+    if finding.code == "login" and system:
+        dsn = plan.system(system).dsn or ""
+        names = [f"its secret is from {one.reference}" for one in plan.secrets if f"${{secrets.{one.name}}}" in dsn]
+    if finding.code == "connections":
+        rungs = next((getattr(one, "threads", ()) for one in plan.stages if finding.subject == f"stages.{one.id}"), ())
+        names = [f"the rungs are -p {one.name}=…" for one in plan.parameters if rungs and one.value == rungs]
+    if not names or not finding.way_out or finding.way_out.endswith("."):
+        return finding
+    return replace(finding, way_out="; ".join((finding.way_out, *names)))
+
+
+def _where(plan: Plan, system: str, finding: CheckFinding, host: str) -> Where:
+    engine = plan.system(system).engine if system else ""
+    where = position(plan, finding.subject, engine, finding.line)
+    if where == NOWHERE and ".session." in finding.subject and system:
+        where = position(plan, f"systems.{system}", engine)
+    return where if where != NOWHERE else position(plan, f"hosts.{host}")
+
+
+def _not_doubled(found: Sequence[Problem]) -> Iterator[Problem]:
+    """Without findings at the same place with the same words of several loads."""
+    seen: set[tuple[Where, str, tuple[str, ...]]] = set()
+    for one in found:
+        key = (one.where, one.text(), one.hosts)
+        if key not in seen:
+            seen.add(key)
+            yield one
+
+
+def exit_code(found: Iterable[Problem]) -> int:
+    """2 where the plan is the cause of an error, so that another attempt cannot help; else 4; 0 without errors."""
+    codes = {one.finding.code for one in found if one.is_error}
+    if not codes:
+        return 0
+    return PLAN_WRONG if codes & PLAN_FINDINGS else INFRASTRUCTURE_FAILED
+
+
+CODE = "disk_full"
+SPOILT_BY = frozenset({"load", "errors"})
+"""Findings caused by a database that is down or has a full disk."""
+
+
+def is_spoilt(finished: IterationFinished) -> bool:
+    """Whether errors of the database spoilt an iteration."""
+    return any(not finding.ok and finding.check in SPOILT_BY for finding in finished.findings)
+
+
+def stop(turn: Turn, reason: str) -> None:
+    """End the run; void the spoilt iterations that ended directly before, in this coordinator process."""
+    if turn.state.ending is not None:
+        return
+    if turn.state.full not in reason:
+        reason = f"{turn.state.full}; {reason}"
+    for finished in _spoilt(turn):
+        turn.emit(IterationVoided(id=finished.id, reason=reason, rerun=False))
+    turn.set(full="")
+    turn.end("failed", 4, reason)
+
+
+def explain(turn: Turn, why: str) -> None:
+    """Have the agents of provisioned systems report their free space before the run stops: each receives its start task
+    again."""
+    provisioned = {system.name for system in turn.state.plan.systems if system.provision}
+    left = {name: endpoint for name, endpoint in turn.state.endpoints.items() if name not in provisioned}
+    turn.set(full=why, endpoints=left)
+
+
+def stop_if_full(turn: Turn) -> bool:
+    """End the run when a client reported a full disk and the agents of the databases reported none."""
+    if not turn.state.full:
+        return False
+    stop(turn, turn.state.full)
+    return True
+
+
+def _spoilt(turn: Turn) -> list[IterationFinished]:
+    """The newest iterations back to the last that was not spoilt."""
+    kept = {finished.id for finished in turn.state.progress.iterations}
+    found: list[IterationFinished] = []
+    for event in reversed(turn.state.progress.history):
+        if isinstance(event, RunStarted) or (isinstance(event, IterationFinished) and not is_spoilt(event)):
+            break
+        if isinstance(event, IterationFinished) and event.id in kept:
+            found.append(event)
+    return found
+
+
+# A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its
+# agent, and a failed comparison or check of invariants is a finding, unless a full disk caused it.
 
 
 def batch(
@@ -158,12 +383,12 @@ def batch_failed(
         return
     if isinstance(spec, RunSql | RunCommand | StartSystem) and step.stage:
         text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
-    full = code == disk_full.CODE or bool(turn.state.full)
+    full = code == CODE or bool(turn.state.full)
     if full and turn.state.ending is None and step.purpose == "start":
-        disk_full.stop(turn, text)
-    elif code == disk_full.CODE and turn.state.ending is None:
+        stop(turn, text)
+    elif code == CODE and turn.state.ending is None:
         turn.drain(text)
-        disk_full.explain(turn, text)
+        explain(turn, text)
     elif step.purpose == "look" or (isinstance(spec, (StopSystem, RevertTuning)) and step.purpose == "stop"):
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
@@ -440,7 +665,7 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
             tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.progress.stages_finished))
         )
         for tuning in () if bad else spec.tunings:
-            if tuning.operation == database_copy.NAME:
+            if tuning.operation == sql.NAME:
                 _copied(turn, tuning.system)
     if bad and turn.state.ending is None and step.purpose == "tune":
         did = "tuned" if act == "apply" else "set back"

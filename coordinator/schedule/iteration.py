@@ -11,11 +11,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
-from proveout.coordinator.schedule import disk_full
-from proveout.coordinator.schedule.messages import DiscardSamples, GatherSamples, SendMessage, StartLoads, Summarise
+from proveout.coordinator.schedule import batches
 from proveout.coordinator.schedule.rate_search import FULL_LENGTH
-from proveout.coordinator.schedule.setup_stages import forget_parts
-from proveout.coordinator.schedule.state import Cluster, Iterating, Occurrence, Turn
+from proveout.coordinator.schedule.state import (
+    Cluster,
+    DiscardSamples,
+    GatherSamples,
+    Iterating,
+    Occurrence,
+    SendMessage,
+    StartLoads,
+    Summarise,
+    Turn,
+)
+from proveout.coordinator.schedule.system_stages import forget_parts
 from proveout.coordinator.schedule.tasks import (
     HEALING_S,
     capture_tasks,
@@ -28,10 +37,9 @@ from proveout.coordinator.schedule.tasks import (
 )
 from proveout.core.numbers import seconds
 from proveout.dsl.plan.loads import part, parts, targets
-from proveout.dsl.plan.positions import position
+from proveout.dsl.plan.plan import position
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
-from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
-from proveout.proto.fault_events import FaultSeen
+from proveout.proto.events import FaultSeen, IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
 from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
 from proveout.proto.wire.tasks import InjectFault, RunCapture, RunFio, RunLoad, Task
@@ -41,7 +49,7 @@ _CAPTURE_MARGIN_S = 0.2
 DRAINED_S = 0.1
 """The replication lag up to which a sink counts as level with its source."""
 LAG_METRIC = "lag.seconds"
-_FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
+_FINAL_CODES = frozenset({"missing", "invalid", "refused", batches.CODE})
 
 
 def windows_of(stage: Measuring, phase: str) -> Windows:
@@ -309,10 +317,10 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
     why = f"iteration {step.id} failed: {reason}{way_out}"
     if again:
         recheck(turn, step)
-    elif error.code == disk_full.CODE and key in step.loads:
-        disk_full.explain(turn, why)
-    elif error.code == disk_full.CODE:
-        disk_full.stop(turn, why)
+    elif error.code == batches.CODE and key in step.loads:
+        batches.explain(turn, why)
+    elif error.code == batches.CODE:
+        batches.stop(turn, why)
     elif error.subject and (subject := _subject(turn, step, key, error.subject)):
         place = position(turn.state.plan, *subject, error.line)
         turn.end("failed", 2, f"{place}: {why}")
@@ -350,7 +358,7 @@ def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) 
         turn.state.plan.group_of(turn.state.plan.system(target).in_front_of or target) for target in targets(stage)
     )
     out = bool(step.faults) or any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
-    if grouped or out or disk_full.is_spoilt(finished):
+    if grouped or out or batches.is_spoilt(finished):
         recheck(turn, step)
 
 

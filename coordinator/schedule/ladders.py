@@ -9,13 +9,11 @@ like those of loads.
 from __future__ import annotations
 
 from proveout.coordinator.schedule import iteration
-from proveout.coordinator.schedule.batches import batch
-from proveout.coordinator.schedule.conditions import emit_provisional_verdicts
-from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
-from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts
 from proveout.coordinator.schedule.rate_search import Rates
-from proveout.coordinator.schedule.resets.reset_stage import reset_part
-from proveout.coordinator.schedule.setup_stages import (
+from proveout.coordinator.schedule.reset_stage import reset_part
+from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Unresolved
+from proveout.coordinator.schedule.system_stages import (
     after_iteration,
     after_stage,
     after_turn,
@@ -29,7 +27,6 @@ from proveout.coordinator.schedule.setup_stages import (
     restart_part,
     sql_part,
 )
-from proveout.coordinator.schedule.state import Turn
 from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.coordinator.schedule.tuning import revert_part, tune_part
 from proveout.core.numbers import percent
@@ -52,7 +49,7 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tune,
 )
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
 
 

@@ -103,7 +103,7 @@ class Answer:
     """The end of a search; `rate` (1/s) is None when no rate was accepted and confirmed.
 
     `upper`: the lowest rate that was shown to be too high, where there is one. `confirmations`: the full-length
-    iterations that accepted the rate. `core.search_interval` makes an interval of them.
+    iterations that accepted the rate. `core.numbers` makes an interval of them.
     """
 
     rate: float | None

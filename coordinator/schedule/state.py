@@ -1,45 +1,404 @@
-"""The state of the scheduler, and the `Turn` that leads from one state to the next.
+"""The state of the scheduler: progress folded from events, inputs and commands, and the `Turn` between two states.
 
-Data flow: the run loop (or the simulator) makes an `Input`; `state_machine.advance(state, input)` returns the next
-`State` and `Command`s; the loop carries them out. No I/O and no clock: each input carries `at_s`, in seconds of the
-coordinator's monotonic clock.
+Data flow: the run loop makes an `Input`; `state_machine.advance(state, input)` returns the next `State` and
+`Command`s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
-from proveout.coordinator.schedule.messages import (
-    Command,
-    ConditionResult,
-    DiscardSamples,
-    Emit,
-    SearchReplayed,
-    SendMessage,
-    Unresolved,
-)
-from proveout.coordinator.schedule.progress import RunProgress, apply
 from proveout.coordinator.schedule.rate_search import Rates
-from proveout.core.data_classes import dataclass, replace
+from proveout.core.data_classes import dataclass, field, replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import (
+    LIVE_EVENTS,
+    AgentLost,
+    AgentUp,
     Event,
+    FactsTaken,
+    FaultSeen,
+    InvariantsSeen,
     IterationFinished,
     IterationId,
+    IterationStarted,
     IterationVoided,
+    LadderCut,
     Metrics,
     Notice,
+    PopulateFinished,
+    ProbeFinished,
+    PropagationCompared,
+    RunFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+    ValuesTaken,
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.proto.wire.check_results import CheckFinding
-from proveout.proto.wire.messages import Cancel
-from proveout.proto.wire.results import TaskResult
+from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Trigger
+from proveout.proto.wire.results import CheckFinding, TaskResult
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
+
+# Frozen data without behaviour. `at_s` of an input is the coordinator's monotonic clock, seconds.
+
+# ---- answers of the result evaluator -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionResult:
+    """The outcome of a condition, and the numbers that it read."""
+
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """The reason why a deferred value cannot be resolved: an earlier stage has no result."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDue:
+    """The next probe of a search; `number` from 1."""
+
+    number: int
+    phase: Literal["bracket", "bisect", "confirm", "refusal"]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReplayed:
+    """A search after its finished probes: one report for each, then the next probe or the answer."""
+
+    reports: tuple[ProbeFinished, ...]
+    next: ProbeDue | SearchFinished
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed, at least to `state_machine.wake_s(state)`."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReady:
+    """A dialled agent answered."""
+
+    at_s: float
+    up: AgentUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentGone:
+    """An agent could not be reached, or its session is lost."""
+
+    at_s: float
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task
+    runs, and those of replication lag before a load starts."""
+
+    at_s: float
+    host: str
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStepped:
+    """The task `key` has reported a step of a fault, on the clock of the coordinator."""
+
+    at_s: float
+    key: str
+    seen: FaultSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultDue:
+    """The condition of a fault of the iteration holds for the numbers of the last second."""
+
+    at_s: float
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """The samples of an iteration are summarised and stored."""
+
+    at_s: float
+    finished: IterationFinished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorFailed:
+    """The coordinator itself has failed (a full disk, for example)."""
+
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """The user interrupts the run; the second interrupt ends it at once."""
+
+    at_s: float
+
+
+Input: TypeAlias = (
+    Tick
+    | AgentReady
+    | AgentGone
+    | MessageReceived
+    | FaultStepped
+    | FaultDue
+    | Summarised
+    | CoordinatorFailed
+    | Interrupted
+)
+
+# ---- commands ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """Connect to these hosts' agents (starting the local ones); each answers with AgentReady or AgentGone."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessage:
+    """Send a message to an agent."""
+
+    host: str
+    message: Task | Trigger | Finish | Cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherSamples:
+    """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key; `loads`: those
+    of a stage that has several; `faults`: names of faults by task key."""
+
+    id: IterationId
+    hosts: Mapping[str, str]
+    captures: Mapping[str, str]
+    loads: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLoads:
+    """Start the armed loads and faults `(host, key)` together, `in_s` from the input's time. The captures, which run
+    already, are sent that time too: some sample at the edges of the measure window."""
+
+    id: IterationId
+    loads: tuple[tuple[str, str], ...]
+    in_s: float
+    captures: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarise:
+    """Summarise an iteration; the answer is `Summarised`. `loads`, `captures` and `faults`: results by task key;
+    the loop has the samples.
+
+    `earlier`: the valid iterations of the same rung before it. `before`: the last valid one of the stage.
+    """
+
+    id: IterationId
+    rate: float | None
+    loads: Mapping[str, TaskResult]
+    captures: Mapping[str, TaskResult]
+    earlier: tuple[IterationFinished, ...] = ()
+    before: IterationFinished | None = None
+    faults: Mapping[str, TaskResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardSamples:
+    """Discard the samples of a void iteration."""
+
+    id: IterationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """Journal an event and show it."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepOutput:
+    """Keep the raw output of a program as the file `name` of the run."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSessions:
+    """Close the sessions of agents."""
+
+    hosts: tuple[str, ...]
+    keep_data: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRun:
+    """End the run; `keep_data` leaves the systems' data for a resume."""
+
+    exit_code: int
+    keep_data: bool
+
+
+Command: TypeAlias = (
+    Dial
+    | SendMessage
+    | GatherSamples
+    | StartLoads
+    | Summarise
+    | DiscardSamples
+    | Emit
+    | KeepOutput
+    | CloseSessions
+    | EndRun
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of
+    it.
+
+    `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
+    it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
+    `schemas`: those that were read, as (stage, system). `probes`: the number of probes reported per search.
+    `invariants`: those that were checked, as (stage, iteration or "", system). `values`: how often a stage has given
+    its numbers.
+    """
+
+    history: tuple[Event, ...] = ()
+    started: RunStarted | None = None
+    cores: Mapping[str, int] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    taken: Mapping[tuple[str, str, str], FactsTaken] = field(default_factory=dict)
+    schemas: frozenset[tuple[str, str]] = frozenset()
+    stages_started: frozenset[str] = frozenset()
+    stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
+    populated: frozenset[tuple[str, str]] = frozenset()
+    iterations: tuple[IterationFinished, ...] = ()
+    voided: tuple[IterationVoided, ...] = ()
+    open_iteration: IterationId | None = None
+    probes: Mapping[str, int] = field(default_factory=dict)
+    searches: Mapping[str, SearchFinished] = field(default_factory=dict)
+    cuts: Mapping[str, LadderCut] = field(default_factory=dict)
+    values: Mapping[str, int] = field(default_factory=dict)
+    compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
+    invariants: frozenset[tuple[str, str, str]] = frozenset()
+    verdicts: tuple[VerdictReached, ...] = ()
+    ended: RunFinished | None = None
+
+    def of_stage(self, stage: str) -> tuple[IterationFinished, ...]:
+        """Finished iterations of a stage, valid or not, in order of their ends."""
+        return tuple(i for i in self.iterations if i.id.stage == stage)
+
+    def tries(self, stage: str, rung: int, repeat: int) -> tuple[tuple[IterationFinished, ...], int]:
+        """The finished iterations of one rung in one repeat, and the number the next attempt has."""
+        finished = tuple(i for i in self.of_stage(stage) if i.id.rung == rung and i.id.repeat == repeat)
+        voided = sum((v.id.stage, v.id.rung, v.id.repeat) == (stage, rung, repeat) for v in self.voided)
+        return finished, len(finished) + voided + 1
+
+
+def run_progress(events: Iterable[Event]) -> RunProgress:
+    """The progress of a journal, from its first event on."""
+    progress = RunProgress()
+    for event in events:
+        progress = apply(progress, event)
+    return progress
+
+
+def apply(progress: RunProgress, event: Event) -> RunProgress:
+    """The progress after one more event."""
+    if isinstance(event, LIVE_EVENTS):
+        return progress
+    return replace(_view(progress, event), history=(*progress.history, event))
+
+
+def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
+    match event:
+        case RunStarted():
+            return replace(progress, started=event, ended=None, without=frozenset(), taken={})
+        case FactsTaken(when="stage"):
+            return replace(progress, schemas=progress.schemas | {(event.stage, event.system)})
+        case FactsTaken():
+            return replace(progress, taken={**progress.taken, (event.when, event.host, event.system): event})
+        case AgentLost(abandoned=True):
+            return replace(progress, without=progress.without | {event.host})
+        case AgentUp():
+            return replace(progress, cores={**progress.cores, event.host: event.cores})
+        case IterationStarted() | IterationFinished() | IterationVoided():
+            return _iteration(progress, event)
+        case PropagationCompared():
+            return replace(progress, compared={**progress.compared, event.source: event})
+        case InvariantsSeen():
+            seen = (event.stage, event.iteration, event.system)
+            return replace(progress, invariants=progress.invariants | {seen})
+        case VerdictReached():
+            return replace(progress, verdicts=(*progress.verdicts, event))
+        case RunFinished():
+            return replace(progress, ended=event)
+        case _:
+            return _stage(progress, event)
+
+
+def _iteration(progress: RunProgress, event: IterationStarted | IterationFinished | IterationVoided) -> RunProgress:
+    match event:
+        case IterationStarted():
+            return replace(progress, open_iteration=event.id)
+        case IterationFinished():
+            return replace(progress, open_iteration=None, iterations=(*progress.iterations, event))
+        case IterationVoided():
+            kept = tuple(
+                item for item in progress.iterations if event.rerun or item.id != event.id
+            )  # it may have been finished before
+            return replace(progress, open_iteration=None, iterations=kept, voided=(*progress.voided, event))
+
+
+def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
+    match event:
+        case StageStarted():
+            return replace(progress, stages_started=progress.stages_started | {event.stage})
+        case StageFinished():
+            return replace(progress, stages_finished={**progress.stages_finished, event.stage: event})
+        case PopulateFinished():
+            return replace(progress, populated=progress.populated | {(event.stage, event.system)})
+        case ProbeFinished():
+            return replace(progress, probes={**progress.probes, event.stage: progress.probes.get(event.stage, 0) + 1})
+        case ValuesTaken():
+            return replace(progress, values={**progress.values, event.stage: event.repeat})
+        case SearchFinished():
+            return replace(progress, searches={**progress.searches, event.stage: event})
+        case LadderCut():
+            return replace(progress, cuts={**progress.cuts, event.stage: event})
+        case _:
+            return progress
+
 
 # ---- parameters of a run ------------------------------------------------------------
 
@@ -84,7 +443,7 @@ class Setup:
 
 
 class ResultEvaluator(Protocol):
-    """Pure functions that decide on measured results; `coordinator.verdict.evaluator` implements them for a plan."""
+    """Pure functions that decide on measured results; `coordinator.verdict.verdicts` implements them for a plan."""
 
     def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
         """A rate of the plan as a number, after the stages that it needs have ended."""
@@ -352,7 +711,7 @@ class Turn:
         self.set(step=Draining(until_s=until) if self.state.tasks else None)
 
     def end(self, status: Literal["finished", "failed", "interrupted"], exit_code: int, reason: str) -> None:
-        """End the run: cancel the tasks under way; `teardown` then stops the systems and closes the sessions."""
+        """End the run: cancel the tasks under way; `next_step` then stops the systems and closes the sessions."""
         if self.state.ending is None:
             self.set(ending=Ending(status=status, exit_code=exit_code, reason=reason))
         if isinstance(self.state.step, Iterating):

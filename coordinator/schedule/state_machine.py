@@ -1,6 +1,6 @@
 """The run as a pure state machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
 
-Data flow: inputs (`messages.Input`) carry events with their time; an input ends, fails or continues the step under way;
+Data flow: inputs (`state.Input`) carry events with their time; an input ends, fails or continues the step under way;
 when no step is under way, `decide` begins the next one. Every wait has a deadline: `wake_s` returns the next one, at
 which the loop sends a `Tick`. Every state leads to an end of the run, also when agents are lost.
 """
@@ -9,33 +9,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator.schedule import decide, iteration, teardown, tuning
+from proveout.coordinator.schedule import iteration, next_step, tuning
 from proveout.coordinator.schedule.batches import batch_failed, receive_answer
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
+    Batch,
     CloseSessions,
+    Cluster,
     Command,
     CoordinatorFailed,
+    Dialling,
+    Draining,
     FaultDue,
     FaultStepped,
     Input,
     Interrupted,
-    MessageReceived,
-    SendMessage,
-    Summarised,
-    Tick,
-)
-from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.state import (
-    Batch,
-    Cluster,
-    Dialling,
-    Draining,
     Iterating,
+    MessageReceived,
     ResultEvaluator,
+    RunProgress,
+    SendMessage,
     Setup,
     State,
+    Summarised,
+    Tick,
     Turn,
     Waiting,
 )
@@ -53,7 +51,7 @@ def start(
     left_tuned = tuning.applied_before(progress)
     state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)
     turn = Turn(state, at_s, evaluator)
-    decide.settle(turn)
+    next_step.settle(turn)
     return turn.state, tuple(turn.commands)
 
 
@@ -63,7 +61,7 @@ def advance(state: State, event: Input, evaluator: ResultEvaluator) -> tuple[Sta
         return state, ()
     turn = Turn(state, event.at_s, evaluator)
     _take(turn, event)
-    decide.settle(turn)
+    next_step.settle(turn)
     return turn.state, tuple(turn.commands)
 
 
@@ -99,7 +97,7 @@ def _take(turn: Turn, event: Input) -> None:
         case CoordinatorFailed(reason=reason) if turn.state.ending is None:
             turn.end("failed", 4, reason)
         case CoordinatorFailed():
-            teardown.hurry(turn)
+            next_step.hurry(turn)
         case Interrupted():
             _interrupt(turn)
 
@@ -119,7 +117,7 @@ def _interrupt(turn: Turn) -> None:
     if end is None:
         turn.end("interrupted", 130, "stopped on request")
     elif not end.hurried:
-        teardown.hurry(turn)
+        next_step.hurry(turn)
 
 
 def _receive(turn: Turn, event: MessageReceived) -> None:
@@ -259,7 +257,7 @@ def _tick(turn: Turn) -> None:
         case Draining():
             _drop_agents(turn)
         case Batch(purpose="stop"):
-            teardown.cut_short(turn)
+            next_step.cut_short(turn)
         case Batch():
             key = min(step.pending & set(turn.state.tasks))
             batch_failed(turn, step, key, "no answer by its deadline", "")
@@ -269,7 +267,7 @@ def _drop_agents(turn: Turn) -> None:
     """Treat agents that do not end cancelled tasks as lost."""
     hosts = sorted(set(turn.state.tasks.values()))
     if turn.state.ending is not None:
-        teardown.cut_short(turn)
+        next_step.cut_short(turn)
         return
     turn.commands.append(CloseSessions(hosts=tuple(hosts), keep_data=True))
     for host in hosts:

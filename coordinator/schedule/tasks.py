@@ -13,12 +13,11 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
+from proveout.coordinator.measure.load_merge import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, declared, parts
-from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.positions import all_tunings
+from proveout.dsl.plan.plan import Plan, Workload, all_tunings
 from proveout.dsl.plan.stages import (
     Arrival,
     Closed,
@@ -30,10 +29,10 @@ from proveout.dsl.plan.stages import (
     Search,
     Think,
     Tool,
+    Tuning,
     Windows,
 )
 from proveout.dsl.plan.topology import Capture, System
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from proveout.coordinator.schedule.batches import batch
-from proveout.coordinator.schedule.conditions import SKIPPED
-from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.state import Batch, State, Tuned, Turn
-from proveout.dsl.operations.database.database_copy import copies_after
+from proveout.coordinator.schedule.batches import SKIPPED, batch
+from proveout.coordinator.schedule.state import Batch, RunProgress, State, Tuned, Turn
+from proveout.dsl.operations.sql import copies_after
 from proveout.dsl.plan.iteration_order import ladder_of_step
-from proveout.dsl.plan.stages import Populate, Revert, Stage, Tune
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Populate, Revert, Stage, Tune, Tuning
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 

@@ -1,33 +1,228 @@
-"""The append-only journal of a run: all events, safe against the loss of the coordinator.
+"""The append-only journal of a run: all events, with a hash chain over them, safe against the loss of the coordinator.
 
-Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume,
-by `runs` and by reports. SQLite in WAL mode with synchronous=FULL: an event survives a power failure once `append` has
-returned. Each event carries a hash over itself and the one before, and `journal.head` the hash of the newest
-(`event_chain`): `read` refuses a changed journal. Journals of format 1 have no hashes; they are read unchecked, and a
-resume adds the hashes. One coordinator drives a run at a time: it holds an exclusive lock on `lock` beside the journal,
-which the kernel releases with the process. Each coordinator process has a higher epoch than the last, so that agents
-refuse a stale one. No secret reaches a journal: events hold no endpoints.
+Data flow: event -> `encode` -> a row of `journal.sqlite` with the hash of the row before -> `read` -> the same
+events.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, get_args
 
-from proveout.coordinator.storage import event_chain
-from proveout.coordinator.storage.event_chain import HEAD_FILE, Head
-from proveout.coordinator.storage.event_codec import UNCHECKED_VERSION, VERSION, JournalFault, decode, encode
 from proveout.core import linux
-from proveout.core.disk_space import describe, is_full, is_used_up
+from proveout.core.data_classes import dataclass
+from proveout.core.directories import describe, is_full, is_used_up
 from proveout.core.errors import ProveoutError
+from proveout.core.json_data import from_plain, to_plain
+from proveout.dsl.plan.plan import Plan, to_data
 from proveout.proto.events import LIVE_EVENTS, Event, Stamped
+
+VERSION = 2
+"""Of the journal's format: events with hashes (`chain`)."""
+UNCHECKED_VERSION = 1
+"""Events without hashes, which 0.1 wrote."""
+DEPTH_MAX = 100
+"""The maximum nesting of lists and objects in an event; plans have about 20 levels."""
+_TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+class JournalFault(ProveoutError):
+    """A journal that cannot be used."""
+
+
+def encode(event: Event) -> str:
+    """One line of JSON."""
+    data = {"type": type(event).__name__, **to_plain(event)}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode(text: str) -> Event:
+    """The event that `encode` was given. JournalFault."""
+    try:
+        data = load_bounded(text)
+        event: Event = from_plain(_TYPES[data.pop("type")], data)
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+        raise _unknown("an event", fault) from fault
+    return event
+
+
+def load_bounded(text: str | bytes) -> Any:
+    """JSON of a file that may be damaged. ValueError also when it is nested deeper than DEPTH_MAX."""
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH_MAX}") from None
+    level = [data]
+    for _ in range(DEPTH_MAX):
+        level = [item for holder in level for item in _members(holder) if isinstance(item, (dict, list))]
+        if not level:
+            return data
+    raise ValueError(f"nested deeper than {DEPTH_MAX}")
+
+
+def _members(holder: Any) -> Iterable[Any]:
+    match holder:
+        case dict():
+            return holder.values()
+        case list():
+            return holder
+        case _:
+            return ()
+
+
+def recorded_plan(data: Any) -> Plan:
+    """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
+    try:
+        return from_plain(Plan, _with_levels(data))
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
+        raise _unknown("the recorded plan", fault) from fault
+
+
+def _with_levels(data: Any) -> Any:
+    """A recorded plan with the arrival of its ramps as levels: earlier versions recorded the two rates."""
+    stages = [
+        {**stage, "arrival": _level_of(stage)} if stage.get("arrival", {}).get("kind") == "ramp" else stage
+        for stage in data["stages"]
+    ]
+    return {**data, "stages": stages}
+
+
+def _level_of(stage: dict[str, Any]) -> dict[str, Any]:
+    ramp, measure_s = stage["arrival"], stage["windows"]["measure_s"]
+    level = {"for_s": measure_s, "at_s": [0.0, measure_s], "values": [ramp["rate_from"], ramp["rate_to"]]}
+    return {"levels": [level], "of": "rate", "distribution": ramp["distribution"], "think": None, "kind": "phased"}
+
+
+def plan_data(plan: Plan) -> Any:
+    """The plan as `RunStarted` records it, positions and all."""
+    return to_data(plan, positions=True)
+
+
+def _unknown(what: str, fault: Exception) -> JournalFault:
+    return JournalFault(
+        f"{what} is not as this version writes it: {fault}", way_out="Use the version of proveout that made the run."
+    )
+
+
+HEAD_FILE = "journal.head"
+_BEGIN = "0" * 64
+_HEAD = re.compile(rb"([ 0-9]{12}) ([ 0-9]{12}) ([0-9a-f]{64})\n")
+RESTORE = "Restore the run's directory from a copy, or run the plan again."
+
+
+class JournalDamaged(JournalFault):
+    """A journal whose bytes are not those that were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest event: its number (0: none yet) and its hash; `epoch` is that of the newest sitting."""
+
+    sequence: int = 0
+    hash: str = _BEGIN
+    epoch: int = 0
+
+
+def link(previous: str, sequence: int, unix_s: float, body: str) -> str:
+    """The hash of an event that comes after one with the hash `previous`."""
+    text = f"{previous}\n{sequence}\n{unix_s.hex()}\n{body}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def hashes(rows: Iterable[tuple[int, float, str]]) -> Iterator[str]:
+    """The hash of each of a journal's rows, from its first on."""
+    previous = _BEGIN
+    for sequence, unix_s, body in rows:
+        previous = link(previous, sequence, unix_s, body)
+        yield previous
+
+
+def follow(rows: Iterable[tuple[Any, ...]], before: Head, head: Head, where: str) -> tuple[tuple[int, float, str], ...]:
+    """Rows `(sequence, unix_s, body, hash)` that come after `before`, without their hashes. JournalDamaged names the
+    first bad one."""
+    previous, number = before.hash, before.sequence
+    followed = []
+    for sequence, unix_s, body, stored in rows:
+        number += 1
+        if sequence != number:
+            raise damaged(f"event {number} is missing", where, number)
+        if not (type(unix_s) is float and type(body) is str and link(previous, number, unix_s, body) == stored):
+            raise damaged(f"event {number} is not as it was written, or one before it was exchanged", where, number)
+        if number == head.sequence and stored != head.hash:
+            raise damaged(f"event {number} is not the one that {HEAD_FILE} names", where, number)
+        previous = stored
+        followed.append((sequence, unix_s, body))
+    if number < head.sequence:
+        raise damaged(f"events {number + 1} to {head.sequence} are missing at its end", where, number + 1)
+    return tuple(followed)
+
+
+def plain_rows(rows: Iterable[tuple[Any, ...]], before: Head, where: str) -> Iterator[tuple[int, float, str]]:
+    """Rows of a journal without checksums that come after `before`: only numbers and types are checked."""
+    for number, (sequence, unix_s, body) in enumerate(rows, before.sequence + 1):
+        if sequence != number or type(unix_s) is not float or type(body) is not str:
+            raise damaged(f"event {number} is missing or not an event", where, number)
+        yield sequence, unix_s, body
+
+
+def damaged(what: str, where: str, number: int = 0) -> JournalDamaged:
+    """The error for a journal that was changed."""
+    place = f"{where}, event {number}" if number else where
+    return JournalDamaged(f"the journal is damaged: {what}", where=place, way_out=RESTORE)
+
+
+# ---- the newest event --------------------------------------------------------------------------------------------
+
+
+def open_head(directory: Path, head: Head) -> int:
+    """A descriptor for `write_head`; the file is durable with this head in it. OSError."""
+    path = directory / HEAD_FILE
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        write_head(descriptor, head)
+        os.fsync(descriptor)
+        folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def write_head(descriptor: int, head: Head) -> None:
+    """Replace the record in place: it has always the same length, so that a full disk does not matter. OSError."""
+    os.pwrite(descriptor, f"{head.sequence:>12} {head.epoch:>12} {head.hash}\n".encode(), 0)
+
+
+def read_head(directory: Path) -> Head:
+    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalDamaged
+    for anything else."""
+    path = directory / HEAD_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Head()
+    except OSError as fault:
+        raise damaged(f"{HEAD_FILE} cannot be read: {fault.strerror}", str(path)) from fault
+    found = _HEAD.fullmatch(data)
+    numbers = [field.lstrip() for field in found.groups()[:2]] if found else []
+    if found is None or not all(text.isdigit() and str(int(text)).encode() == text for text in numbers):
+        raise damaged(f"{HEAD_FILE} does not hold the number and hash of an event", str(path))
+    return Head(int(numbers[0]), found[3].decode(), int(numbers[1]))
+
 
 _Row: TypeAlias = tuple[int, float, str]
 FILE = "journal.sqlite"
@@ -89,7 +284,7 @@ class Journal:
         try:
             self._head = self._begin()
             self.epoch = self._head.epoch
-            self._head_file = event_chain.open_head(directory, self._head)
+            self._head_file = open_head(directory, self._head)
         except BaseException as fault:
             self._database.close()
             os.close(self._lock)
@@ -101,17 +296,15 @@ class Journal:
         """Take the journal up: where it ends, with the epoch of this sitting."""
         known = _about(self._database, self._directory)
         if known is None:
-            os.close(event_chain.open_head(self._directory, Head(epoch=1)))
+            os.close(open_head(self._directory, Head(epoch=1)))
             self._pragmas()
             self._database.executescript(_SCHEMA)
             self._database.execute("INSERT INTO about VALUES (?, 1)", (VERSION,))
             return Head(epoch=1)
         version, epoch = known
-        head = Head() if version == UNCHECKED_VERSION else event_chain.read_head(self._directory)
+        head = Head() if version == UNCHECKED_VERSION else read_head(self._directory)
         if head.epoch and epoch not in {head.epoch, head.epoch + 1}:
-            raise event_chain.damaged(
-                f"epoch {epoch} is stored, and {HEAD_FILE} has {head.epoch}", str(self._directory)
-            )
+            raise damaged(f"epoch {epoch} is stored, and {HEAD_FILE} has {head.epoch}", str(self._directory))
         rows = _rows(self._database, self._directory, version, Head(), head)
         self._pragmas()
         if version == UNCHECKED_VERSION:
@@ -126,12 +319,12 @@ class Journal:
     def _add_hashes(self, rows: Sequence[_Row], epoch: int) -> None:
         """Make a journal of format 1 one of format 2, in one transaction. The head is there before a reader may ask for
         it."""
-        os.close(event_chain.open_head(self._directory, replace(_end(rows), epoch=epoch)))
+        os.close(open_head(self._directory, replace(_end(rows), epoch=epoch)))
         self._database.execute("BEGIN IMMEDIATE")
         for statement in _ADD_HASHES.strip().splitlines():
             self._database.execute(statement)
-        hashes = [(hashed, row[0]) for row, hashed in zip(rows, event_chain.hashes(rows), strict=True)]
-        self._database.executemany("UPDATE event SET hash = ? WHERE sequence = ?", hashes)
+        hashed_rows = [(hashed, row[0]) for row, hashed in zip(rows, hashes(rows), strict=True)]
+        self._database.executemany("UPDATE event SET hash = ? WHERE sequence = ?", hashed_rows)
         self._database.execute(_GUARD)
         self._database.execute("UPDATE about SET version = ?", (VERSION,))
         self._database.execute("COMMIT")
@@ -142,13 +335,13 @@ class Journal:
             raise TypeError(f"{type(event).__name__} is live; it is not journalled")
         stamped = Stamped(sequence=self._head.sequence + 1, unix_s=float(self._clock()), event=event)
         body = encode(event)
-        hashed = event_chain.link(self._head.hash, stamped.sequence, stamped.unix_s, body)
+        hashed = link(self._head.hash, stamped.sequence, stamped.unix_s, body)
         try:
             self._database.execute(
                 "INSERT INTO event VALUES (?, ?, ?, ?)", (stamped.sequence, stamped.unix_s, body, hashed)
             )
             self._head = Head(stamped.sequence, hashed, self.epoch)
-            event_chain.write_head(self._head_file, self._head)
+            write_head(self._head_file, self._head)
         except (sqlite3.Error, OSError) as fault:
             raise _failure(self._directory, fault) from fault
         return stamped
@@ -211,9 +404,9 @@ def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
             return ()
         for left in reversed(range(_READS)):
             try:
-                head = Head() if known[0] == UNCHECKED_VERSION else event_chain.read_head(directory)
+                head = Head() if known[0] == UNCHECKED_VERSION else read_head(directory)
                 return _rows(database, directory, known[0], _before(database, after, known[0]), head)
-            except event_chain.JournalDamaged:
+            except JournalDamaged:
                 if not left:
                     raise
         raise AssertionError("not reached")
@@ -263,16 +456,16 @@ def _about(database: sqlite3.Connection, directory: Path) -> tuple[int, int] | N
     found = database.execute("SELECT version, epoch FROM about").fetchall() if made else []
     if not found:
         events = made and database.execute("SELECT count(*) FROM event").fetchone()[0]
-        if events or event_chain.read_head(directory).sequence:
-            raise event_chain.damaged("its tables or its format are missing", str(directory / FILE))
+        if events or read_head(directory).sequence:
+            raise damaged("its tables or its format are missing", str(directory / FILE))
         return None
     version, epoch = found[0]
     if len(found) > 1 or type(version) is not int or type(epoch) is not int:
-        raise event_chain.damaged("its format is not one", str(directory / FILE))
+        raise damaged("its format is not one", str(directory / FILE))
     _check_version(directory, version)
     hashed = database.execute("SELECT count(*) FROM pragma_table_info('event') WHERE name = 'hash'").fetchone()[0]
     if bool(hashed) != (version != UNCHECKED_VERSION):
-        raise event_chain.damaged(f"format {version} does not have its columns", str(directory / FILE))
+        raise damaged(f"format {version} does not have its columns", str(directory / FILE))
     return version, epoch
 
 
@@ -291,12 +484,12 @@ def _rows(database: sqlite3.Connection, directory: Path, version: int, before: H
     found = database.execute(query, (before.sequence,)).fetchall()
     where = str(directory / FILE)
     if version == UNCHECKED_VERSION:
-        return tuple(event_chain.plain_rows(found, before, where))
-    return event_chain.follow(found, before, head, where)
+        return tuple(plain_rows(found, before, where))
+    return follow(found, before, head, where)
 
 
 def _end(rows: Sequence[_Row]) -> Head:
-    return Head(len(rows), list(event_chain.hashes(rows))[-1]) if rows else Head()
+    return Head(len(rows), list(hashes(rows))[-1]) if rows else Head()
 
 
 def is_driven(directory: Path) -> bool:
@@ -344,11 +537,11 @@ def _failure(directory: Path, fault: sqlite3.Error | OSError | UnicodeError, doi
     """The error for a journal that cannot be used: damaged, full, or unreadable."""
     where = directory / FILE
     if isinstance(fault, UnicodeError):
-        return event_chain.damaged("it cannot be read: its tables have names that are not text", str(where))
+        return damaged("it cannot be read: its tables have names that are not text", str(where))
     if isinstance(fault, sqlite3.Error):
         code = _code(fault)
         if code in _DAMAGE:
-            return event_chain.damaged(f"it cannot be read: {fault}", str(where))
+            return damaged(f"it cannot be read: {fault}", str(where))
         full = code == sqlite3.SQLITE_FULL or (code in _NO_LOG and is_used_up(directory))
         if doing == "read" and not full:
             return JournalFault(f"the journal cannot be read: {fault}", where=str(where))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from proveout.coordinator.schedule.progress import run_progress
-from proveout.coordinator.storage.event_codec import recorded_plan
-from proveout.coordinator.storage.journal import read
+from proveout.coordinator.schedule.state import run_progress
+from proveout.coordinator.storage.journal import read, recorded_plan
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.noise_arms import noise_plan
+from proveout.dsl.plan.iteration_order import noise_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import RunStarted, Stamped
 

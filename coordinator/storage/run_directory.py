@@ -1,14 +1,4 @@
-"""The run directory: the files of a run, and the search for a run by name.
-
-    <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/ journal.sqlite   the events; authoritative (`journal`) journal.head
-        number and hash of the newest event (`event_chain`) command.json     the command, so that a resume can detect a
-        changed plan plan/            copies of the plan's files; plan.json its canonical form samples/         per
-        finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`) logs/
-        the logs of local agents systems/         data of provisioned systems; removed when the run has finished
-        result.json      the results, written when the run ends report.html      the report, written with the results
-
-Files are complete: each is written beside its name and then renamed.
-"""
+"""The run directory: the files of a run, the search for a run by name, and its audit log."""
 
 from __future__ import annotations
 
@@ -18,21 +8,34 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.storage import event_chain, journal
-from proveout.coordinator.storage.event_codec import load_bounded, plan_data
-from proveout.coordinator.storage.journal import FILE, StorageFailed
+from proveout.coordinator.storage import journal
+from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data
 from proveout.core.data_classes import dataclass
-from proveout.core.disk_space import is_full
+from proveout.core.directories import is_full
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain
-from proveout.dsl.plan.noise_arms import NoiseArms
+from proveout.dsl.plan.iteration_order import NoiseArms
 from proveout.dsl.plan.plan import Plan, canonical_json
+from proveout.proto.audit_log import FILE as AUDIT_FILE
+from proveout.proto.audit_log import AuditLog
+from proveout.proto.wire.codec import WireFault, task_digest
+from proveout.proto.wire.messages import Welcome
+from proveout.proto.wire.tasks import Task
+
+#     <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/ journal.sqlite   the events; authoritative (`journal`) journal.head
+#         number and hash of the newest event (`journal`) command.json     the command, so that a resume can detect a
+#         changed plan plan/            copies of the plan's files; plan.json its canonical form samples/         per
+#         finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`) logs/
+#         the logs of local agents systems/         data of provisioned systems; removed when the run has finished
+#         result.json      the results, written when the run ends report.html      the report, written with the results
+#
+# Files are complete: each is written beside its name and then renamed.
 
 RUNS_VARIABLE = "PROVEOUT_RUNS_DIR"
 LATEST = "latest"
@@ -103,7 +106,7 @@ class RunDirectory:
             return from_plain(Command, load_bounded((self.path / "command.json").read_bytes()))
         except (OSError, ValueError, TypeError, KeyError) as fault:
             raise ProveoutError(
-                f"command.json cannot be read: {fault}", where=str(self.path), way_out=event_chain.RESTORE
+                f"command.json cannot be read: {fault}", where=str(self.path), way_out=journal.RESTORE
             ) from fault
 
     def tidy(self) -> None:
@@ -207,3 +210,47 @@ def _files(data: Any) -> Iterable[str]:
     elif isinstance(data, list):
         for item in data:
             yield from _files(item)
+
+
+class Record:
+    """The audit log of one run."""
+
+    def __init__(self, directory: Path, broke: Callable[[StorageFailed], None]) -> None:
+        self._log = AuditLog(directory / AUDIT_FILE)
+        self._path = directory / AUDIT_FILE
+        self._broke = broke
+
+    def head(self) -> str:
+        """The hash of the newest entry, which the coordinator sends to agents."""
+        try:
+            return self._log.head()
+        except OSError as fault:
+            self._broke(storage_failed(self._path, fault))
+            return ""
+
+    def began(self, run: str, epoch: int, digest: str) -> None:
+        """A coordinator begins, or goes on."""
+        self._note("began", run=run, epoch=epoch, plan=digest)
+
+    def agent(self, host: str, address: str, welcome: Welcome) -> None:
+        """A session with an agent was opened."""
+        self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
+
+    def task(self, host: str, task: Task) -> str:
+        """A task goes to an agent; its digest. "" for one that cannot be sent, which its session answers."""
+        try:
+            digest = task_digest(task)
+        except WireFault:
+            return ""
+        self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
+        return digest
+
+    def ended(self, status: str, exit_code: int) -> None:
+        """The run is over."""
+        self._note("ended", status=status, exit_code=exit_code)
+
+    def _note(self, what: str, **fields: str | int) -> None:
+        try:
+            self._log.note(what, **fields)
+        except OSError as fault:
+            self._broke(storage_failed(self._path, fault))

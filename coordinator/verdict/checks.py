@@ -32,8 +32,7 @@ from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import Notation, interval, notation, one_digit
-from proveout.core.search_interval import SEARCH, ends
+from proveout.core.numbers import SEARCH, Notation, ends, interval, notation, one_digit
 from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
-from proveout.coordinator.measure.faults.undisturbed import missed
-from proveout.coordinator.measure.knee import NoKnee
-from proveout.coordinator.results.interference import GROUP as INTERFERENCE
+from proveout.coordinator.measure.faults import missed
+from proveout.coordinator.measure.steady_state import NoKnee
+from proveout.coordinator.results.estimates import GROUP as INTERFERENCE
 from proveout.coordinator.results.results import (
     RungResult,
     RunResults,

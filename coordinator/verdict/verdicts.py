@@ -1,34 +1,33 @@
-"""A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and their iterations; and the exit code. Pure.
-
-Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them)
--> `VerdictReached`. The conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
-
-A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):
-
-- The share of void attempts at its rungs is above the plan's limit (`limits: {void: …}`, 40 %).
-- A repeat has no valid iteration, and fewer than 3 others are valid, or the check reads a point estimate and the whole
-  interval does not come to the same outcome. Otherwise the valid repeats decide.
-- It would PASS, and the system broke a limit of the plan in a counted iteration (errors, an outage, a rate that was not
-  held, another mix): the number is not that of the planned load. A FAIL stands.
-- More transactions failed logically than the workload expects: the load was not the workload. A FAIL stands where the
-  check reads the logical failures themselves.
-- It would PASS, reads tracked commits, and a fault of the plan was not in the load of a repeat.
+"""A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and their iterations; probes of a search; commits.
+Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
+from proveout.coordinator.measure.faults import missed
+from proveout.coordinator.measure.validity import PAUSES, is_refusal
+from proveout.coordinator.results import results
+from proveout.coordinator.results.estimates import iteration_tree
 from proveout.coordinator.results.results import RunResults, climbed, environment, load_results
+from proveout.coordinator.schedule import rate_search
+from proveout.coordinator.schedule.rate_search import Judgement
+from proveout.coordinator.schedule.state import ConditionResult, ProbeDue, RunProgress, SearchReplayed, Unresolved
+from proveout.coordinator.schedule.tasks import propagations
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
-from proveout.coordinator.verdict.commit_audit import judge_lost, judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
-from proveout.core.numbers import quantity
+from proveout.core.data_classes import dataclass
+from proveout.core.numbers import number, percent, quantity
+from proveout.core.statistics import BlockSlope, block_slope
+from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
+from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder
+from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -36,11 +35,220 @@ from proveout.proto.events import (
     IterationVoided,
     Metrics,
     Outcome,
+    PopulateFinished,
+    ProbeFinished,
     PropagationCompared,
+    SearchFinished,
+    StageStarted,
     Stamped,
     VerdictForeseen,
     VerdictReached,
 )
+
+# Where commits are tracked (`dsl.workloads.commits`), those that were found lost are allowed to be missing, and
+# `judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. It passes only where the
+# last attempt of each repeat had all faults of the plan. The verdicts of the plan judge those that a fault has lost.
+#
+# The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left
+# out and listed: those with an iteration whose clients were lost, with their count, and those in which the plan
+# restored or changed the system's data.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The time between two readings of one number: where it ended, by how much it went up, what clients saw of it.
+
+    `lost`: tracked commits of any transaction that are known to be lost. `spoilt` says why it cannot be judged.
+    """
+
+    after: str
+    transaction: str
+    advance: int
+    committed: int
+    unknown: int
+    lost: int = 0
+    spoilt: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every commit was counted but the lost ones, and only commits were."""
+        return self.committed - self.lost <= self.advance <= self.committed + self.unknown
+
+    @property
+    def evidence(self) -> str:
+        """The numbers in words."""
+        doubts = [f"{self.unknown:,} without an answer"] if self.unknown else []
+        doubts += [f"{self.lost:,} found lost, of all transactions"] if self.lost else []
+        doubt = f" ({', '.join(doubts)})" if doubts else ""
+        database = f"the database counts {self.advance:,} {self.transaction}"
+        return f"{self.after}: {database}, the clients {self.committed:,}{doubt}"
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The last reading of a system, and the events since."""
+
+    tallies: dict[str, int]
+    committed: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    spoilt: str = ""
+
+    def count(self, ended: IterationFinished, load: str) -> None:
+        """Add the counts of a load, whose transactions are named by `loads.in_load`."""
+        prefix = in_load(load, "")
+        self.lost += sum(one.lost for one in ended.commits if one.load == load)
+        for total, part in ((self.committed, ended.committed), (self.unknown, ended.unknown)):
+            for name, tally in part.items():
+                if name.startswith(prefix):
+                    short = name.removeprefix(prefix)
+                    total[short] = total.get(short, 0) + tally
+
+
+def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]]:
+    """Of every system whose numbers were read: the spans between the readings, in order."""
+    found: dict[str, list[Span]] = {}
+    last: dict[str, _Reading] = {}
+    sinks = {sink.name for _, sink in propagations(plan)}
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        match event:
+            case InvariantsSeen(tallies=tallies, system=system) if tallies and system not in sinks:
+                if system in last:
+                    found.setdefault(system, []).extend(_between(last[system], event))
+                last[system] = _Reading(dict(tallies))
+            case IterationFinished(id=identity):
+                for load, target in _targets(plan, identity.stage):
+                    if target in last:
+                        last[target].count(event, load)
+            case IterationVoided(id=identity):
+                for _, target in _targets(plan, identity.stage):
+                    if target in last:
+                        last[target].spoilt = f"the clients' count of iteration {identity} is lost"
+            case PopulateFinished(system=system):
+                last.pop(system, None)
+            case StageStarted(stage=name):
+                for system in _written(plan, name) & set(last):
+                    last[system].spoilt = f"stage {name} has written to it"
+    return found
+
+
+def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+    """The built-in verdicts `counted:<system>`: the clients' commits equal those in the database."""
+    return tuple(_commit_verdict(system, found) for system, found in spans(plan, events).items())
+
+
+def judge_lost(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+    """The built-in verdicts `commits:<stage>` of the stages with tracked commits that have run."""
+    loaded = (stage for stage in plan.stages if isinstance(stage, Ladder | Search))
+    stages = [stage.id for stage in loaded if any(part.stage.tracked for part in parts(stage))]
+    ended: dict[str, list[IterationFinished]] = {name: [] for name in stages}
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        if isinstance(event, IterationFinished) and event.id.stage in ended:
+            ended[event.id.stage].append(event)
+    return tuple(_tracked(name, found) for name, found in ended.items() if found)
+
+
+def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
+    every = [(one.id, commits) for one in ended for commits in one.commits]
+    apart = [(identity, one) for identity, one in every if one.lost_apart]
+    acknowledged, lost = (sum(getattr(one, name) for _, one in every) for name in ("acknowledged", "lost"))
+    unread = sum(one.unread for _, one in every)
+    missing = sum(not one.commits for one in ended)
+    repeats = {(one.id.rung, one.id.repeat): one for one in ended}  # of several attempts the last one
+    without = [(one.id, texts) for one in repeats.values() if (texts := missed(one))]
+    evidence = f"{acknowledged:,} commits were acknowledged in {_iterations(len(ended))}, {lost:,} are lost"
+    if lost:
+        evidence += f", {lost - sum(one.lost_apart for _, one in apart):,} of them by faults"
+    if apart:
+        identity, one = apart[0]
+        first = f"{one.lost_apart:,} of {one.acknowledged:,} acknowledged commits are lost apart from a fault"
+        evidence = f"iteration {identity}: {first}; in all {evidence}"
+    if unread:
+        evidence += f"; those of {unread:,} terminals could not be read back"
+    if missing:
+        evidence += f"; {_iterations(missing)} without a count"
+    if without:
+        identity, texts = without[0]
+        evidence += f"; {_iterations(len(without))} without a fault of the plan ({identity}: {texts[0]})"
+    return VerdictReached(
+        id=f"commits:{stage}",
+        title=f"No acknowledged commit of {stage} was lost apart from a fault",
+        severity="fail",
+        outcome="FAIL" if apart else "INCONCLUSIVE" if unread or missing or without else "PASS",
+        check="each acknowledged commit is in the database when it is read back, but for those that a fault has lost",
+        evidence=evidence,
+        iterations=tuple(str(identity) for identity, _ in apart),
+    )
+
+
+def _iterations(count: int) -> str:
+    return f"{count} iteration{'s' if count != 1 else ''}"
+
+
+def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:
+    after = f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
+    for name, tally in seen.tallies.items():
+        if name in reading.tallies:
+            yield Span(
+                after=after,
+                transaction=name,
+                advance=tally - reading.tallies[name],
+                committed=reading.committed.get(name, 0),
+                unknown=reading.unknown.get(name, 0),
+                lost=reading.lost,
+                spoilt=reading.spoilt,
+            )
+
+
+def _commit_verdict(system: str, found: list[Span]) -> VerdictReached:
+    judged = [span for span in found if not span.spoilt]
+    wrong = next((span for span in judged if not span.holds), None)
+    left_out = "".join(f"; {span.after} is left out: {span.spoilt}" for span in found if span.spoilt)
+    verdict = VerdictReached(
+        id=f"counted:{system}",
+        title=f"The commits counted by clients equal those in {system}",
+        severity="fail",
+        outcome="FAIL" if wrong else "PASS" if judged else "INCONCLUSIVE",
+        check=f"the clients' counts of commits, ramps included, equal what {system} has counted",
+        evidence=wrong.evidence + left_out if wrong else "",
+    )
+    if wrong is not None:
+        return verdict
+    evidence = "; ".join(span.evidence for span in judged) or "no span could be judged"
+    return replace(verdict, evidence=evidence + left_out)
+
+
+def _targets(plan: Plan, stage: str) -> list[tuple[str, str]]:
+    """Each load of a stage with the system that it runs on."""
+    found = (s for s in plan.stages if s.id == stage and isinstance(s, Ladder | Search))
+    return [(part.name, part.stage.target) for one in found for part in parts(one)]
+
+
+def _written(plan: Plan, name: str) -> set[str]:
+    """The systems that a stage writes to without counting."""
+    match next((stage for stage in plan.stages if stage.id == name), None):
+        case Sql(system=system):
+            return {system}
+        case Reset(systems=systems) | Drop(systems=systems):
+            return set(systems)
+        case Populate(into=into):
+            return set(into)
+        case _:
+            return set()
+
+
+# A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):
+#
+# - The share of void attempts at its rungs is above the plan's limit (`limits: {void: …}`, 40 %).
+# - A repeat has no valid iteration, and fewer than 3 others are valid, or the check reads a point estimate and the
+#   whole interval does not come to the same outcome. Otherwise the valid repeats decide.
+# - It would PASS, and the system broke a limit of the plan in a counted iteration (errors, an outage, a rate that was
+#   not held, another mix): the number is not that of the planned load. A FAIL stands.
+# - More transactions failed logically than the workload expects: the load was not the workload. A FAIL stands where the
+#   check reads the logical failures themselves.
+# - It would PASS, reads tracked commits, and a fault of the plan was not in the load of a repeat.
 
 PASSED: Outcome = "PASS"
 FAILED: Outcome = "FAIL"
@@ -273,3 +481,173 @@ def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
     judged = judge(text, tree, lenient=False)
     outcome = {PASSED: True, FAILED: False}.get(judged.outcome)
     return outcome, judged.evidence
+
+
+# - `missed`: arrivals that were due in the window and had no answer within 1 s after the load (`missed.fraction` and
+#   `unfinished.fraction`), over all that were due. Late answers count, with their whole response time. A backlog from
+#   before the window does not count as achieved: its arrivals were due earlier.
+# - `lateness`: the 99th percentile of how late transactions started.
+# - `growth`: the slope of the mean lateness over the seconds of the window (`core.statistics`). Its upper bound must
+#   not be above the limit, so that the lateness at the end is shown not to be above that at the beginning; a rate that
+#   is x % too high grows it by x/(100 + x) seconds a second.
+#
+# A refusal is clear when a finding or a count refuses, or the whole interval lies beyond its limit. Where the interval
+# lies across the limit, the rate is refused for want of evidence. A captured lag that falls faster than `growth` shows
+# a backlog of an earlier load, and the probe cannot be judged.
+
+LATENESS = "schedule.avg_us"
+"""The series of an iteration with the mean lateness of starts in each second, µs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A bound of one probe; `clear`: it is broken beyond doubt."""
+
+    holds: bool
+    clear: bool
+    evidence: str
+
+
+def judge_probe(stage: Search, probe: IterationFinished) -> Judgement:
+    """The judgement of a finished probe; `accepted` is None when it is void, or `accept` reads what is missing and
+    nothing else refuses the rate."""
+    broken = [finding for finding in probe.findings if not finding.ok and finding.voids]
+    if broken:
+        return Judgement(accepted=None, evidence="void: " + "; ".join(finding.evidence for finding in broken))
+    if falls := _backlog(stage, probe):
+        return Judgement(accepted=None, evidence=falls)
+    refused = [finding.evidence for finding in probe.findings if is_refusal(finding)]
+    bounds = [bound for bound in _bounds(stage, probe) if not bound.holds]
+    strict = judge(stage.accept.text, iteration_tree(probe), lenient=False)
+    evidence = "; ".join([*refused, *(bound.evidence for bound in bounds), strict.evidence])
+    if refused or bounds:
+        clear = bool(refused) or any(bound.clear for bound in bounds)
+        return Judgement(accepted=False, evidence=evidence, clear=clear or _fails(stage, probe))
+    if strict.outcome == "INCONCLUSIVE":
+        return Judgement(accepted=None, evidence=evidence)
+    held = strict.outcome == "PASS"
+    return Judgement(accepted=held, evidence=evidence, clear=held or _fails(stage, probe))
+
+
+def _fails(stage: Search, probe: IterationFinished) -> bool:
+    """Whether `accept` fails with its whole interval."""
+    return judge(stage.accept.text, iteration_tree(probe)).outcome == "FAIL"
+
+
+def _bounds(stage: Search, probe: IterationFinished) -> Iterator[_Bound]:
+    bounds, metrics = stage.bounds, probe.metrics
+    missed = metrics.get("missed", {}).get("fraction")
+    if missed is not None:
+        missed += metrics.get("unfinished", {}).get("fraction", 0.0)
+        over = missed > bounds.missed_fraction_max
+        text = f"{percent(missed)} of the arrivals due in the window had no answer within 1 s after the load"
+        yield _Bound(not over, over, f"{text} (bound `missed` {percent(bounds.missed_fraction_max)})")
+    late_us = metrics.get("schedule", {}).get("p99_us")
+    if late_us is not None:
+        over = late_us / 1e3 > bounds.lateness_p99_ms_max
+        text = f"p99 of start lateness {late_us / 1e3:.3g} ms (bound `lateness` {bounds.lateness_p99_ms_max:g} ms)"
+        yield _Bound(not over, over, text)
+    seconds = probe.series.get(LATENESS, ())
+    if (growth := block_slope(range(len(seconds)), [late / 1e6 for late in seconds])) is not None:
+        yield _grows(growth, bounds.lateness_growth_max)
+
+
+def _grows(growth: BlockSlope, limit: float) -> _Bound:
+    """The growth of the lateness; a window of too few seconds for an interval is judged by the slope itself."""
+    lower, upper = (growth.slope if bound is None else bound for bound in (growth.lower, growth.upper))
+    text = f"start lateness grows by up to {number(upper)} s/s (bound `growth` {percent(limit)})"
+    return _Bound(upper <= limit, lower > limit, text)
+
+
+def _backlog(stage: Search, probe: IterationFinished) -> str:
+    """The reason why the lag does not belong to this probe; "" when it does."""
+    lag = probe.metrics.get("lag", {})
+    upper = lag.get("slope_upper")
+    if upper is None or upper >= -stage.bounds.lateness_growth_max:
+        return ""
+    return f"the lag falls by at least {number(-upper)} s/s: a backlog from before the probe; raise `drain` or `settle`"
+
+
+def pauses_beyond(probes: Sequence[IterationFinished]) -> str:
+    """A remark for the answer of a search whose windows were too short for the pauses of the system; "" without any."""
+    seen = [finding for probe in probes for finding in probe.findings if finding.check == PAUSES and not finding.ok]
+    if not seen:
+        return ""
+    return f"; {len(seen)} of {len(probes)} probes had pauses that their windows do not span: {seen[-1].evidence}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEvaluator:
+    """See `state.Judgement`."""
+
+    plan: Plan
+
+    def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
+        """The number, or why there is none; a rate must be above zero."""
+        try:
+            number = results.resolve(value, progress.history)
+        except ExpressionFault as fault:
+            return Unresolved(reason=str(fault))
+        return number if number > 0.0 else Unresolved(reason=f"its rate would be {number:g}/s")
+
+    def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
+        """Whether it holds, bounds taken as written; Unresolved when it reads what is not there."""
+        held, evidence = holds(when.text, results.environment(results.load_results(progress.history)))
+        return Unresolved(reason=evidence) if held is None else ConditionResult(holds=held, evidence=evidence)
+
+    def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
+        """The evidence, when the ladder's `stop_when` holds for the iteration."""
+        if stage.stop_when is None:
+            return None
+        held, evidence = holds(stage.stop_when.text, {"rung": iteration_tree(iteration)})
+        return evidence if held else None
+
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
+        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
+        return undecided(self.plan, ladders, progress.history, repeat)
+
+    def replay(self, stage: Search, rates: rate_search.Rates, probes: tuple[IterationFinished, ...]) -> SearchReplayed:
+        """The search after these probes."""
+        state = rate_search.begin(stage, rates)
+        for probe in probes:
+            state = rate_search.record(state, judge_probe(stage, probe))
+        reports = tuple(
+            ProbeFinished(
+                stage=stage.id,
+                probe=tried.probe.number,
+                phase=tried.probe.phase,
+                rate=tried.probe.rate,
+                accepted=bool(tried.accepted),
+                evidence=tried.judged.evidence,
+            )
+            for tried in state.tried
+        )
+        due = rate_search.next_probe(state)
+        if isinstance(due, rate_search.Probe):
+            return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
+        answer = SearchFinished(
+            stage=stage.id,
+            rate=due.rate,
+            probes=due.probes,
+            reason=due.reason + pauses_beyond(probes),
+            outcome=due.outcome,
+            upper=due.upper,
+            confirmations=due.confirmations,
+        )
+        return SearchReplayed(reports=reports, next=answer)
+
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
+        """The metrics that expressions read under the stage's id."""
+        return results.stage_metrics(stage, progress.history, seconds=seconds, rows=rows)
+
+    def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
+        """The plan's verdicts in their order, then the propagations'."""
+        return reach(self.plan, progress.history)
+
+    def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
+        """The provisional verdicts of the plan on the results so far."""
+        return provisional_verdicts(self.plan, progress.history)
+
+    def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
+        """0, 1 or 3."""
+        return exit_code(verdicts)

@@ -1,6 +1,6 @@
 """A plan file -> a frozen `Plan`, or one `PlanError` with every problem in it.
 
-Data flow: `includes.read` (files -> nodes) -> `plan_parameters` and `substitution` -> section by section, each entry by
+Data flow: `includes.read` (files -> nodes) -> `parameters` and `substitution` -> section by section, each entry by
 its model: `topology`, `sections`, `stages` -> the expressions, checked against the results of the stages ->
 `stage_rules` between stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest.
 Touches nothing but the files it reads.
@@ -17,12 +17,9 @@ from typing import TypeVar, cast
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
-from proveout.dsl.compile.interleaving import interleave
-from proveout.dsl.compile.matrix import expand
-from proveout.dsl.compile.notes.unknown_recovery import unknown_recoveries
-from proveout.dsl.compile.notes.unused import unused
-from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
-from proveout.dsl.compile.partial.likely_meaning import as_meant
+from proveout.dsl.compile.error_recovery import Draft, Gap, as_meant, declared, sequence
+from proveout.dsl.compile.matrix import expand, interleave
+from proveout.dsl.compile.notes import unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
@@ -31,28 +28,23 @@ from proveout.dsl.compile.stages import compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
-from proveout.dsl.expr.checking import NO_RUNG, Expected, check_expression
-from proveout.dsl.expr.name_types import Group
+from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expression
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
-from proveout.dsl.operations.database.commit_table import commit_tables
-from proveout.dsl.operations.database.database_copy import copies_before
-from proveout.dsl.plan.faults import Fault
+from proveout.dsl.operations.sql import commit_tables, copies_before
 from proveout.dsl.plan.loads import alone_ladders
-from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
-from proveout.dsl.plan.positions import all_tunings
-from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression, TextPosition
+from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published, all_tunings
+from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Stage, Tune
+from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
-from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
+from proveout.dsl.schema.parameters import Parameters, read_parameters, substitute
 from proveout.dsl.schema.scalar_types import Name as PlanName
 from proveout.dsl.schema.scalar_types import Strict
-from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
+from proveout.dsl.source.loader import maps_below, text_positions
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
-from proveout.dsl.source.text_positions import maps_below, text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:

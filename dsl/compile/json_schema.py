@@ -20,8 +20,8 @@ from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
-from proveout.dsl.schema.fault_models import FaultEntry
-from proveout.dsl.source.inheritance import BY_NAME, LISTED
+from proveout.dsl.schema.stage_models import FaultEntry
+from proveout.dsl.source.includes import BY_NAME, LISTED
 from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"

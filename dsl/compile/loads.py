@@ -1,27 +1,48 @@
-"""`workload` and `target` of a stage that measures, or its `loads`: names resolved, shares and key ranges checked."""
+"""The loads of a stage: workload and target, arrival, `phases:` and tables of levels; names, shares and ranges
+checked.
+"""
 
 from __future__ import annotations
 
+import csv
 import math
+import os
+import re
+import stat
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
+from proveout.core.errors import Where
 from proveout.core.numbers import threads
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import setting_text
+from proveout.dsl.plan.phases import POINTS_MAX, Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import OWN_SESSIONS, Load, Sessions, Think
-from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Load, Open, Phased, Sessions, Think, Windows
+from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
-from proveout.dsl.rules.commit_rules import tracking_problems
+from proveout.dsl.rules.bounds import RATE_MAX, WEEK_S
+from proveout.dsl.rules.ladder_rules import level_problems, load_problems
+from proveout.dsl.rules.repeat_rules import tracking_problems
 from proveout.dsl.schema import stage_models
-from proveout.dsl.schema.session_models import USUAL_SESSIONS, SessionKeys
-from proveout.dsl.source.nodes import Map, locate
+from proveout.dsl.schema.stage_models import (
+    USUAL_SESSIONS,
+    LadderEntry,
+    PhaseEntry,
+    RateLine,
+    RateRamp,
+    RateWave,
+    SessionKeys,
+    ThreadsLine,
+    ThreadsWave,
+)
+from proveout.dsl.source.nodes import Map, Problems, did_you_mean, locate
 from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
 _ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
@@ -289,3 +310,300 @@ def _idle(loads: Loads, lowest: int) -> str:
             return load.name
         before = after
     return ""
+
+
+# The file is read when the plan is compiled; its numbers are in the plan and so in its digest. Each problem has the
+# file and the line of its row.
+
+BYTES_MAX = 8 << 20
+PROBLEMS_MAX = 10
+COLUMNS = ("seconds,rate", "seconds,threads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelTable:
+    """The rows of a table: seconds, ascending from 0, and the level there."""
+
+    of: Literal["rate", "threads"]
+    at_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+def read_table(text: str, where: Where, folder: Path, problems: Problems, key: str) -> LevelTable | None:
+    """The table that a plan names at `where`; None when it cannot be read, and each problem noted.
+
+    It is relative to the file that names it and stays in the plan's own `folder`, symlinks resolved.
+    """
+    name = str(Path(where.file).parent / text)
+    target = Path(name).resolve()
+    objection, hint = _objection(text, target, folder)
+    if objection:
+        problems.add(where, objection, key=key, hint=hint)
+        return None
+    content = _content(target)
+    if content is None:
+        limit = f"a text of at most {BYTES_MAX >> 20} MiB in UTF-8"
+        problems.add(where, f"`{text}` cannot be read as a table", key=key, hint=limit)
+        return None
+    lines = content.splitlines()
+    problems.sources.setdefault(name, lines)
+    return _Reader(name=name, problems=problems, key=key).table(lines)
+
+
+def _objection(text: str, target: Path, folder: Path) -> tuple[str, str]:
+    if "://" in text or text.startswith(("/", "~")) or "\\" in text:
+        return "a table is a path relative to the file that names it", "from: rates.csv"
+    if not target.is_relative_to(folder):
+        return f"`{text}` leads out of the plan's folder", ""
+    if not target.is_file():
+        found = target.parent.glob("*.csv") if target.parent.is_dir() else ()
+        return f"the file `{text}` does not exist", did_you_mean(Path(text).name, (file.name for file in found))
+    return "", ""
+
+
+def _content(target: Path) -> str | None:
+    try:
+        descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            content = file.read(BYTES_MAX + 1)
+        return None if len(content) > BYTES_MAX else content.decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    name: str
+    problems: Problems
+    key: str
+    faults: int = 0
+
+    def fault(self, line: int, message: str, hint: str) -> None:
+        """Note a problem of a row; the first few of a table are enough."""
+        self.faults += 1
+        if self.faults <= PROBLEMS_MAX:
+            where = Where(file=self.name, line=line, column=1)
+            self.problems.add(where, message, key=self.key, hint=hint)
+
+    def table(self, lines: list[str]) -> LevelTable | None:
+        head = ",".join(part.strip() for part in lines[0].split(",")) if lines else ""
+        if head not in COLUMNS:
+            self.fault(1, f"the columns are `{head}`", f"a first line `{COLUMNS[0]}` or `{COLUMNS[1]}`")
+            return None
+        rows: list[tuple[float, float]] = []
+        for line, fields in enumerate(csv.reader(lines[1:]), 2):
+            if fields and (row := self.row(line, fields, rows[-1][0] if rows else None)) is not None:
+                rows.append(row)
+        if len(rows) > POINTS_MAX:
+            self.fault(POINTS_MAX + 2, f"the table has {len(rows):,} rows", f"at most {POINTS_MAX:,}")
+        if not self.faults and (not rows or rows[-1][0] <= 0.0):
+            self.fault(len(lines), "the table has no length", "a row for its start, `0,500`, and one for its end")
+        if self.faults:
+            return None
+        at_s, values = zip(*rows, strict=True)
+        return LevelTable(of="threads" if head == COLUMNS[1] else "rate", at_s=at_s, values=values)
+
+    def row(self, line: int, fields: list[str], before_s: float | None) -> tuple[float, float] | None:
+        """The (seconds, level) of a row."""
+        if len(fields) != 2:
+            self.fault(line, f"a row of {len(fields)} values", "two numbers, as `60,500`")
+            return None
+        numbers = [_number(field) for field in fields]
+        for text, value in zip(fields, numbers, strict=True):
+            if value is None:
+                self.fault(line, f"`{text.strip()[:40]}` is not a number of 0 or more", "a plain number without a unit")
+        seconds, level = numbers
+        if seconds is None or level is None:
+            return None
+        if before_s is None and seconds != 0.0:
+            self.fault(line, f"the table begins at {seconds:g} s", "a first row `0,…`")
+        elif before_s is not None and seconds <= before_s:
+            self.fault(line, f"{seconds:g} s is not after {before_s:g} s", "rows in order of their time")
+        return seconds, level
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0.0 and "_" not in text else None
+
+
+Of: TypeAlias = Literal["rate", "threads"]
+Line: TypeAlias = RateLine | ThreadsLine
+Wave: TypeAlias = RateWave | ThreadsWave
+EXCLUDED = ("measure", "rate", "passes", "within")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """The phases of a ladder: their levels, of one kind, and their names with their lengths."""
+
+    of: Of
+    levels: tuple[Level, ...]
+    lengths: tuple[tuple[str, float], ...]
+
+    @property
+    def measure_s(self) -> float:
+        """The length of all, seconds."""
+        return sum(length for _, length in self.lengths)
+
+
+def compile_phases(names: StageNames, entry: LadderEntry, rungs: Sequence[int]) -> Phases | None:
+    """The phases of a ladder that has some; None when one of them is not possible."""
+    for key in EXCLUDED:
+        if names.body.get(key) is not None:
+            names.problem(f"`phases` and `{key}` exclude each other", key, hint=f"leave `{key}` or `phases` out")
+    if names.body.get("pool") is not None and entry.pool != "local":
+        names.problem("phases are measured in the local pool only", "pool", hint="leave `pool` out")
+    found = [_phase(names, phase, number) for number, phase in enumerate(entry.phases or ())]
+    made = [one for one in found if one is not None]
+    if len(made) < len(found):
+        return None
+    kinds = [of for of, _ in made]
+    for number, of in enumerate(kinds):
+        if of != kinds[0]:
+            hint = "phases of rates, or phases of threads; two ladders for both"
+            names.problem(f"a phase of {of} after phases of {kinds[0]}", "phases", number, hint=hint)
+            return None
+    labels = [phase.name for phase in entry.phases or ()]
+    for number, label in enumerate(labels):
+        if label in labels[:number]:
+            names.problem(f"another phase has the name `{label}`", "phases", number, "name")
+            return None
+    lengths = tuple((label, level.for_s) for label, (_, level) in zip(labels, made, strict=True))
+    phases = Phases(of=kinds[0], levels=tuple(level for _, level in made), lengths=lengths)
+    return phases if _checked(names, phases, min(rungs)) else None
+
+
+def _checked(names: StageNames, phases: Phases, rung: int) -> bool:
+    """Whether the levels are possible: rates below the highest one, threads within the lowest rung."""
+    highest, fine = RATE_MAX if phases.of == "rate" else float(rung), True
+    for number, level in enumerate(phases.levels):
+        for one in level_problems(level, highest):
+            fine = False
+            if phases.of == "threads" and level.highest > highest:
+                message = f"the phase has up to {level.highest:g} threads, but the lowest rung {threads(rung)}"
+                names.problem(message, "phases", number, hint="fewer active threads, or higher rungs")
+            else:
+                names.problem(one.message, "phases", number, hint=one.way_out)
+    if phases.measure_s > WEEK_S:
+        names.problem("the phases are longer than 7d together", "phases", hint="shorter phases")
+        fine = False
+    if fine:
+        windows = Windows(ramp_up_s=0.0, measure_s=phases.measure_s, ramp_down_s=0.0, phases=phases.lengths)
+        for one in load_problems(phases.levels, windows, highest):
+            fine = False
+            names.problem(one.message, "phases", hint=one.way_out)
+    return fine
+
+
+def _phase(names: StageNames, phase: PhaseEntry, number: int) -> tuple[Of, Level] | None:
+    given = {"rate": phase.rate, "threads": phase.threads, "from": phase.from_}
+    there = [key for key, value in given.items() if value is not None]
+    if len(there) != 1:
+        what = " and ".join(f"`{key}`" for key in there) or "no level"
+        hint = "one of rate: 500/s, threads: 4, from: rates.csv"
+        names.problem(f"the phase `{phase.name}` has {what}", "phases", number, hint=hint)
+        return None
+    if phase.from_ is not None:
+        return _from_table(names, phase, phase.from_, number)
+    if phase.between is not None:
+        names.problem("`between` is for the rows of a table", "phases", number, "between", hint="from: rates.csv")
+    if phase.for_ is None:
+        names.problem(f"the phase `{phase.name}` has no length", "phases", number, hint="for: 10s")
+        return None
+    if phase.rate is not None:
+        return "rate", _level(phase.for_, phase.rate)
+    return None if phase.threads is None else ("threads", _level(phase.for_, phase.threads))
+
+
+def _level(for_s: float, level: float | Line | Wave) -> Level:
+    match level:
+        case RateLine() | ThreadsLine():
+            return Level(for_s=for_s, at_s=(0.0, for_s), values=(level.from_, level.to))
+        case RateWave() | ThreadsWave():
+            return Level(for_s=for_s, values=(level.mean,), amplitude=level.amplitude, period_s=level.period)
+        case _:
+            return Level(for_s=for_s, values=(float(level),))
+
+
+def _from_table(names: StageNames, phase: PhaseEntry, file: str, number: int) -> tuple[Of, Level] | None:
+    where, key = names.where("phases", number, "from"), f"{names.path}.phases.{number}.from"
+    folder = names.scope.folder
+    if folder is None:
+        return None
+    table = read_table(file, where, folder, names.scope.problems, key)
+    if table is None:
+        return None
+    last_s = table.at_s[-1]
+    if phase.for_ is not None and phase.for_ < last_s:
+        message = f"the table goes on until {last_s:g} s, behind the end of the phase"
+        names.problem(message, "phases", number, "for", hint="leave `for` out, or give at least that time")
+        return None
+    level = Level(for_s=phase.for_ or last_s, at_s=table.at_s, values=table.values, steps=phase.between != "lines")
+    return table.of, level
+
+
+Distribution: TypeAlias = Literal["constant", "poisson"]
+_TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
+
+
+def compile_arrival(names: StageNames, entry: LadderEntry, phases: Phases | None) -> Arrival | None:
+    """The arrival of a ladder, whose `phases` are compiled; None when it is not possible."""
+    if entry.phases is not None:
+        return None if phases is None else _phased(names, entry, phases)
+    if entry.rate is None:
+        if entry.arrival in ("constant", "poisson"):
+            names.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
+        return Closed(think=think_time(names, entry.think))
+    if entry.arrival == "closed":
+        names.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
+    if entry.think is not None:
+        names.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or `rate` away")
+    distribution: Distribution = "poisson" if entry.arrival == "poisson" else "constant"
+    if isinstance(entry.rate, RateRamp):
+        return _ramp(names, entry.rate, distribution, entry.measure or 1.0)
+    rate = compile_rate(names, entry.rate, "rate")
+    return None if rate is None else Open(rate=rate, distribution=distribution)
+
+
+def _phased(names: StageNames, entry: LadderEntry, phases: Phases) -> Phased:
+    """The arrival of phases: of a rate it is open, of threads closed."""
+    is_open = phases.of == "rate"
+    if entry.arrival is not None and is_open == (entry.arrival == "closed"):
+        kind, hint = ("rates", "arrival: poisson") if is_open else ("threads", "arrival: closed")
+        names.problem(f"phases of {kind} have no {entry.arrival} arrival", "arrival", hint=f"{hint}, or none")
+    if is_open and entry.think is not None:
+        names.problem("a schedule of arrivals has no think times", "think", hint="leave `think` away")
+    distribution: Distribution = "poisson" if entry.arrival == "poisson" else "constant"
+    return Phased(levels=phases.levels, of=phases.of, distribution=distribution, think=think_time(names, entry.think))
+
+
+def _ramp(names: StageNames, entry: RateRamp, distribution: Distribution, measure_s: float) -> Phased | None:
+    """A rate that changes in the measure window; its ends are known when the plan is compiled."""
+    ends: list[float] = []
+    for value, path in ((entry.from_, "from"), (entry.to, "to")):
+        if isinstance(value, str):
+            hint = "a rate that stays may be one: rate: ${cap.rate}"
+            names.problem("the ends of a ramp cannot be expressions", "rate", path, hint=hint)
+        else:
+            ends.append(value)
+    if len(ends) < 2:
+        return None
+    level = Level(for_s=measure_s, at_s=(0.0, measure_s), values=tuple(ends))
+    return Phased(levels=(level,), distribution=distribution)
+
+
+def compile_rate(names: StageNames, value: float | str, *path: str) -> float | Expression | None:
+    """A rate that is known, or an expression that waits for a result."""
+    if not isinstance(value, str):
+        return float(value)
+    match = _TEMPLATE.fullmatch(value)
+    if match is not None:
+        return Expression(text=match[1].strip(), where=names.where(*path))
+    names.problem("a rate is either 500/s or one ${…}", *path)
+    return None

@@ -1,27 +1,26 @@
-"""The names that expressions of a plan can read from the results of its stages, as trees of `expr.name_types`.
+"""The names that expressions of a plan can read from the results of its stages, as trees of `Group`s.
 
-Data flow: the metric names (`metrics`), the plan's stages and what they capture -> `Group` trees, for `accept`,
-`stop_when`, verdicts and rates.
+Data flow: the metric names, the plan's stages and what they capture -> trees for `accept`, `stop_when`, verdicts,
+charts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from proveout.dsl import metrics
-from proveout.dsl.compile.captured.cost_names import cost
-from proveout.dsl.compile.captured.statement_names import statements
-from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
-from proveout.dsl.plan.faults import Fault
-from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
-from proveout.dsl.plan.matrix_labels import Label
+from proveout.dsl import engines, metrics
+from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.expr.checking import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
+from proveout.dsl.plan.loads import Part, alone_ladders, parts, servers, workloads
 from proveout.dsl.plan.phases import recovers
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
     CommandRun,
     Drop,
+    Fault,
+    Label,
     Ladder,
     Measuring,
     Pause,
@@ -36,8 +35,92 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tune,
 )
-from proveout.dsl.plan.topology import Capture
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.schema.models import HostEntry
+from proveout.dsl.source.nodes import Map
 from proveout.dsl.workloads.kinds import is_in_order, own_values, tables_in_plan, transactions, updates
+
+HOST_NUMBERS = ("server_cpu_us", "read_bytes", "written_bytes", "network_bytes", "context_switches")
+"""The numbers that need the os capture of the servers' hosts."""
+_ADD = "add one to the `capture:` of the stage"
+
+
+def with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
+    """The host with its price; all prices have one currency."""
+    if entry.cost is None:
+        return host
+    amount, currency = entry.cost.per_hour
+    other = next((other for other in scope.hosts.values() if other.currency not in ("", currency)), None)
+    if other is not None:
+        message = f"the cost is in {currency}, that of host `{other.name}` in {other.currency}"
+        hint = "write the costs of all hosts in one currency"
+        scope.problems.add(where_of(node, "cost"), message, key=f"topology.hosts.{host.name}.cost", hint=hint)
+    return replace(host, price_per_hour=amount, currency=currency)
+
+
+def cost(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate) -> Group:
+    """The group `cost`; an absent name has the reason that can be known before the run."""
+    absent = _absent(plan, stage)
+    members = {name: leaf for name in metrics.COST if name not in absent}
+    return Group(what="the cost of a transaction", members=members, absent=absent)
+
+
+def _absent(plan: Plan, stage: Ladder | Search) -> dict[str, tuple[str, str]]:
+    captures = [plan.capture(name) for name in stage.captures]
+    systems = servers(plan, stage)
+    hosts = tuple(dict.fromkeys(system.host for system in systems))
+    found: dict[str, tuple[str, str]] = {}
+    without = [name for name in hosts if name not in _captured(captures)]
+    if without:
+        why = f"no os capture of stage `{stage.id}` covers `{without[0]}`, where its servers run"
+        found |= dict.fromkeys(HOST_NUMBERS, (why, _ADD))
+    uncounted = _uncounted(systems, captures)
+    if uncounted is not None:
+        why = f"stage `{stage.id}` has no capture of kind waits of `{uncounted.name}`"
+        found["wal_bytes"] = (why, _ADD)
+        found |= {"reads": (f"{why}, nor an os capture of its host", _ADD)} if without else {}
+    for engine in (engines.of(system.engine) for system in systems):
+        if engine.in_files:
+            inside = (f"{engine.title} runs in the processes of the load", "cost.client_cpu_us")
+            found |= dict.fromkeys((*HOST_NUMBERS, "reads", "wal_bytes"), inside)
+    unpriced = [name for name in hosts if plan.host(name).price_per_hour is None]
+    if unpriced:
+        way = f"topology: {{hosts: {{{unpriced[0]}: {{cost: {{per_hour: 3.20 EUR}}}}}}}}"
+        found["price_per_million"] = (f"host `{unpriced[0]}` has no cost", way)
+    return found
+
+
+def _captured(captures: Sequence[Capture]) -> set[str]:
+    return {host for capture in captures if capture.kind == "os" for host in capture.hosts}
+
+
+def _uncounted(systems: Sequence[System], captures: Sequence[Capture]) -> System | None:
+    """The first database whose own counters are not captured."""
+    counted = {capture.system for capture in captures if capture.kind == "waits"}
+    databases = (one for one in systems if one.in_front_of is None and one.standby_of is None)
+    return next((one for one in databases if one.name not in counted), None)
+
+
+def provisioned_problems(kind: str, system: System) -> Iterator[Objection]:
+    """A capture of statements of a server that proveout starts, which needs the view and its setting."""
+    found = engines.of(system.engine)
+    if kind != "statements" or not found.statements or system.provision is None:
+        return
+    if found.statement_setting is None:
+        message = f"the {found.title} that proveout starts has no {found.statements}"
+        yield Objection(message=message, way_out="a system with a dsn, whose server has it")
+    elif dict(system.settings).get(found.statement_setting[0], "").lower() not in ("on", "1"):
+        name, value = found.statement_setting
+        message = f"{found.statements} of `{system.name}` is off"
+        yield Objection(message=message, way_out=f'settings of the system: {{{name}: "{value}"}}')
+
+
+def statements(leaf: Number | Estimate) -> Group:
+    """The group `statements`: the numbers of all statements, and those of each, which the plan does not know."""
+    total: Mapping[str, Shape] = dict.fromkeys(metrics.STATEMENTS, leaf)
+    one = Group(what="a statement", members=dict.fromkeys(metrics.STATEMENT, leaf))
+    return Group(what="the statements", members={"total": Group(what="all statements", members=total)}, other=one)
 
 
 def iteration(plan: Plan, stage: Ladder | Search) -> Group:
@@ -424,9 +507,6 @@ def _hosts(
         return {"hosts": hosts, "cpu": _group(metrics.CPU, leaf, f"cpu of {target}")}, {}
     why = f"no os capture of stage `{stage.id}` covers `{target}`, the host of its target"
     return {"hosts": hosts}, {"cpu": (why, _ADD)}
-
-
-_ADD = "add one to the `capture:` of the stage"
 
 
 def _no_capture(stage: Measuring, kind: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 Data flow: drafts as the plan lists them -> `in_order` -> drafts with every stage behind those that it needs, otherwise
 as listed -> (the compiler checks each `when` against what stages before it offer) -> `plan.Condition`s. A condition
-that reads no result is decided here; the others wait for the run (`coordinator.schedule.conditions`).
+that reads no result is decided here; the others wait for the run (`coordinator.schedule.batches`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from proveout.dsl.compile.partial.drafts import Draft
+from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.stages import Condition, Ladder, Populate, Stage
-from proveout.dsl.plan.topology import System
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, did_you_mean
 
 NEVER = "false"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl import engines
-from proveout.dsl.compile.partial.drafts import Gap
+from proveout.dsl.compile.error_recovery import Gap
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
@@ -33,7 +33,7 @@ from proveout.dsl.plan.stages import (
     Tune,
 )
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.resets.copies import unrestorable
+from proveout.dsl.rules.resets import unrestorable
 from proveout.dsl.workloads.kinds import (
     division_problem,
     has_own_arrival,

@@ -1,30 +1,38 @@
-"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed; expressions come later
-(`compiler`)."""
+"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed, fio jobs of `tool` stages.
+
+Expressions come later (`compiler`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
-from proveout.dsl.compile.faults.fault_checks import check_faults
-from proveout.dsl.compile.faults.fault_entries import compile_faults
-from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads
+from proveout.dsl.compile.error_recovery import SHAPING, Draft
+from proveout.dsl.compile.faults import check_faults, compile_faults
+from proveout.dsl.compile.loads import (
+    Loads,
+    Phases,
+    check_interference,
+    check_loads,
+    compile_arrival,
+    compile_loads,
+    compile_phases,
+    compile_rate,
+)
 from proveout.dsl.compile.matrix import Place
-from proveout.dsl.compile.partial.drafts import SHAPING, Draft
-from proveout.dsl.compile.phases.arrivals import compile_arrival, compile_rate
-from proveout.dsl.compile.phases.phase_entries import Phases, compile_phases
+from proveout.dsl.compile.sections import command_stage, sql_stage
 from proveout.dsl.compile.symbols import Scope, StageNames
-from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
-from proveout.dsl.compile.value_sources import command_stage, sql_stage
-from proveout.dsl.plan.matrix_labels import Cell
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
+    Cell,
     Closed,
     Drop,
     Ladder,
@@ -42,14 +50,78 @@ from proveout.dsl.plan.stages import (
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Host
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression, Host
 from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
-from proveout.dsl.rules.server_settings.setting_values import setting_objections
-from proveout.dsl.rules.window_rules import pass_problems
+from proveout.dsl.rules.host_rules import fio_problems
+from proveout.dsl.rules.repeat_rules import pass_problems
+from proveout.dsl.rules.session_settings import setting_objections
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import salvage, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
+
+# Source of the patterns: the four Iometer patterns of the storage study (4k random read; 8k random, 70 % read; 1 MiB
+# sequential read; 1 MiB sequential write).
+
+_MIB = 1024 * 1024
+PATTERNS = {
+    "random-read-4k": (True, 4096, 1.0),
+    "mixed-8k-70-30": (True, 8192, 0.7),
+    "sequential-read-1m": (False, _MIB, 1.0),
+    "sequential-write-1m": (False, _MIB, 0.0),
+}
+"""Pattern -> (random, bytes of an I/O, share of reads)."""
+
+
+class _Problem(Protocol):
+    def __call__(self, message: str, *path: str | int, hint: str = "") -> None: ...
+
+
+def tool_job(entry: stage_models.ToolEntry, problem: _Problem) -> FioJob | None:
+    """The job of a stage; None when a problem was noted."""
+    random, block, reads = PATTERNS[entry.pattern]
+    random = random if entry.random is None else entry.random
+    block = block if entry.block is None else entry.block
+    target = entry.target or stage_models.ToolTarget.model_validate({})
+    job = FioJob(
+        random=random,
+        block_bytes=block,
+        read_fraction=reads if entry.read is None else entry.read,
+        jobs=entry.jobs,
+        size_bytes=entry.size,
+        direct=entry.direct,
+        directory=target.directory or "",
+        devices=tuple(target.devices or ()),
+        destructive=entry.destructive,
+    )
+    return job if _target(target, problem) and _job(job, problem) else None
+
+
+def tool_limits(entry: stage_models.ToolLimitsEntry) -> Limits:
+    """The limits of a tool; those of a load's threads do not concern it."""
+    return Limits(
+        errors_fraction_max=entry.errors,
+        start_skew_ms_max=entry.start_skew * 1e3,
+        tps_slope_fraction_max=entry.iops_slope,
+        tps_cv_max=entry.iops_cv,
+        pause_s_max=entry.pause,
+        void_fraction_max=entry.void,
+    )
+
+
+def _target(target: stage_models.ToolTarget, problem: _Problem) -> bool:
+    if (target.directory is None) == (target.devices is None) and target.model_fields_set:
+        problem("a tool works in a directory or on devices", "target", hint="leave one of them out")
+        return False
+    return True
+
+
+def _job(job: FioJob, problem: _Problem) -> bool:
+    """Whether an agent would take the job."""
+    found = list(fio_problems(job))
+    for objection in found:
+        problem(objection.message, *objection.at, hint=objection.way_out)
+    return not found
+
 
 SERVING_ROLES = frozenset({"server", "storage"})
 
@@ -389,7 +461,7 @@ class _Stages(StageNames):
 
     def partner(self, entry: stage_models.LadderEntry) -> str | None:
         """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can. The cells of a
-        matrix take turns with each other (`interleaving`)."""
+        matrix take turns with each other (`matrix`)."""
         if self.cell is not None:
             if entry.with_ is not None:
                 self.problem("the cells of a matrix take turns with each other", "with", hint="leave `with` out")

@@ -20,7 +20,7 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.bounds import ID_PATTERN, NAME_PATTERN
-from proveout.dsl.schema.plan_parameters import Parameters
+from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
 from proveout.dsl.source.nodes import where_of as where_of  # noqa: PLC0414 - it is looked for here

@@ -10,11 +10,11 @@ from typing import Literal
 
 from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
-from proveout.dsl.compile.captured.cost_names import with_cost
+from proveout.dsl.compile.result_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
-from proveout.dsl.rules import fact_rules, session_settings
-from proveout.dsl.rules import secret_destinations as destinations
+from proveout.dsl.rules import host_rules, session_settings
+from proveout.dsl.rules import secrets as destinations
 from proveout.dsl.rules.bounds import STANDBYS_MAX
 from proveout.dsl.rules.host_rules import (
     PGBOUNCER,
@@ -27,9 +27,9 @@ from proveout.dsl.rules.host_rules import (
     standby_problems,
     without_dsn_problems,
 )
-from proveout.dsl.rules.resets.copies import restore_problems
-from proveout.dsl.rules.secret_files import refused_path
-from proveout.dsl.rules.server_settings.setting_values import setting_objections
+from proveout.dsl.rules.resets import restore_problems
+from proveout.dsl.rules.secrets import refused_path
+from proveout.dsl.rules.session_settings import setting_objections
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
@@ -197,7 +197,7 @@ def _add_equipment(scope: Scope, section: Node | None) -> None:
         path = f"topology.equipment.{name}"
         connected = _connected(scope, node, entry, path)
         declared = _declare(scope, node, entry, replace(scope.equipment[name], connects=connected), path)
-        for one in fact_rules.unmet(declared, {}):
+        for one in host_rules.unmet(declared, {}):
             hint = "no agent measures equipment: correct the fact or the expectation"
             if not one.found:
                 hint = did_you_mean(one.fact, entry.facts) or "declare it under `facts`"
@@ -229,7 +229,7 @@ def _declare(
     expectations: list[Expectation] = []
     for name, wanted in entry.expect.items():
         where = where_of(node, "expect", name)
-        if objections := list(fact_rules.pattern_problems(wanted.pattern or "")):
+        if objections := list(host_rules.pattern_problems(wanted.pattern or "")):
             _note(scope, where_of(node, "expect", name, "pattern"), f"{path}.expect.{name}.pattern", objections)
             continue
         expectations.append(

@@ -15,14 +15,12 @@ from pydantic import Field
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.operations.operation import Misfit, Operation
+from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, operation_of
-from proveout.dsl.operations.types import Line, UnitName
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Stage, Tune
+from proveout.dsl.plan.stages import Ladder, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import Host
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.schema.scalar_types import Selector, Strict
 from proveout.dsl.schema.validation import validate
@@ -64,7 +62,7 @@ def compile_tunings(scope: Scope, section: Node | None, path: str) -> tuple[Tuni
 
 def compile_tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
     """The tuning that `node` is; None, and problems noted, when it is not valid. Of a fault the consent is not looked
-    at: `fault_rules` has its own rules for what can be lost or not be undone."""
+    at: `ladder_rules` has its own rules for what can be lost or not be undone."""
     return _Entry(scope=scope, node=node, path=path, fault=fault).tuning()
 
 

@@ -1,17 +1,130 @@
-"""A timetable as text for people: what runs, in order, with how long it takes and what each host does."""
+"""A timetable as text for people: what runs, in order, how long it takes, what each host does, the cells of a
+matrix.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
+from proveout.core.data_classes import dataclass
 from proveout.core.units import format_duration
-from proveout.dsl.explain import cell_table
-from proveout.dsl.explain.cell_table import CellStages
-from proveout.dsl.explain.host_parts import HostPart
-from proveout.dsl.explain.timetable import CellLine, StageLine, Timetable
-from proveout.dsl.explain.tuning import TuningLine, TuningSum
-from proveout.dsl.plan.values import Value
+from proveout.dsl.explain.changes import TuningLine, TuningSum
+from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable
+from proveout.dsl.plan.topology import Value
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStages:
+    """The stages of a cell with their numbers in the plan."""
+
+    cell: CellLine
+    stages: tuple[tuple[int, StageLine], ...]
+
+    @property
+    def numbers(self) -> str:
+        """`3`, `3-6`."""
+        first, last = self.stages[0][0], self.stages[-1][0]
+        return str(first) if first == last else f"{first}-{last}"
+
+    @property
+    def iterations(self) -> int:
+        """The most iterations of all its stages."""
+        return sum(stage.iterations for _, stage in self.stages)
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The shortest and the longest time of all its stages."""
+        return sum(stage.seconds_min for _, stage in self.stages), sum(stage.seconds for _, stage in self.stages)
+
+    def order(self) -> Lines:
+        """The order of its iterations, and of the cells among each other."""
+        return next((stage.order for _, stage in self.stages if stage.order), ())
+
+    def parts(self) -> dict[str, StageLine]:
+        """The stages by what follows the cell's id in theirs: `before_1`; "" for its ladder."""
+        return {stage.id.removeprefix(self.cell.id).removeprefix("__"): stage for _, stage in self.stages}
+
+
+def matrices(stages: Sequence[StageLine]) -> Iterator[tuple[str, list[tuple[int, StageLine]]]]:
+    """(id of a matrix, its stages with their numbers), in the order of the plan; "" for stages outside a matrix."""
+    numbered = enumerate(stages, 1)
+    for of, found in groupby(numbered, key=lambda item: item[1].cell.of if item[1].cell is not None else ""):
+        yield of, list(found)
+
+
+def cells(stages: Iterable[tuple[int, StageLine]]) -> list[CellStages]:
+    """The cells of a matrix, in the plan's order."""
+    grouped = groupby(stages, key=lambda item: item[1].cell)
+    return [CellStages(cell=cell, stages=tuple(found)) for cell, found in grouped if cell is not None]
+
+
+def fullest(every: Sequence[CellStages]) -> CellStages:
+    """The first of the cells that have the most stages."""
+    return max(every, key=lambda one: len(one.stages))
+
+
+def axes(every: Sequence[CellStages]) -> dict[str, list[str]]:
+    """The labels of each axis, each once, in the plan's order."""
+    found: dict[str, list[str]] = {}
+    for one in every:
+        for axis, label in one.cell.labels:
+            if label not in found.setdefault(axis, []):
+                found[axis].append(label)
+    return found
+
+
+def differences(one: CellStages, full: CellStages, lines: Iterable[tuple[str, Lines, Lines]]) -> Iterator[str]:
+    """The lines of a cell that are not those of the full one. `lines`: (part, lines of the full cell, lines of this
+    one)."""
+    own, shown = one.parts(), full.parts()
+    if missing := [part or "the ladder" for part in shown if part not in own]:
+        yield f"without {', '.join(missing)}"
+    for part, known, found in lines:
+        rest = list(known)
+        for line in found:
+            match = next((each for each in rest if alike(each, line, full.cell, one.cell)), None)
+            if match is None:
+                yield f"{part}: {line}" if part else line
+            else:
+                rest.remove(match)
+        if len(known) > len(found):
+            yield from (f"{part}: without: {line}" if part else f"without: {line}" for line in rest)
+
+
+def alike(line: str, other: str, cell: CellLine, of: CellLine) -> bool:
+    """Whether a line of a cell is the other line of the cell `of`, but for the labels of the two."""
+    if line == other:
+        return True
+    words: dict[str, list[str]] = {}
+    for word, made in _words(cell, of):
+        words.setdefault(word, [word]).append(made)
+    longest_first = sorted(map(re.escape, words), key=len, reverse=True)
+    found = re.split(rf"(?<![A-Za-z0-9])({'|'.join(longest_first)})(?![A-Za-z0-9])", line)
+    pattern = "".join(
+        f"(?:{'|'.join(map(re.escape, words[text]))})" if number % 2 else re.escape(text)
+        for number, text in enumerate(found)
+    )
+    return re.fullmatch(pattern, other) is not None
+
+
+def _words(cell: CellLine, of: CellLine) -> Iterator[tuple[str, str]]:
+    """(what the labels of a cell may have made in a line, the same of the other cell)."""
+    yield cell.id, of.id
+    for (_, label), (_, other) in zip(cell.labels, of.labels, strict=True):
+        yield label, other
+        yield _in_a_name(label), _in_a_name(other)
+        if label.isdigit() and other.isdigit():
+            yield f"{int(label):,}", f"{int(other):,}"
+
+
+def _in_a_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")
+
 
 WIDTH = 110
 """Columns; only what cannot be broken (rules, checks, statements' words) is longer."""
@@ -44,8 +157,8 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield from _tunings(table)
     yield ""
     yield "stages"
-    for of, stages in cell_table.matrices(table.stages):
-        every = cell_table.cells(stages)
+    for of, stages in matrices(table.stages):
+        every = cells(stages)
         if len(every) > 1:
             yield from _matrix(of, every)
         else:
@@ -173,7 +286,7 @@ def _of_all_cells(
 def _same_tuning(one: TuningLine, other: TuningLine, cell: CellLine, of: CellLine) -> bool:
     texts = [(line.name, line.operation, *line.words, *line.wanted) for line in (one, other)]
     return len(texts[0]) == len(texts[1]) and all(
-        cell_table.alike(text, found, cell, of) for text, found in zip(*texts, strict=True)
+        alike(text, found, cell, of) for text, found in zip(*texts, strict=True)
     )
 
 
@@ -213,8 +326,8 @@ def _matrix(of: str, every: Sequence[CellStages]) -> Iterator[str]:
     """The sum of a matrix, one of its cells in full, and a table of the others with what is different in them."""
     seconds = [one.seconds for one in every]
     count = sum(one.iterations for one in every)
-    labels = "; ".join(f"{axis} {', '.join(found)}" for axis, found in cell_table.axes(every).items())
-    first, full = every[0], cell_table.fullest(every)
+    labels = "; ".join(f"{axis} {', '.join(found)}" for axis, found in axes(every).items())
+    first, full = every[0], fullest(every)
     yield f"  {first.stages[0][0]}-{every[-1].stages[-1][0]}. {of} (matrix): {len(every)} cells"
     yield from _wrapped("       ", labels)
     yield f"       {_about(sum(least for least, _ in seconds), sum(most for _, most in seconds), count)}"
@@ -246,12 +359,12 @@ def _different(one: CellStages, full: CellStages, first: CellStages) -> Iterator
     """The lines of a cell that are neither those of the cell in full nor, of their order, those of the first cell."""
     own, shown = one.parts(), full.parts()
     parts = [*shown, *(part for part in own if part not in shown)]
-    yield from cell_table.differences(
+    yield from differences(
         one, full, [(part, _said(shown.get(part)), _said(own.get(part))) for part in parts if part in own]
     )
     follows = f"takes turns with {first.cell.id}; "
     for line in one.order():
-        known = any(cell_table.alike(each, line, first.cell, one.cell) for each in first.order())
+        known = any(alike(each, line, first.cell, one.cell) for each in first.order())
         if not known and not line.startswith(follows):
             yield line
 

@@ -1,28 +1,25 @@
 """Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches
 nothing.
-
-Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `plan.to_data`) -> `render` (text for
-people). The estimates are also what a run shows as remaining time; they are rough where the work depends on the machine
-(populate) or on results (search, `stop_when`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal, assert_never
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import percent, threads, threads_by_rung
-from proveout.core.units import format_size
+from proveout.core.numbers import threads as counted
+from proveout.core.units import format_duration, format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
-from proveout.dsl.explain import database_changes, loads
-from proveout.dsl.explain.faults import fault_lines
-from proveout.dsl.explain.host_parts import HostPart, host_parts, length
-from proveout.dsl.explain.tuning import (
+from proveout.dsl.explain import changes
+from proveout.dsl.explain.changes import (
     TuningLine,
     TuningSum,
     estimate_tunings_s,
+    fault_lines,
     hosts_of,
     privileges_of,
     tuning_lines,
@@ -30,29 +27,267 @@ from proveout.dsl.explain.tuning import (
     tunings_of,
 )
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.matrix_labels import written
+from proveout.dsl.plan.loads import Part, parts, workloads
+from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
+    Arrival,
+    Closed,
     CommandRun,
     Drop,
     Ladder,
+    Open,
     Pause,
+    Phased,
     Populate,
     Reset,
     Restart,
     Revert,
     Search,
     SearchBounds,
+    Sessions,
     Sql,
     Stage,
+    Think,
     Tool,
     Tune,
+    written,
 )
-from proveout.dsl.plan.topology import Declared, Host, System
-from proveout.dsl.plan.values import Expression
-from proveout.dsl.rules import fact_rules
+from proveout.dsl.plan.topology import Capture, Declared, Expression, Host, System
+from proveout.dsl.rules import host_rules
+from proveout.dsl.rules.host_rules import SIZES_EVERY_S
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
+from proveout.dsl.workloads import commits
 from proveout.dsl.workloads.kinds import expected_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPart:
+    """The actions of one host in a stage."""
+
+    host: str
+    tasks: tuple[str, ...]
+
+
+def length(seconds: float) -> str:
+    """A length of time: `0s`, `1m30s`."""
+    return "0s" if seconds == 0 else format_duration(seconds)
+
+
+def terminals(total: int, clients: int) -> tuple[int, ...]:
+    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
+    each, rest = divmod(total, clients)
+    return tuple(each + (index < rest) for index in range(clients))
+
+
+def host_parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  # one arm per kind of stage
+    """The actions of each host in a stage, hosts in the plan's order; idle hosts are left out."""
+    tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
+    match stage:
+        case Populate():
+            for client, text in changes.loaders(plan, stage):
+                tasks[client].append(text)
+        case Ladder() | Search():
+            _add_load(stage, tasks)
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+            for fault in stage.faults if isinstance(stage, Ladder) else ():
+                for host in fault.hosts:
+                    tasks[host].append(f"fault {fault.name}")
+        case Tool():
+            for client in stage.clients:
+                tasks[client].append(f"fio, {stage.job.jobs} jobs")
+            for name in stage.captures:
+                _add_capture(plan, plan.capture(name), tasks)
+        case Sql():
+            tasks[plan.system(stage.system).host].append(
+                "run the statements" if stage.statements else "read from the system"
+            )
+        case CommandRun():
+            tasks[stage.host].append(f"run {stage.command.argv[0]}")
+        case Reset():
+            for name in stage.systems:
+                tasks[plan.system(name).host].append(f"reset {name}")
+        case Tune():
+            for host in hosts_of(stage.tunings):
+                tasks[host].append("tune")
+        case Revert():
+            for host in hosts_of(tunings_of(plan, stage)):
+                tasks[host].append("set back")
+        case Restart():
+            tasks[plan.system(stage.system).host].append(f"restart {stage.system}")
+        case Drop():
+            tasks[stage.clients[0]].append(f"drop tables in {', '.join(stage.systems)}")
+        case Pause():
+            pass
+        case _:
+            assert_never(stage)
+    return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
+
+
+def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    for part in parts(stage):
+        clients = part.stage.clients
+        counts = [part.threads(rung) for rung in (rungs[:1] if part.beside else rungs)]
+        shares = zip(*(terminals(count, len(clients)) for count in counts), strict=True)
+        what = f"load {part.name} on" if part.name else "load on"
+        for client, share in zip(clients, shares, strict=True):
+            tasks[client].append(f"{what} {part.stage.target}: {threads_by_rung(share)}")
+
+
+def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:
+    every = length(capture.every_s)
+    hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
+    what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
+    if capture.query:
+        what = f"{capture.name} ({what})"
+    if capture.command.argv:
+        what = f"{capture.name} (command {' '.join(capture.command.argv)})"
+    if capture.licence:
+        what = f"{what} (licence {capture.licence})"
+    if capture.url:
+        what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
+    often = f"every {every}"
+    if capture.makes_report:
+        often = "at both edges of the measure window"
+        if capture.kind == "statements" and capture.system is not None:
+            found = engines.of(plan.system(capture.system).engine)
+            often += f", plans after the load; reads {found.statements} (privileges: {found.statement_rights})"
+    elif capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S:
+        often = "when it begins and ends"
+    for host in hosts:
+        tasks[host].append(f"capture {what}, {often}")
+
+
+def title(stage: Ladder | Search) -> str:
+    """Each load with its target: `hlr on pg1 + hlr on pg2`."""
+    return " + ".join(f"{part.stage.workload} on {part.stage.target}" for part in parts(stage))
+
+
+def details(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the connections, whether commits are tracked, and a line for each of several loads."""
+    if not stage.loads:
+        return (*_session(stage), *_commits(stage))
+    why: tuple[str, ...] = ()
+    if isinstance(stage, Ladder) and stage.alone:
+        why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
+    return why + tuple(line for part in parts(stage) for line in _lines(stage, part))
+
+
+def pipelined(plan: Plan, stage: Ladder | Search) -> Iterator[str]:
+    """A line for each workload whose statements travel together."""
+    for name in workloads(stage):
+        if commits.asked_for(plan.workload(name)):
+            yield f"{name}: {commits.TEXT} (pipeline)"
+
+
+def phase_lines(stage: Ladder) -> Iterator[str]:
+    """A line for each phase, and the arrivals of all of them."""
+    arrival, phases = stage.arrival, edges_s(stage.windows.phases)
+    if not isinstance(arrival, Phased) or not phases:
+        return
+    for number, ((name, begin, end), level) in enumerate(zip(phases, arrival.levels, strict=True)):
+        count = f", {counted_of(level.area, 'arrival')}" if arrival.of == "rate" else ""
+        line = f"phase {name}: {length(begin)} to {length(end)}, {_level(level, arrival.of)}{count}"
+        reason = recovers(arrival.levels, number)
+        yield line if reason else f"{line}; its recovery within {percent(stage.recovered_within)} is measured"
+    if arrival.of == "rate":
+        total = counted_of(sum(level.area for level in arrival.levels), "arrival")
+        yield f"{total} in {counted_of(len(phases), 'phase')}, {rate_text(mean_level(arrival.levels))} on average"
+
+
+def _level(level: Level, of: Literal["rate", "threads"]) -> str:
+    def text(value: float) -> str:
+        return rate_text(value) if of == "rate" else f"{value:,.6g}"
+
+    unit = "" if of == "rate" else " active threads"
+    if level.amplitude:
+        swing = f"{text(level.first)} ± {text(level.amplitude)}{unit}"
+        return f"{swing} in a sine of {format_duration(level.period_s)}"
+    if level.is_constant:
+        return f"{text(level.first)}{unit}"
+    if len(level.values) == 2:
+        return f"from {text(level.first)} to {text(level.values[-1])}{unit}"
+    low, high = (text(bound) for bound in (level.lowest, level.highest))
+    between = "in steps" if level.steps else "in straight lines"
+    return f"{len(level.values):,} rows from {low} to {high}{unit}, {between}"
+
+
+def counted_of(number: float, what: str) -> str:
+    """`1 arrival`, `2,000 arrivals`."""
+    return f"{number:,.6g} {what}" if number == 1.0 else f"{number:,.0f} {what}s"
+
+
+def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    if part.own is not None:
+        how = f"beside them, {counted(part.threads(rungs[0]))} at every rung"
+    else:
+        share = "all" if part.share == 1 else str(part.share)
+        how = f"{share} of them: {threads_by_rung([part.threads(rung) for rung in rungs])}"
+    arrival = arrival_text(part.arrival) if part.own or isinstance(stage, Ladder) else "its share of the rate"
+    yield f"load {part.name}: {part.stage.workload} on {part.stage.target} from {', '.join(part.stage.clients)}"
+    yield f"  {how}; {arrival}"
+    yield from (f"  {line}" for line in (*_session(part.stage), *_commits(part.stage)))
+
+
+def _session(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the load's connections."""
+    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
+    own = ", ".join(sessions_text(stage.sessions))
+    return (*((f"connections with {settings}",) if settings else ()), *((own,) if own else ()))
+
+
+def sessions_text(sessions: Sessions) -> Iterator[str]:
+    """The rules for connections, in words, where they are not the default."""
+    if sessions.pool:
+        yield f"a pool of {sessions.pool} connections in total"
+    if sessions.connect_every == 1:
+        yield "a new connection for each transaction"
+    elif sessions.connect_every:
+        yield f"a new connection after {sessions.connect_every} transactions"
+    if sessions.access:
+        which = {"any": "any", "read_write": "the writable", "read_only": "a read-only"}[sessions.access]
+        yield f"to {which} member"
+    if sessions.on_disconnect != "reconnect":
+        what = {"retry": "runs its transaction again", "fail": "ends the load"}[sessions.on_disconnect]
+        yield f"a lost connection {what}"
+
+
+def _commits(stage: Ladder | Search) -> tuple[str, ...]:
+    """The statement that tracking adds."""
+    text = "commits are tracked: one more statement, an UPDATE, in each transaction that changes rows"
+    if stage.checked:
+        text += "; one that had committed without an answer is not run again"
+    return (text,) if stage.tracked else ()
+
+
+def arrival_text(arrival: Arrival) -> str:
+    """An arrival in words."""
+    match arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {format_duration(mean_s)}"
+        case Closed():
+            return "closed arrival"
+        case Phased(of="threads", think=think):
+            return f"{arrival_text(Closed(think=think))} of the threads that are active"
+        case Phased(levels=(level,), distribution=distribution):
+            ends = f"from {rate_text(level.first)} to {rate_text(level.last)}"
+            return f"{distribution} arrival {ends} over the measure window"
+        case Phased(distribution=distribution):
+            return f"{distribution} arrival in phases"
+        case Open(rate=rate, distribution=distribution):
+            return f"{distribution} arrival at {rate_text(rate)}"
+
+
+def rate_text(rate: float | Expression) -> str:
+    """A rate, or the expression that it waits for."""
+    if not isinstance(rate, Expression):
+        return f"{rate:,.6g}/s"
+    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
+    return f"${{{rate.text}}}{known}"
+
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
@@ -186,8 +421,8 @@ def _facts_line(declared: Declared) -> FactsLine:
         kind=declared.kind,
         description=declared.description,
         connects=declared.connects,
-        facts=tuple((name, fact_rules.shown(value)) for name, value in declared.facts),
-        expect=tuple((one.fact, fact_rules.wanted(one)) for one in declared.expect),
+        facts=tuple((name, host_rules.shown(value)) for name, value in declared.facts),
+        expect=tuple((one.fact, host_rules.wanted(one)) for one in declared.expect),
     )
 
 
@@ -296,9 +531,9 @@ def _system_line(system: System) -> SystemLine:
         name=system.name,
         engine=system.engine,
         host=system.host,
-        origin=database_changes.origin(system),
+        origin=changes.origin(system),
         settings=system.settings,
-        propagates_to=database_changes.onward(system),
+        propagates_to=changes.onward(system),
     )
 
 
@@ -365,27 +600,27 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
     """(one line, more lines) on a stage."""
     match stage:
         case Populate():
-            return f"load {stage.workload} into {', '.join(stage.into)}", tuple(database_changes.populated(plan, stage))
+            return f"load {stage.workload} into {', '.join(stage.into)}", tuple(changes.populated(plan, stage))
         case Ladder():
-            arrival = loads.arrival_text(stage.arrival)
+            arrival = arrival_text(stage.arrival)
             detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage)]
-            detail += loads.phase_lines(stage)
-            detail += (*loads.details(stage), *loads.pipelined(plan, stage))
+            detail += phase_lines(stage)
+            detail += (*details(stage), *pipelined(plan, stage))
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
             detail += fault_lines(stage)
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
-            return f"{of}{loads.title(stage)}", tuple(detail)
+            return f"{of}{title(stage)}", tuple(detail)
         case Search():
-            begun = "" if stage.rate_start is None else f" beginning at {loads.rate_text(stage.rate_start)},"
+            begun = "" if stage.rate_start is None else f" beginning at {rate_text(stage.rate_start)},"
             span = (
-                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)},{begun} within "
+                f"from {rate_text(stage.rate_from)} to {rate_text(stage.rate_to)},{begun} within "
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
                 f"{threads(stage.threads)}, {stage.distribution} arrival {span}",
-                *loads.details(stage),
-                *loads.pipelined(plan, stage),
+                *details(stage),
+                *pipelined(plan, stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
@@ -394,20 +629,20 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{'' if stage.upper_end else '; no upper end'}",
                 _search_bounds(stage.bounds),
             ]
-            return f"highest rate of {loads.title(stage)}", tuple(detail)
+            return f"highest rate of {title(stage)}", tuple(detail)
         case Tool():
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
             count = len(stage.statements)
-            title = (
+            heading = (
                 f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not stage.query else "a query"
             )
-            return f"{title} in {stage.system}", tuple(database_changes.statements(plan, stage))
+            return f"{heading} in {stage.system}", tuple(changes.statements(plan, stage))
         case CommandRun():
-            return f"run {stage.command.argv[0]} on {stage.host}", tuple(database_changes.command(stage))
+            return f"run {stage.command.argv[0]} on {stage.host}", tuple(changes.command(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
-            return f"{' and '.join(does)} {', '.join(stage.systems)}", tuple(database_changes.reset(plan, stage))
+            return f"{' and '.join(does)} {', '.join(stage.systems)}", tuple(changes.reset(plan, stage))
         case Pause():
             return f"wait {length(stage.duration_s)}", ()
         case Tune():

@@ -1,23 +1,18 @@
-"""Expressions at compile time: every name resolved, every type checked, every problem with its place in the text.
+"""Expressions at compile time: types of names, every name resolved, every problem with its place in the text.
 
-Data flow: text + scope (`name_types.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit
-would skip -> faults and the root names used. When it finds nothing, the CEL library evaluates the text over sample data
-of the scope's shape: what compiles here runs there.
+Data flow: text and a `Group` of names -> syntax tree -> `_Checker` walks all of it -> faults and the names used.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.expr.evaluation import by_mean, evaluate
-from proveout.dsl.expr.mended import mend
-from proveout.dsl.expr.name_types import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER, Boolean, Estimate, Shape, sample
-from proveout.dsl.expr.name_types import Group as Names
-from proveout.dsl.expr.name_types import Number as Plain
-from proveout.dsl.expr.shape_words import describe, quoted, way_to_cell, way_to_number
+from proveout.dsl import metrics
+from proveout.dsl.expr.evaluation import RUNGS, by_mean, evaluate
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
     Binary,
@@ -25,21 +20,146 @@ from proveout.dsl.expr.syntax import (
     Choice,
     ExpressionFault,
     Flag,
-    Group,
     Index,
     Member,
     Name,
-    Number,
     Syntax,
     Text,
     Unary,
     children,
+    mend,
     parse,
     ungroup,
 )
+from proveout.dsl.expr.syntax import Group as Grouping
+from proveout.dsl.expr.syntax import Number as NumberLiteral
 from proveout.dsl.metrics import is_counted
-from proveout.dsl.plan.matrix_labels import Label, same
+from proveout.dsl.plan.stages import Label, same, written
 from proveout.dsl.source.nodes import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A plain number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number over repeats, with its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Names and their types; `absent` are names that do not exist here, with (reason, way out); `rungs` makes it a
+    ladder.
+
+    `axes` makes it a matrix: the labels to choose by, and `cells` the (stage id, its shape) of each combination of
+    labels. `other` is the type of every name that is not among the members: names that the plan does not know.
+    `broken` are names that exist and whose types are not known, because what they name has a problem of its own;
+    `doubtful` those (and "", of the names themselves) that may have what is in `absent`.
+    """
+
+    what: str
+    members: Mapping[str, Shape]
+    absent: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    rungs: tuple[int, ...] = ()
+    rung: Group | None = None
+    axes: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
+    cells: Mapping[tuple[tuple[str, Label], ...], tuple[str, Shape]] = field(default_factory=dict)
+    other: Shape | None = None
+    broken: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
+
+
+Shape: TypeAlias = Number | Estimate | Boolean | Group
+
+NUMBER, ESTIMATE, BOOLEAN = Number(), Estimate(), Boolean()
+
+ESTIMATE_MEMBERS: Mapping[str, Shape] = dict.fromkeys(metrics.ESTIMATE, NUMBER)
+
+
+def sample(shape: Shape, path: str = "") -> Any:
+    """Data of that shape, made as it is read. All numbers differ a little, so that no difference of two of them is
+    zero."""
+    match shape:
+        case Number():
+            return 1.0 + zlib.crc32(path.encode()) / 2**34
+        case Boolean():
+            return True
+        case Estimate():
+            return {name: sample(NUMBER, f"{path}.{name}") for name in metrics.ESTIMATE}
+        case Group():
+            return _Sample(shape, path)
+
+
+class _Sample(Mapping[str, Any]):
+    """A group as the mapping that an expression would find."""
+
+    def __init__(self, group: Group, path: str) -> None:
+        self._members: dict[str, Shape] = dict(group.members)
+        self._path = path
+        self._other = group.other
+        if group.rung is not None:
+            rungs = dict.fromkeys((str(threads) for threads in group.rungs), group.rung)
+            self._members[RUNGS] = Group(what="rungs", members=rungs)
+
+    def __getitem__(self, name: str) -> Any:
+        return sample(self._members.get(name, self._other) or self._members[name], f"{self._path}.{name}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members or self._other is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+def quoted(value: Label) -> str:
+    """A label as an expression has it."""
+    return f'"{value}"' if isinstance(value, str) else written(value)
+
+
+def way_to_cell(tree: Group) -> str:
+    """The choice of the first cell of a matrix."""
+    return "".join(f".{axis}({quoted(values[0])})" for axis, values in tree.axes.items())
+
+
+def describe(shape: Shape) -> str:
+    """The type in words."""
+    match shape:
+        case Group(axes=axes) if axes:
+            return "a matrix of ladders"
+        case Estimate():
+            return "an estimate over the repeats"
+        case Boolean():
+            return "true or false"
+        case Group():
+            return "a group of numbers" if shape.rung is None else "a ladder"
+        case _:
+            return "a number"
+
+
+def way_to_number(shape: Shape) -> str:
+    """The way to a number of it; "" where it is one."""
+    match shape:
+        case Estimate():
+            return "take its .mean, .median, .lower or .upper"
+        case Group(axes=axes) if axes:
+            return f"choose a cell: {way_to_cell(shape)}.at(…)"
+        case Group(rung=None):
+            return did_you_mean("", (f".{name}" for name in shape.members))
+        case Group():
+            return "name a rung: .at(4) or .peak"
+        case _:
+            return ""
+
 
 Expected: TypeAlias = Literal["condition", "number", "when"]
 """The required type of an expression; `when` is a condition that may read nothing but parameters."""
@@ -78,7 +198,7 @@ class Checked:
 
 
 def check_expression(
-    text: str, scope: Names, expected: Expected, parameters: Mapping[str, float | bool] | None = None
+    text: str, scope: Group, expected: Expected, parameters: Mapping[str, float | bool] | None = None
 ) -> Checked:
     """Check `text` in `scope`; `parameters` are the values that `params.x` stands for."""
     known = parameters or {}
@@ -88,7 +208,7 @@ def check_expression(
     if tree is None:
         return Checked(faults=tuple(notations), roots=(), text=text)
     params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
-    more = {PARAMS: Names(what=PARAMS, members=params)} if params else {}
+    more = {PARAMS: Group(what=PARAMS, members=params)} if params else {}
     inside = dataclasses.replace(scope, members={**scope.members, **more})
     checker = _Checker(text=mended.text, scope=inside, by_mean=expected == "number")
     checker.whole(tree, expected)
@@ -101,7 +221,7 @@ def check_expression(
 
 
 def shape_of(
-    text: str, scope: Names, parameters: Mapping[str, float | bool] | None = None
+    text: str, scope: Group, parameters: Mapping[str, float | bool] | None = None
 ) -> tuple[Shape | None, str, tuple[Fault, ...]]:
     """(the type of `text` in `scope`, the text with its parameters and cells put in, faults): a number or a group."""
     known = parameters or {}
@@ -110,7 +230,7 @@ def shape_of(
     except ExpressionFault as fault:
         return None, text, (Fault(offset=fault.offset, message=fault.what, hint=fault.way_out),)
     params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
-    inside = Names(what=scope.what, members={**scope.members, PARAMS: Names(what=PARAMS, members=params)})
+    inside = Group(what=scope.what, members={**scope.members, PARAMS: Group(what=PARAMS, members=params)})
     checker = _Checker(text=text, scope=inside)
     shape = checker.shape(tree)
     if checker.faults or shape is None:
@@ -118,7 +238,7 @@ def shape_of(
     return shape, _fill(text, tree, known, checker.cells), ()
 
 
-def _dry_run(text: str, scope: Names) -> tuple[Fault, ...]:
+def _dry_run(text: str, scope: Group) -> tuple[Fault, ...]:
     """Evaluate over samples, estimates by their mean where they are compared as such, or stand for a number."""
     data = sample(scope)
     try:
@@ -157,7 +277,7 @@ class _Checker:
     """
 
     text: str
-    scope: Names
+    scope: Group
     by_mean: bool = False
     faults: list[Fault] = field(default_factory=list)
     unsure: bool = False
@@ -182,14 +302,14 @@ class _Checker:
 
     def shape(self, node: Syntax) -> Shape | None:  # noqa: PLR0911 - one line per kind of node
         match node:
-            case Number():
+            case NumberLiteral():
                 return NUMBER
             case Flag():
                 return BOOLEAN
             case Text():
                 self.fault(node, "a text has no use here", 'names with a dash are written hosts["db-1"]')
                 return None
-            case Group(inner=inner):
+            case Grouping(inner=inner):
                 return self.shape(inner)
             case Name():
                 return self.name(node)
@@ -226,8 +346,8 @@ class _Checker:
     def member(self, node: Syntax, of: Syntax, name: str, name_start: int) -> Shape | None:
         tree = self.shape(of)
         if isinstance(tree, Estimate):
-            tree = Names(what=f"the estimate `{self.source(of)}`", members=ESTIMATE_MEMBERS)
-        if isinstance(tree, (Plain, Boolean)):
+            tree = Group(what=f"the estimate `{self.source(of)}`", members=ESTIMATE_MEMBERS)
+        if isinstance(tree, (Number, Boolean)):
             self.faults.append(
                 Fault(offset=name_start, message=f"`{self.source(of)}` is {describe(tree)} and has no `.{name}`")
             )
@@ -241,7 +361,7 @@ class _Checker:
         self.unknown(name, name_start, tree)
         return None
 
-    def unknown(self, name: str, offset: int, tree: Names) -> None:
+    def unknown(self, name: str, offset: int, tree: Group) -> None:
         if name in tree.absent:
             if self.scope.doubtful & {"", *self.roots}:
                 self.unsure = True  # a capture that did not compile may give it
@@ -251,7 +371,7 @@ class _Checker:
             return
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
         hint = did_you_mean(name, tree.members)
-        ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Names)]
+        ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Group)]
         inner = [f"{group}.{name}" for group, found in ladders if not found.rung and name in found.members]
         near = next(((stage, found) for stage, found in ladders if found.rung and name in found.rung.members), None)
         if near is not None:
@@ -294,12 +414,12 @@ class _Checker:
         tree = self.shape(ladder)
         if tree is None:
             return None
-        if not isinstance(tree, Names) or tree.rung is None:
-            hint = f"choose a cell: {way_to_cell(tree)}" if isinstance(tree, Names) and tree.axes else ""
+        if not isinstance(tree, Group) or tree.rung is None:
+            hint = f"choose a cell: {way_to_cell(tree)}" if isinstance(tree, Group) and tree.axes else ""
             self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs", hint)
             return None
         rung = ungroup(threads)
-        if not isinstance(rung, Number):
+        if not isinstance(rung, NumberLiteral):
             self.fault(threads, "at() takes a plain number of threads", f"one of {', '.join(map(str, tree.rungs))}")
         elif rung.value not in tree.rungs:
             self.fault(
@@ -322,10 +442,10 @@ class _Checker:
         if tree is None:
             return None
         rung = ""
-        if isinstance(tree, Names) and tree.rung is not None and len(tree.rungs) == 1:
+        if isinstance(tree, Group) and tree.rung is not None and len(tree.rungs) == 1:
             rung, tree = f".at({tree.rungs[0]})", tree.rung
-        found = tree.members.get(group) if isinstance(tree, Names) else None
-        if not isinstance(found, Names):
+        found = tree.members.get(group) if isinstance(tree, Group) else None
+        if not isinstance(found, Group):
             self.without(node, of, tree, group)
             return None
         if label.value not in found.members and found.other is None:
@@ -341,9 +461,9 @@ class _Checker:
         _, what, example = KEYED[node.function]
         if self.scope.doubtful & {"", *self.roots}:
             self.unsure = True
-        elif isinstance(tree, Names) and group in tree.absent:
+        elif isinstance(tree, Group) and group in tree.absent:
             self.fault(node, *tree.absent[group])
-        elif isinstance(tree, Names) and tree.rung is not None:
+        elif isinstance(tree, Group) and tree.rung is not None:
             self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")
         else:
             self.fault(node, f"`{self.source(of)}` has no {what.partition(' ')[2]}s", f"as in {example}")
@@ -356,12 +476,12 @@ class _Checker:
         while isinstance(node := ungroup(node), Call) and node.arguments and node.function not in FUNCTIONS:
             node = node.arguments[0]
         known = self.scope.members.get(node.name) if isinstance(node, Name) else None
-        return isinstance(known, Names) and bool(known.axes)
+        return isinstance(known, Group) and bool(known.axes)
 
     def axis(self, node: Call) -> Shape | None:
         """`matrix.axis(value)`: the rest of the matrix, or the cell when that was its last axis."""
         tree = self.shape(node.arguments[0])
-        if not isinstance(tree, Names):
+        if not isinstance(tree, Group):
             return None
         if node.function not in tree.axes:
             message = f"{tree.what} has no axis `{node.function}`" + (" to choose by" if tree.axes else " left")
@@ -382,7 +502,7 @@ class _Checker:
             return None
         return self.chosen(node, tree, node.function, label)
 
-    def chosen(self, node: Call, tree: Names, axis: str, label: Label) -> Shape | None:
+    def chosen(self, node: Call, tree: Group, axis: str, label: Label) -> Shape | None:
         cells = {
             labels: cell for labels, cell in tree.cells.items() if any(a == axis and same(v, label) for a, v in labels)
         }
@@ -393,7 +513,7 @@ class _Checker:
         }
         if rest:
             what = f"`{self.source(node)}`"
-            return Names(what=what, members={}, axes=rest, cells=cells)
+            return Group(what=what, members={}, axes=rest, cells=cells)
         stage, shape = next(iter(cells.values()))
         self.cells.append((node.start, node.end, stage))
         self.roots.add(stage)
@@ -478,8 +598,8 @@ def _label(node: Syntax) -> Label | None:
     match ungroup(node):
         case Text(value=text):
             return text
-        case Number(value=number) | Flag(value=number):
+        case NumberLiteral(value=number) | Flag(value=number):
             return number
-        case Unary(operator="-", operand=Number(value=number)):
+        case Unary(operator="-", operand=NumberLiteral(value=number)):
             return -number
     return None

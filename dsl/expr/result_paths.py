@@ -18,11 +18,10 @@ from dataclasses import field, replace
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
-from proveout.dsl.expr.checking import KEYED, shape_of
-from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape
-from proveout.dsl.plan.matrix_labels import Label, label_text, written
+from proveout.dsl.expr.checking import KEYED, Boolean, Estimate, Group, Shape, shape_of
 from proveout.dsl.plan.plan import ChartPoint
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.stages import Label, label_text, written
+from proveout.dsl.plan.topology import Expression
 from proveout.dsl.source.nodes import did_you_mean
 
 EVERY = "*"

@@ -1,27 +1,161 @@
-"""Expression text -> syntax tree: the part of CEL that plans use, with positions for messages.
+"""Expression text -> syntax tree: the part of CEL that plans use, with positions, and the notations of other languages.
 
-Data flow: text -> `tokens` -> `parse` -> nodes, each with its position in the text -> `render` back to CEL, in
-which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works; `5%` is 0.05). The tree
-serves three
-users: the compiler resolves names in it, the verdict judge splits it into comparisons, and a fault at run time is
-explained with it. The CEL library evaluates (`evaluation`).
-
-Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result
-needs them.
+Data flow: text -> `tokens` -> `parse` -> nodes, each with its position in the text -> `render` back to text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
-from proveout.dsl.expr import other_notations
-from proveout.dsl.expr.other_notations import Mistake, Token
+from proveout.core.units import plain_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A word of the text: `kind` is number, name, string, operator or end."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A wrong notation, the characters `start` … `end`, and the text in its place; None where it is not certain."""
+
+    start: int
+    end: int
+    message: str
+    hint: str
+    meant: str | None
+
+
+_OPERATORS = {"and": "&&", "or": "||", "not": "!", "is": "=="}
+_CHARACTERS = {
+    "≥": ">=", "≤": "<=", "≠": "!=", "×": "*", "÷": "/", "−": "-", "–": "-", "“": '"', "”": '"', "‘": "'", "’": "'",
+    "&": "&&", "|": "||",
+}  # fmt: skip
+_EQUALS = (("===", "=="), ("=>", ">="), ("=<", "<="), ("=", "=="))
+_PER = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_US = {
+    "us": 1, "µs": 1, "usec": 1, "ms": 1_000, "msec": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
+    "seconds": 1_000_000, "m": 60_000_000, "min": 60_000_000, "minutes": 60_000_000, "h": 3_600_000_000,
+}  # fmt: skip
+_METRIC_UNITS = {"_us": 1, "_ms": 1_000, "_s": 1_000_000}
+_SCALES = {
+    "k": 1_000, "K": 1_000, "M": 1_000_000, "kB": 1_000, "KB": 1_000, "MB": 10**6, "GB": 10**9,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "G": 10**9,
+}  # fmt: skip
+_COUNTED = frozenset({"tps", "qps", "rps", "ops", "iops", "rows", "tx", "TPS", "QPS", "IOPS"})
+
+
+def of_character(text: str, offset: int) -> Mistake | None:
+    """The mistake at a character that begins no word; None when nothing is likely."""
+    for written, meant in _EQUALS:
+        if text.startswith(written, offset):
+            message = f"`{written}` does not compare" if written == "=" else f"`{written}` is not an operator"
+            return _swap(offset, offset + len(written), message, meant)
+    sign = text[offset : offset + 1]
+    if sign == "%":
+        hint = "a percentage is written without a space: 5%; there is no remainder"
+        return Mistake(start=offset, end=offset + 1, message="`%` is not an operator", hint=hint, meant=None)
+    if text.startswith("${", offset):
+        hint = "this is an expression already: write it without ${ }"
+        return Mistake(start=offset, end=offset + 2, message="`${` cannot be used here", hint=hint, meant=None)
+    if sign in _CHARACTERS:
+        return _swap(offset, offset + 1, f"`{sign}` is not used in expressions", _CHARACTERS[sign])
+    return None
+
+
+def first_of(words: Sequence[Token], text: str) -> Mistake | None:
+    """The first word that another language would have; None when there is none. `words` end with an `end`."""
+    calls: list[bool] = []
+    for index, word in enumerate(words[:-1]):
+        before, after = words[index - 1] if index else words[-1], words[index + 1]
+        if word.text == "(":
+            calls.append(before.kind == "name" and before.text.lower() not in _OPERATORS)
+        elif word.text == ")" and calls:
+            calls.pop()
+        found = _name(before, word, after) if word.kind == "name" else _sign(words, index, text, any(calls))
+        if found is None and word.kind == "number" and after.kind == "name":
+            found = _unit(word, after, text)
+        if found is not None:
+            return found
+    return None
+
+
+def _swap(start: int, end: int, message: str, meant: str) -> Mistake:
+    return Mistake(start=start, end=end, message=message, hint=f"write {meant}", meant=meant)
+
+
+def _name(before: Token, word: Token, after: Token) -> Mistake | None:
+    """An operator that is written as a word. A stage may have the same name: `or.at(4)`."""
+    lower = word.text.lower()
+    if before.text == "." or after.text == ".":
+        return None
+    if lower == "between":
+        hint = "two comparisons joined with &&: x >= 1 && x <= 9"
+        return Mistake(start=word.start, end=word.end, message="`between` is not an operator", hint=hint, meant=None)
+    if lower not in _OPERATORS or (lower != "not" and before.kind == "end"):
+        return None
+    return _swap(word.start, word.end, f"`{word.text}` is not an operator", _OPERATORS[lower])
+
+
+def _sign(words: Sequence[Token], index: int, text: str, in_call: bool) -> Mistake | None:
+    """`<>`, `100/s` and `1,000`."""
+    word, after = words[index], words[index + 1]
+    before, second = words[index - 1] if index else words[-1], words[min(index + 2, len(words) - 1)]
+    if word.text == "<" and after.text == ">" and after.start == word.end:
+        return _swap(word.start, after.end, "`<>` is not an operator", "!=")
+    if before.kind != "number":
+        return None
+    number = before.text
+    if word.text == "/" and after.text in _PER and second.text not in (".", "("):
+        per = _PER[after.text]
+        meant = number if per == 1 else f"{number} / {per}"
+        message = f"`{text[before.start : after.end]}` is not a number: rates are per second, without a unit"
+        return _swap(before.start, after.end, message, meant)
+    digits = after.kind == "number" and word.start == before.end and after.start == word.end
+    if word.text == "," and digits and not in_call:
+        written = text[before.start : after.end]
+        return _swap(before.start, after.end, f"`{written}` is not a number", plain_number(written))
+    return None
+
+
+def _unit(number: Token, unit: Token, text: str) -> Mistake | None:
+    """`4ms`, `1000 tps`, `2GB`: a number with a unit."""
+    written = text[number.start : unit.end]
+    message = f"`{written}` is not a number: the name of a metric says its unit"
+    name = unit.text
+    value = float(number.text.replace("_", "").rstrip("%"))
+    if name in _US:
+        return _swap(number.start, unit.end, message, _time(number.text, value, name, text[: number.start]))
+    if name in _SCALES:
+        return _swap(number.start, unit.end, message, f"{round(value * _SCALES[name]):_}")
+    if name in _COUNTED:
+        return _swap(number.start, unit.end, message, number.text)
+    return None
+
+
+def _time(number: str, value: float, unit: str, before: str) -> str:
+    """A time in the unit of the metric on its left; without one in microseconds, as of response times."""
+    named = re.findall(r"_(?:us|ms|s)\b", before)
+    scale = _METRIC_UNITS[named[-1]] if named else 1
+    function = {1: "us", 1_000: "ms", 1_000_000: "s"}.get(_US[unit])
+    if scale == 1 and function is not None:
+        return f"{function}({number})"
+    return f"{value * _US[unit] / scale:.12g}"
+
+
+# Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result
+# needs them.
 
 TEXT_MAX = 4096
 DEPTH_MAX = 64
@@ -188,7 +322,7 @@ def tokens(text: str) -> tuple[Token, ...]:
         match = _TOKEN.match(text, offset)
         if match is None or match.lastgroup is None:
             at = offset + len(text[offset:]) - len(text[offset:].lstrip())
-            if (mistake := other_notations.of_character(text, at)) is not None:
+            if (mistake := of_character(text, at)) is not None:
                 raise _foreign(mistake, text)
             raise ExpressionFault(f"unexpected character {text[at]!r} in the expression", text=text, offset=at)
         kind = match.lastgroup
@@ -286,7 +420,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.words = tokens(text)
-        if (mistake := other_notations.first_of(self.words, text)) is not None:
+        if (mistake := first_of(self.words, text)) is not None:
             raise _foreign(mistake, text)
         self.position = 0
         self.depth = 0
@@ -429,3 +563,50 @@ def _number(token: Token, text: str) -> float:
     if value == float("inf"):
         raise ExpressionFault(f"the number {token.text} is too large", text=text, offset=token.start)
     return value
+
+
+MISTAKES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """The faults, with offsets into the text as written, and the tree of `text`; None where it cannot be parsed."""
+
+    text: str
+    tree: Syntax | None
+    faults: tuple[ExpressionFault, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+    def written(self, offset: int) -> int:
+        """The place in the text as written of a place in `text`."""
+        return _written(offset, self.mistakes)
+
+
+def mend(text: str) -> Mended:
+    """The tree of an expression, past what can be replaced."""
+    faults: list[ExpressionFault] = []
+    mistakes: list[Mistake] = []
+    while True:
+        try:
+            tree = parse(text)
+        except ExpressionFault as fault:
+            mistake = fault.mistake
+            found = ExpressionFault(fault.what, text=fault.text, way_out=fault.way_out)
+            found.offset = _written(fault.offset, mistakes)
+            faults.append(found)
+            if mistake is None or mistake.meant is None or len(mistakes) == MISTAKES_MAX:
+                return Mended(text=text, tree=None, faults=tuple(faults), mistakes=tuple(mistakes))
+            mistakes.append(mistake)
+            text = f"{text[: mistake.start]}{mistake.meant}{text[mistake.end :]}"
+        else:
+            return Mended(text=text, tree=tree, faults=tuple(faults), mistakes=tuple(mistakes))
+
+
+def _written(offset: int, mistakes: list[Mistake] | tuple[Mistake, ...]) -> int:
+    for mistake in reversed(mistakes):
+        grown = len(mistake.meant or "") - (mistake.end - mistake.start)
+        if offset >= mistake.end + grown:
+            offset -= grown
+        elif offset > mistake.start:
+            offset = mistake.start
+    return offset

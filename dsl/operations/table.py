@@ -8,39 +8,28 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl.operations.database.database_copy import DatabaseCopy
-from proveout.dsl.operations.database.oracle_parameters import OracleParameters
-from proveout.dsl.operations.database.oracle_redo import OracleRedo
-from proveout.dsl.operations.database.postgres_settings import PostgresSettings
-from proveout.dsl.operations.database.sql import Sql
-from proveout.dsl.operations.faults.cpu_pressure import CpuPressure
-from proveout.dsl.operations.faults.fill_disk import FillDisk
-from proveout.dsl.operations.faults.network_faults import Delay, Loss, NetworkPartition
-from proveout.dsl.operations.faults.promotion import Promote
-from proveout.dsl.operations.faults.server_faults import Kill, ServerRestart, Stop
-from proveout.dsl.operations.host.command import HostCommand
-from proveout.dsl.operations.host.file import File
-from proveout.dsl.operations.host.ini_section import IniSection
-from proveout.dsl.operations.host.limits import Limits
-from proveout.dsl.operations.host.package_present import PackagePresent
-from proveout.dsl.operations.host.service import Service
-from proveout.dsl.operations.kernel.block_queue import BlockQueue
-from proveout.dsl.operations.kernel.cpu_governor import CpuGovernor
-from proveout.dsl.operations.kernel.huge_pages import HugePages
-from proveout.dsl.operations.kernel.sysctl import Sysctl
-from proveout.dsl.operations.kernel.thp import Thp
-from proveout.dsl.operations.network.bond_present import BondPresent
-from proveout.dsl.operations.network.mtu import Mtu
+from proveout.dsl.operations.disks import Filesystem, Mount, Partition, ZeroBlocks
+from proveout.dsl.operations.faults import (
+    CpuPressure,
+    Delay,
+    FillDisk,
+    Kill,
+    Loss,
+    NetworkPartition,
+    Promote,
+    ServerRestart,
+    Stop,
+)
+from proveout.dsl.operations.host import File, HostCommand, IniSection, Limits, PackagePresent, Service
+from proveout.dsl.operations.kernel import BlockQueue, CpuGovernor, HugePages, Sysctl, Thp
+from proveout.dsl.operations.multipath import Multipath, UdevRules
+from proveout.dsl.operations.network import BondPresent, Mtu
 from proveout.dsl.operations.operation import Operation
-from proveout.dsl.operations.storage.asm_disk_group import AsmDiskGroup
-from proveout.dsl.operations.storage.filesystem import Filesystem
-from proveout.dsl.operations.storage.mount import Mount
-from proveout.dsl.operations.storage.multipath import Multipath
-from proveout.dsl.operations.storage.partition import Partition
-from proveout.dsl.operations.storage.udev_rules import UdevRules
-from proveout.dsl.operations.storage.zero_blocks import ZeroBlocks
+from proveout.dsl.operations.oracle import AsmDiskGroup, OracleParameters, OracleRedo
+from proveout.dsl.operations.postgres_settings import PostgresSettings
+from proveout.dsl.operations.sql import DatabaseCopy, Sql
 from proveout.dsl.plan.model_values import from_values
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
     {

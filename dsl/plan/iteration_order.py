@@ -1,28 +1,28 @@
-"""In which order iterations of ladders run: rung by rung within a repeat, one repeat after the other. Pure.
-
-Data flow: ladders of the plan -> `group` (those that take turns) -> `slots` -> the scheduler runs them, `explain` shows
-them. Both use this module, so the shown order is the order that runs.
-
-- `ladder`: the rungs as listed, in each repeat.
-- `shuffled`: in each repeat an order of its own, drawn by the ladder's seed. Drawn by a hash and not by a generator of
-  random numbers, so that it is the same on every version of Python: a resumed run must not meet another order.
-- `interleaved`: A B, B A, A B. A ladder and the one that names it in `with`, or the cells of a matrix, take turns rung
-  by rung, so that they meet the same drift. Every second repeat has the ladders in reverse: with one order throughout,
-  a steady drift would always favour the same ladder, and a comparison of pairs would show it as a difference. The first
-  ladder's order is that of all: equal rungs stand side by side even when they are shuffled.
-- Cells with steps before or after them take turns too. A turn is then the whole ladder of a cell in a repeat, with its
-  steps around it.
-"""
+"""In which order iterations of ladders run, and the plan of a noise run, whose two equal ladders take turns. Pure."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
+from proveout.core.numbers import threads
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Stage
+from proveout.dsl.plan.stages import CommandRun, Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
+from proveout.dsl.plan.topology import Expression
+
+# - `ladder`: the rungs as listed, in each repeat.
+# - `shuffled`: in each repeat an order of its own, drawn by the ladder's seed. Drawn by a hash and not by a generator
+#   of random numbers, so that it is the same on every version of Python: a resumed run must not meet another order.
+# - `interleaved`: A B, B A, A B. A ladder and the one that names it in `with`, or the cells of a matrix, take turns
+#   rung by rung, so that they meet the same drift. Every second repeat has the ladders in reverse: with one order
+#   throughout, a steady drift would always favour the same ladder, and a comparison of pairs would show it as a
+#   difference. The first ladder's order is that of all: equal rungs stand side by side even when they are shuffled.
+# - Cells with steps before or after them take turns too. A turn is then the whole ladder of a cell in a repeat, with
+#   its steps around it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +104,104 @@ def slots(ladders: Sequence[Ladder], leader: Ladder) -> Iterator[Slot]:
         orders = [[Slot(one, rung, repeat) for rung in rungs(one, leader, repeat)] for one in turned]
         turns = orders if whole else zip_longest(*orders)
         yield from (slot for turn in turns for slot in turn if slot is not None)
+
+
+ARMS = ("arm_a", "arm_b")
+"""The ids of the two ladders."""
+SUFFIX = "-noise"
+"""The suffix of the noise plan's name, which distinguishes its runs from those of the plan itself."""
+PREPARING = (Populate, Sql, CommandRun, Reset, Pause, Tune)
+
+
+class NoRung(ProveoutError):
+    """The plan has no rung whose noise can be measured."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseArms:
+    """The rung (a ladder of the plan and its number of threads), and the number of repeats of each arm."""
+
+    stage: str
+    threads: int
+    repeats: int
+
+
+def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> NoiseArms:
+    """Select the ladder `stage`, by default the first, and its rung `threads`, by default the largest. NoRung."""
+    ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder)}
+    if not ladders:
+        raise NoRung("the plan has no ladder of a load", where=plan.name, way_out="Name a plan with a `ladder` stage.")
+    if stage is not None and stage not in ladders:
+        raise NoRung(f"the plan has no ladder {stage!r}", where=plan.name, way_out=f"It has {', '.join(ladders)}.")
+    chosen = ladders[stage] if stage is not None else next(iter(ladders.values()))
+    if isinstance(chosen.arrival, Open) and isinstance(chosen.arrival.rate, Expression):
+        raise NoRung(
+            f"the rate of ladder {chosen.id} is a result of {', '.join(chosen.arrival.rate.needs)}, which is not run",
+            where=str(chosen.where),
+            way_out="Name another ladder with --stage, or give the rate as a number.",
+        )
+    return NoiseArms(stage=chosen.id, threads=threads or max(chosen.threads), repeats=repeats)
+
+
+def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
+    """Return the plan of the noise run."""
+    ladder = next(one for one in plan.stages if isinstance(one, Ladder) and one.id == arms.stage)
+    kept = _prepared(plan, ladder)
+    first = dataclasses.replace(
+        ladder,
+        id=ARMS[0],
+        threads=(arms.threads,),
+        repeat=arms.repeats,
+        repeat_min=None,
+        order="interleaved",
+        seed=None,
+        interleaved_with=None,
+        stop_when=None,
+        cell=None,
+        apart="",
+        alone="",
+    )
+    second = dataclasses.replace(first, id=ARMS[1], interleaved_with=ARMS[0])
+    turns = (*_turn(plan, ladder, first), *_turn(plan, ladder, second))
+    names = {stage.id for stage in kept}
+    return dataclasses.replace(
+        plan,
+        name=f"{plan.name}{SUFFIX}",
+        title=f"Noise of {arms.stage} at {threads(arms.threads)}",
+        stages=(*kept, *turns),
+        conditions=tuple(one for one in plan.conditions if one.stage in names),
+        verdicts=(),
+        figures=(),
+        without_figures=(),
+        charts=(),
+    )
+
+
+def _turn(plan: Plan, ladder: Ladder, arm: Ladder) -> tuple[Stage, ...]:
+    """An arm with its own copies of the steps that run around the turns of the ladder."""
+
+    def own(step: str) -> str:
+        return f"{arm.id}_{step}"
+
+    def copies(steps: tuple[str, ...]) -> list[Stage]:
+        return [dataclasses.replace(plan.stage(step), id=own(step)) for step in steps]
+
+    whole = dataclasses.replace(arm, before=tuple(map(own, ladder.before)), after=tuple(map(own, ladder.after)))
+    return (*copies(ladder.before), whole, *copies(ladder.after))
+
+
+def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
+    """The stages before the ladder that measure nothing, but for those that wait for one that does."""
+    kept: dict[str, Stage] = {}
+    for stage in plan.stages:
+        if stage.id == ladder.id:
+            break
+        condition = plan.condition(stage.id)
+        needs = condition.needs if condition is not None else ()
+        if ladder_of_step(plan, stage) is not None:
+            continue  # it runs around the turns of a ladder
+        if isinstance(stage, PREPARING) and all(name in kept for name in needs):
+            kept[stage.id] = stage
+    return tuple(kept.values())

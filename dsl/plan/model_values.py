@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from proveout.dsl.plan.values import Value
+from proveout.dsl.plan.topology import Value
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -1,7 +1,7 @@
 """The level of a load over time: transactions a second, or threads that are active.
 
 Data flow: `phases:` or `rate: {from, to}` of a plan -> a `Level` for each phase -> `stages.Phased` and
-`tasks.LoadShare`, of which the agents make the schedule (`agent/load/intensity.py`); the names and lengths of the
+`tasks.LoadShare`, of which the agents make the schedule (`agent/load/pacing.py`); the names and lengths of the
 phases are in `stages.Windows`, because every load of a stage is measured by them. Pure.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.measured_values import OMITTED
+from proveout.dsl.plan.commands import OMITTED
 
 PHASES_MAX = 100
 """The most phases of a load: each has histograms of its own in the result of a load."""

@@ -1,24 +1,163 @@
-"""The stages of a compiled plan, with their arrivals, windows, limits, pools and tunings.
-
-Units stand last in names (`measure_s`, `tolerance_fraction`). A value that depends on the results of an earlier stage
-is an `Expression`; every other value is resolved.
-"""
+"""The stages of a compiled plan, with their arrivals, windows, limits, pools, faults and tunings."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+import random
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.commands import Command
-from proveout.dsl.plan.faults import Fault
-from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.matrix_labels import Cell
-from proveout.dsl.plan.measured_values import NO_WAIT, OMITTED, MeasuredValue, WaitUntil
+from proveout.dsl.plan.commands import NO_WAIT, OMITTED, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
-from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression, Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of
+    `hosts`.
+
+    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is
+    undone. `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of
+    data.
+    """
+
+    name: str
+    operation: str
+    hosts: tuple[str, ...]
+    parameters: tuple[tuple[str, Value], ...]
+    keep: bool = False
+    restart: str = ""
+    system: str = ""
+    destructive: bool = False
+    where: Where = NOWHERE
+
+
+FAULTS_MAX = 20
+"""The most faults of one stage."""
+TIMES_MAX = 100
+"""The most times that one fault begins in one iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A disturbance: `tunings` are applied, all together, and undone (healed) `for_s` seconds later; 0 for one that
+    ends by itself (a restart, a promotion).
+
+    It begins `times` times in each iteration: at `at_s` after the start of the measure window; or at instants drawn by
+    `seed` within `between_s`, at least `apart_s` from the healing to the next; or, with `when`, each time that the
+    condition on the numbers of the last second holds, at least `apart_s` after the last healing.
+    """
+
+    name: str
+    tunings: tuple[Tuning, ...]
+    for_s: float
+    at_s: float | None = None
+    between_s: tuple[float, float] | None = None
+    when: Expression | None = field(default=None, metadata=OMITTED)
+    times: int = 1
+    seed: int = 1
+    apart_s: float = 0.0
+    where: Where = NOWHERE
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that it changes, in the order of its tunings."""
+        return tuple(dict.fromkeys(host for tuning in self.tunings for host in tuning.hosts))
+
+    def begins_s(self, slot: str) -> tuple[float, ...]:
+        """The instants at which it begins, ascending, seconds after the start of the measure window; `slot` names the
+        rung and repeat, so that repeats draw other instants. () with `when`.
+
+        n instants with a least distance d between them are uniform: n sorted uniform draws in the interval without
+        (n - 1) d, each shifted by the distances before it.
+        """
+        if self.when is not None:
+            return ()
+        if self.between_s is None:
+            return (self.at_s or 0.0,)
+        first_s, last_s = self.between_s
+        apart_s = self.for_s + self.apart_s
+        free_s = max(last_s - first_s - (self.times - 1) * apart_s, 0.0)
+        drawn = random.Random(f"{self.seed}/{self.name}/{slot}")  # noqa: S311 - reproducible, not secret
+        starts = sorted(drawn.uniform(0.0, free_s) for _ in range(self.times))
+        return tuple(first_s + start + number * apart_s for number, start in enumerate(starts))
+
+
+# `matrix` makes the cells, the compiled `Ladder` carries its own, and every view or store of results takes the labels
+# from there.
+
+Label: TypeAlias = "str | int | float | bool"
+
+ID_MAX = 56
+"""Characters of a cell's id, so that its steps' ids fit into a stage id too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """`of` is the id that the plan gives the stage; `labels` are (axis, value) in the order of its axes."""
+
+    of: str
+    labels: tuple[tuple[str, Label], ...]
+
+    def __str__(self) -> str:
+        return label_text(self.labels)
+
+
+def written(value: Label) -> str:
+    """A label as a plan writes it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def label_text(labels: Iterable[tuple[str, Label]]) -> str:
+    """Labels for people: `mode lz4, degree 2`."""
+    return ", ".join(f"{axis} {written(value)}" for axis, value in labels)
+
+
+def same(one: Label, other: Label) -> bool:
+    """Whether two labels are one: numbers by value, and neither a number nor a text is a boolean.
+
+    >>> same(2, 2.0), same(1, True), same("2", 2)
+    (True, False, False)
+    """
+    return (
+        isinstance(one, bool) == isinstance(other, bool)
+        and isinstance(one, str) == isinstance(other, str)
+        and one == other
+    )
+
+
+def ids(of: str, cells: Iterable[tuple[tuple[str, Label], ...]]) -> tuple[str, ...]:
+    """An id for each cell, all different: `solve__lz4__degree_2`; counted where labels give too long or the same ones.
+
+    >>> ids("solve", [(("mode", "query low"), ("degree", 2)), (("mode", "query-low"), ("degree", 2))])
+    ('solve__query_low__degree_2', 'solve__c2')
+    """
+    found: list[str] = []
+    for number, labels in enumerate(cells, 1):
+        name = "__".join((of, *(_word(axis, value) for axis, value in labels)))
+        found.append(f"{of}__c{number}" if len(name) > ID_MAX or name in found else name)
+    return tuple(found)
+
+
+def _word(axis: str, value: Label) -> str:
+    word = re.sub(r"[^A-Za-z0-9]+", "_", written(value)).strip("_")
+    return word if isinstance(value, str) and word[:1].isalpha() else f"{axis}_{word}"
+
+
+def of_stage(stage: Mapping[str, Any]) -> Cell | None:
+    """The cell of a stage as a recorded plan has it; None for a stage without a matrix."""
+    cell = stage.get("cell")
+    if not isinstance(cell, Mapping):
+        return None
+    return Cell(of=str(cell["of"]), labels=tuple((str(axis), value) for axis, value in cell["labels"]))
+
+
+# Units stand last in names (`measure_s`, `tolerance_fraction`). A value that depends on the results of an earlier stage
+# is an `Expression`; every other value is resolved.
 
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 _SECOND_SLACK = 1e-3
@@ -219,7 +358,7 @@ class Ladder:
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
     are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
     of all of them, which the ladder `interleaved_with` runs. `faults`
-    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases.phase_recovery`.
+    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
     """
 
     id: str
@@ -264,7 +403,7 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBounds:
-    """The bounds that a probe of a search must keep in addition to `accept`; see `coordinator.verdict.probes`.
+    """The bounds that a probe of a search must keep in addition to `accept`; see `coordinator.verdict.verdicts`.
 
     `lateness_…` is that of starts; `lateness_growth_max` in seconds per second.
     """
@@ -353,7 +492,7 @@ class CommandRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
     """Bring `systems` to a known state: `restore` the copy that the last populate saved, execute the DDL of the sql
-    stages since then again (`keep`, see `dsl.rules.resets.removed_ddl`), `checkpoint`."""
+    stages since then again (`keep`, see `dsl.rules.resets`), `checkpoint`."""
 
     id: str
     systems: tuple[str, ...]

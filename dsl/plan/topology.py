@@ -1,4 +1,4 @@
-"""The topology of a compiled plan: hosts, secrets, systems under test, declared facts, and captures."""
+"""The topology of a compiled plan: hosts, secrets, systems under test, facts, captures; and values of every part."""
 
 from __future__ import annotations
 
@@ -8,8 +8,44 @@ from typing import Literal, TypeAlias
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
-from proveout.dsl.plan.commands import NO_COMMAND, Command
-from proveout.dsl.plan.measured_values import OMITTED, MeasuredValue
+from proveout.dsl.plan.commands import NO_COMMAND, OMITTED, Command, MeasuredValue
+
+# `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
+# moving a plan to another folder or adding a comment does not change its digest.
+
+Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A CEL expression that waits for results; `needs` are the ids of the stages whose results it reads."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
+
+    name: str
+    kind: str
+    parameters: tuple[tuple[str, Value], ...]
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPosition:
+    """Where a text begins that a database judges, such as a statement: its `path` in the plan.
+
+    `literal`: the lines of the text are lines of the file.
+    """
+
+    path: str
+    where: Where
+    literal: bool = False
+
 
 EquipmentKind: TypeAlias = Literal["storage", "switch", "network", "appliance", "server"]
 """Equipment of the topology on which no agent runs; `server` is a machine, such as one under a closed hypervisor."""

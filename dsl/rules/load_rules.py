@@ -10,7 +10,7 @@ from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Search
 from proveout.dsl.workloads.kinds import has_tables, key_range, of_workload, same_rows, writes
-from proveout.dsl.workloads.program.parameters import Program, in_forms
+from proveout.dsl.workloads.program import Program, in_forms
 
 NAMED = 4
 """Loads that a note names one by one."""

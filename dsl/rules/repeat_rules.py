@@ -1,29 +1,21 @@
-"""Rules of repeats: interleaved ladders can take turns, steps can be repeated, and `auto` repeats have a verdict to
-decide.
-
-Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled. `once_only` says
-which steps cannot run around every turn of a ladder.
-
-A window in which a capture takes too few readings has no bounds of the slope (`lag.slope_…`); a search that accepts by
-such a bound would refuse every rate.
-"""
+"""Rules on repeats and windows: statements that may run once only, passes over query sets, tracked commits."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import number
 from proveout.core.units import format_duration
-from proveout.dsl import metrics
+from proveout.dsl import engines, metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup, walk
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts
-from proveout.dsl.plan.plan import Check, Plan
+from proveout.dsl.plan.plan import Check, Plan, Workload
 from proveout.dsl.plan.stages import (
     CommandRun,
     Drop,
@@ -37,16 +29,21 @@ from proveout.dsl.plan.stages import (
     Restart,
     Revert,
     Search,
+    Sessions,
     Sql,
     Stage,
     Tool,
     Tune,
 )
-from proveout.dsl.plan.topology import Capture
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Capture, Expression
+from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.source.nodes import Problems, did_you_mean
-from proveout.dsl.workloads.kinds import is_in_order
+from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order
+from proveout.dsl.workloads.kinds import writes as workload_writes
 from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
+
+# A window in which a capture takes too few readings has no bounds of the slope (`lag.slope_…`); a search that accepts
+# by such a bound would refuse every rate.
 
 NOT_DISTINGUISHED = "drift is not distinguished from the difference"
 """The finding of a comparison of ladders that ran one after the other."""
@@ -451,3 +448,61 @@ def _refuse(
         closer = format_duration(window_s / SLOPE_READINGS)
         hint = f"{key}: {longer} there, or every: {closer} in the capture `{capture.name}`"
         problems.add(expression.where, message, key="stages", hint=hint)
+
+
+WITHOUT = ("measure", "ramp_up", "ramp_down", "rate")
+
+
+def pass_problems(
+    given: Collection[str], pool: str, workloads: Iterable[Workload], *, paced: bool
+) -> Iterator[Objection]:
+    """The objections to the windows of a ladder, each `at` its key; `given` are the ladder's keys in the plan, `paced`
+    tells whether one of its loads has a rate."""
+    if "passes" not in given:
+        if "within" in given:
+            way_out = "passes: 1, or leave `within` out"
+            yield Objection(message="`within` is the limit of `passes`", at=("within",), way_out=way_out)
+        if "measure" not in given and "phases" not in given:
+            way_out = "measure: 10s, or phases, or passes: 1 for a set of queries"
+            yield Objection(message="`measure` is required", way_out=way_out)
+        return
+    for key in WITHOUT:
+        if key in given:
+            message, way_out = f"`passes` run to completion, without `{key}`", f"leave `{key}` or `passes` out"
+            yield Objection(message=message, at=(key,), way_out=way_out)
+    if pool != "local":
+        message, way_out = "`passes` run in the local pool only", "leave `pool` out, or give `measure`"
+        yield Objection(message=message, at=("pool",), way_out=way_out)
+    if paced:
+        message, way_out = "`passes` run to completion, without a `rate` of a load", "leave `rate` or `passes` out"
+        yield Objection(message=message, at=("loads",), way_out=way_out)
+    for workload in workloads:
+        if is_in_order(workload):
+            continue
+        message = f"`{workload.name}` is a mix, which has no passes: it runs for the length of a window"
+        way_out = "measure: 10s, or a set of queries (kind: tproch, or kind: sql with in_order)"
+        yield Objection(message=message, at=("passes",), way_out=way_out)
+
+
+def tracking_problems(workload: Workload, engine: str, sessions: Sessions, *, checked: bool) -> Iterator[Objection]:
+    """The reasons for which commits of this workload cannot be tracked in a database of this engine."""
+    if not engines.of(engine).tracks_commits:
+        known = engines.named(one for one in engines.ENGINES.values() if one.tracks_commits)
+        yield Objection(message=f"commits cannot be tracked in {engine}", way_out=f"engines: {known}")
+    if has_own_arrival(workload):
+        message = f"workload `{workload.name}` is an outside program, whose commits cannot be tracked"
+        yield Objection(message=message, way_out="leave `commits` out")
+    elif not workload_writes(workload):
+        yield Objection(
+            message=f"workload `{workload.name}` changes no rows, so it has no commits to track",
+            way_out="leave `commits` out",
+        )
+    elif engines.of(engine).dialect == "oracle" and dict(workload.parameters).get("procedures") is True:
+        message = f"the procedures of workload `{workload.name}` commit by themselves on {engine}"
+        yield Objection(message=message, way_out="procedures: false, or leave `commits` out")
+    if sessions.are_lent:
+        message = "commits are read back by the connection of a thread, which `pool` and `connect_every` do not keep"
+        yield Objection(message=message, way_out="leave `commits` or `sessions` out")
+    if checked and sessions.on_disconnect != "retry":
+        message = "`checked` is about transactions that are run again after a lost connection"
+        yield Objection(message=message, way_out="on_disconnect: retry, or commits: tracked")

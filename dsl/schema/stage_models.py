@@ -1,22 +1,21 @@
-"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of
-stage."""
+"""The keys of stages as strict pydantic models: loads, sessions, commits, searches, phases, faults."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from proveout.dsl.plan.faults import FAULTS_MAX
-from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
-from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
-from proveout.dsl.schema.commit_models import CommitsEntry
+from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.plan.phases import PHASES_MAX
+from proveout.dsl.plan.stages import FAULTS_MAX, PASSES_MAX, TIMES_MAX, VOID_FRACTION_MAX
+from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
-from proveout.dsl.schema.phase_models import LadderRate, Phases
 from proveout.dsl.schema.scalar_types import (
     Duration,
     Every,
     Id,
+    LevelRate,
     Name,
     Names,
     OrBoolean,
@@ -34,11 +33,262 @@ from proveout.dsl.schema.scalar_types import (
     Strict,
     Text,
     Threads,
+    Tolerance,
     Variation,
     one_or_many,
 )
-from proveout.dsl.schema.search_models import BoundsEntry, Confirm, SearchRange, usual_bounds, usual_confirm
-from proveout.dsl.schema.session_models import SessionKeys
+
+
+class CommitsEntry(Strict):
+    """Whether the commits of a load are tracked."""
+
+    commits: Literal["tracked", "checked", "untracked"] | None = Field(
+        None,
+        description="tracked: each transaction that changes rows carries one more statement, which counts its commit "
+        "in the database, so that lost commits, commits without an answer and duplicates are known. checked: and "
+        "with `on_disconnect: retry` a transaction that had committed without an answer is not run again. By default "
+        "untracked; of one of several loads that changes rows, that of the stage.",
+    )
+
+
+def _every(value: object) -> object:
+    """`transaction` is every single one."""
+    return 1 if value == "transaction" else value
+
+
+ConnectEvery: TypeAlias = Annotated[
+    int,
+    Field(ge=1, le=CONNECT_EVERY_MAX),
+    BeforeValidator(_every),
+    WithJsonSchema(
+        {"anyOf": [{"const": "transaction"}, {"type": "integer", "minimum": 1, "maximum": CONNECT_EVERY_MAX}]}
+    ),
+]
+
+
+class SessionsEntry(Strict):
+    """The connections of a load; by default each thread keeps one of its own."""
+
+    pool: int | None = Field(
+        None,
+        ge=1,
+        le=THREADS_MAX,
+        description="Connections in total, over all clients: a transaction waits for a free one, first come, first "
+        "served. The wait is part of its response time, and `pool_wait` in expressions.",
+    )
+    connect_every: ConnectEvery | None = Field(
+        None,
+        description="Close a connection after so many transactions, or after each `transaction`, and make another. "
+        "The connect is part of the response time, and `connect` in expressions.",
+    )
+
+
+USUAL_SESSIONS = SessionsEntry.model_validate({})
+
+
+class SessionKeys(Strict):
+    """The keys of a load, or of a stage for all of its loads."""
+
+    on_disconnect: Literal["reconnect", "retry", "fail"] | None = Field(
+        None,
+        description="When a connection is lost: `reconnect` counts its transaction as an error and connects again; "
+        "`retry` runs it again with the same inputs, and its response time counts from the first time it was due; "
+        "`fail` ends the load. `reconnect` by default.",
+    )
+    access: Literal["any", "read-write", "read-only"] | None = Field(
+        None,
+        description="The member of the system to connect to, among the hosts of its dsn and its `instances`: the one "
+        "that accepts changes, one that does not, or any; found again after each loss. By default the dsn decides.",
+    )
+    sessions: SessionsEntry | None = Field(None, description="Sharing and renewal of connections.")
+
+
+class SearchRange(Strict):
+    """The range of a search."""
+
+    from_: Rate = Field(alias="from", description="The lowest rate tried.")
+    to: Rate = Field(description="The highest rate tried.")
+    start: Rate | None = Field(
+        None, description="The rate of the first probe, doubled from there, or halved when it is refused; `from`."
+    )
+    tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends.")
+
+
+class Confirm(Strict):
+    """The full-length iterations that confirm the answer."""
+
+    ramp_up: Ramp = 2.0
+    measure: Duration = 10.0
+    times: int = Field(
+        default=9,
+        ge=1,
+        le=20,
+        description="Iterations in which the answer must hold; after one refusal, in 4 more. A rate that holds in half "
+        "of all iterations is confirmed by 9 with a probability of 0.25 %.",
+    )
+
+
+def usual_confirm() -> Confirm:
+    """The confirmation of a search that states none."""
+    return Confirm.model_validate({})
+
+
+class BoundsEntry(Strict):
+    """The bounds that a probe must keep in addition to `accept`."""
+
+    missed: Percentage = Field(
+        0.01, description="Arrivals due in the window that had no answer within 1 s after the load, over all due."
+    )
+    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
+    growth: Percentage = Field(
+        0.02,
+        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
+    )
+
+
+def usual_bounds() -> BoundsEntry:
+    """The bounds of a search that states none."""
+    return BoundsEntry.model_validate({})
+
+
+class RateRamp(Strict):
+    """A rate that goes in a straight line over the measure window."""
+
+    from_: Rate = Field(alias="from", description="Rate at the window's start, which the ramp-up reaches.")
+    to: Rate = Field(description="Rate at the window's end and during the ramp-down.")
+
+
+def _rate_or_ramp(value: object) -> str:
+    return "ramp" if isinstance(value, dict | RateRamp) else "rate"
+
+
+LadderRate: TypeAlias = Annotated[
+    Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
+]
+
+LevelThreads: TypeAlias = Annotated[float, Field(ge=0, le=THREADS_MAX, strict=True)]
+
+
+class RateLine(Strict):
+    """A rate that goes in a straight line over a phase."""
+
+    from_: LevelRate = Field(alias="from", description="Rate at the phase's start.")
+    to: LevelRate = Field(description="Rate at the phase's end.")
+
+
+class RateWave(Strict):
+    """A rate that follows a sine."""
+
+    mean: LevelRate = Field(description="The rate around which it swings; it begins there, and rises.")
+    amplitude: LevelRate = Field(description="The swing to each side.")
+    period: Duration = Field(description="The time of one swing.")
+
+
+class ThreadsLine(Strict):
+    """Active threads that change in a straight line over a phase."""
+
+    from_: LevelThreads = Field(alias="from", description="Active threads at the phase's start.")
+    to: LevelThreads = Field(description="Active threads at the phase's end.")
+
+
+class ThreadsWave(Strict):
+    """Active threads that follow a sine."""
+
+    mean: LevelThreads = Field(description="The threads around which it swings; it begins there, and rises.")
+    amplitude: LevelThreads = Field(description="The swing to each side.")
+    period: Duration = Field(description="The time of one swing.")
+
+
+def _form(value: object) -> str:
+    if not isinstance(value, dict):
+        return "rate"
+    return "wave" if {"mean", "amplitude", "period"} & value.keys() else "ramp"
+
+
+PhaseRate: TypeAlias = Annotated[
+    Annotated[LevelRate, Tag("rate")] | Annotated[RateLine, Tag("ramp")] | Annotated[RateWave, Tag("wave")],
+    Discriminator(_form),
+]
+PhaseThreads: TypeAlias = Annotated[
+    Annotated[LevelThreads, Tag("rate")] | Annotated[ThreadsLine, Tag("ramp")] | Annotated[ThreadsWave, Tag("wave")],
+    Discriminator(_form),
+]
+
+
+class PhaseEntry(Strict):
+    """A part of the measure window with a load of its own: a rate, active threads, or a table of one of them."""
+
+    name: Id = Field(description="Its name in expressions, run.phase(\"spike\"), and reports.")  # fmt: skip
+    for_: Duration | None = Field(None, alias="for", description="Its length; of a table the time of its last row.")
+    rate: PhaseRate | None = Field(
+        None,
+        description="Open arrival: constant, in a straight line `{from, to}`, or a sine `{mean, amplitude, period}`.",
+    )
+    threads: PhaseThreads | None = Field(
+        None, description="Closed arrival: the threads of the rung that are active; constant, `{from, to}` or a sine."
+    )
+    from_: str | None = Field(
+        None,
+        alias="from",
+        min_length=1,
+        max_length=200,
+        description="A CSV file beside the plan, with the columns seconds,rate or seconds,threads.",
+    )
+    between: Literal["steps", "lines"] | None = Field(
+        None, description="from: whether a row holds until the next one, or the level goes there in a straight line."
+    )
+
+
+Phases: TypeAlias = Annotated[list[PhaseEntry], Field(min_length=1, max_length=PHASES_MAX)]
+RecoveredWithin: TypeAlias = Percentage
+
+
+class BetweenEntry(Strict):
+    """A part of the measure window."""
+
+    from_: Ramp = Field(alias="from", description="Its start, after the start of the measure window.")
+    to: Duration = Field(description="Its end.")
+
+
+class FaultEntry(Strict):
+    """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
+    (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
+
+    name: Name = Field(description='Its name in results: `run.fault("name")`.')
+    at: Ramp | None = Field(None, description="When it begins, after the start of the measure window.")
+    between: BetweenEntry | None = Field(
+        None, description="In place of `at`: the part of the measure window in which it begins at random instants."
+    )
+    when: Text | None = Field(
+        None,
+        description="In place of `at`: it begins each time that this condition on the numbers of the last second holds "
+        "in the measure window: `live.tps > 1000`.",
+    )
+    times: int | None = Field(
+        None, ge=1, le=TIMES_MAX, description="between, when: the most times that it begins in each iteration; 1."
+    )
+    seed: int | None = Field(
+        None, ge=0, le=2**31 - 1, description="between: the seed of the random instants; 1. Repeats draw others."
+    )
+    apart: Ramp | None = Field(
+        None, description="between, when: the least time from the end of one occurrence to the next; 0s."
+    )
+    for_: Duration | None = Field(
+        None,
+        alias="for",
+        description="The time from its begin to its healing. Left out where the operation ends by itself.",
+    )
+    on: Selector | None = Field(
+        None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
+    )
+    destructive: bool = Field(False, description="Agree to the loss of data, where the operation can lose it.")
+    tuning: list[Any] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="In place of one operation: several changes, made together, each as in `tuning:` of a plan.",
+    )
+
 
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
+from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
-from proveout.dsl.source.scalars import read_plain
 
 Model = TypeVar("Model", bound=BaseModel)
 

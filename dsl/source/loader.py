@@ -1,15 +1,15 @@
-"""A plan file -> nodes with positions. Safe and bounded: size, depth, aliases and their expansion all have a limit.
+"""Read YAML into nodes with positions, within limits of size and depth.
 
-Data flow: bytes -> `_decode` (UTF-8, no hidden characters, no tabs) -> PyYAML's events -> `_Composer` -> `nodes.Map`.
-PyYAML only parses; tags, merge keys and its idea of implicit types never come into play (`scalars` has ours). Problems
-are collected; unreadable text gives None.
+Data flow: text -> PyYAML's events -> scalars by the rules of YAML 1.2 -> nodes with line and column.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,139 @@ import yaml
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.dsl.plan.topology import TextPosition
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
-from proveout.dsl.source.scalars import NULL, hidden_character, read_plain
 from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
+
+JUDGED = frozenset({"dsn", "query", "session", "settings", "sql", "statements"})
+"""Keys of the language whose values, with all that is below them, are for a database."""
+_LITERAL, _FOLDED = "|", ">"
+
+
+def text_positions(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
+    """The positions of the texts below `node`, which is at `path`."""
+    for key, below in _below(node):
+        if key in JUDGED:
+            yield from _all(f"{path}.{key}", below, problems)
+        else:
+            yield from text_positions(f"{path}.{key}", below, problems)
+
+
+def maps_below(node: Node | None) -> Iterator[Map]:
+    """The mappings at and below a node."""
+    if isinstance(node, Map):
+        yield node
+    for _, below in _below(node) if node is not None else ():
+        yield from maps_below(below)
+
+
+def _all(path: str, node: Node, problems: Problems) -> Iterator[TextPosition]:
+    if isinstance(node, Scalar):
+        yield _position(path, node, problems)
+        return
+    for key, below in _below(node):
+        yield from _all(f"{path}.{key}", below, problems)
+
+
+def _below(node: Node) -> Iterator[tuple[str, Node]]:
+    if isinstance(node, Map):
+        yield from ((key.text, value) for key, value in node.entries)
+    elif isinstance(node, Seq):
+        yield from ((str(number), item) for number, item in enumerate(node.items))
+
+
+def _position(path: str, scalar: Scalar, problems: Problems) -> TextPosition:
+    where = scalar.where
+    style = problems.line(where)[where.column - 1 : where.column]
+    if style not in (_LITERAL, _FOLDED):
+        return TextPosition(path=path, where=scalar.at(0))
+    first = Where(file=where.file, line=where.line + 1, column=1)
+    line = problems.line(first)
+    column = len(line) - len(line.lstrip()) + 1
+    return TextPosition(
+        path=path, where=Where(file=where.file, line=first.line, column=column), literal=style == _LITERAL
+    )
+
+
+# Only `true`, `false`, `null`, decimal ints (`20_000`) and decimal fractions are anything but text. What YAML 1.1 would
+# turn into something else than it looks like (`no`, `22:22`, `0644`, `1e3`, a date …) is refused: quietly reading it as
+# text would be as surprising as YAML's own reading.
+
+DIGITS_MAX = 18
+NULL = "null"
+"""Drops an entry of a plan that is extended (`includes`); anywhere else it is a problem."""
+
+_INT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)")
+_FLOAT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)\.\d+")
+
+_SURPRISES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"yes|no|on|off", re.IGNORECASE),
+        "`{0}` is a boolean in YAML 1.1 and a word elsewhere",
+        'write true or false, or quote it: "{0}"',
+    ),
+    (re.compile(r"true|false", re.IGNORECASE), "`{0}` is not how a plan writes a boolean", "write true or false"),
+    (re.compile(r"~|null", re.IGNORECASE), "`{0}` means null in YAML", 'leave the key out, or quote it: "{0}"'),
+    (
+        re.compile(r"[-+]?0[\d_]+"),
+        "`{0}` has a leading zero, which YAML 1.1 reads as an octal number",
+        'write it without the zero, or quote it: "{0}"',
+    ),
+    (
+        re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?"),
+        "`{0}` is a number to the base 60 in YAML 1.1",
+        'quote it: "{0}"; durations are written 1h30m',
+    ),
+    (
+        re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?"),
+        "`{0}` is a date in YAML 1.1",
+        'quote it: "{0}"',
+    ),
+    (
+        re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+"),
+        "`{0}` is a number in some YAML readers and text in others",
+        "write it out: 1_000 or 0.001",
+    ),
+    (re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE), "`{0}` is not a number that a plan can use", ""),
+    (re.compile(r"[-+]?0[xXoObB][\da-fA-F_]+"), "`{0}` is not a decimal number", "write it in decimal"),
+    (re.compile(r"[-+]?(\.\d+|\d[\d_]*\.)"), "`{0}` lacks a digit beside the point", "write 0.5 or 5.0"),
+    (re.compile(r"[-+]?\d[\d_]*_|[-+]?\d+(_+\d+)*_*"), "`{0}` has stray underscores", "write 20_000"),
+)
+
+# Direction overrides, isolates and zero-width characters: text that does not read as it compiles.
+_INVISIBLE = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff") | {
+    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2060, 0x206A))
+}
+
+
+def read_plain(text: str) -> tuple[str | int | float | bool | None, str, str]:
+    """(value, problem, hint) of an unquoted scalar; problem is "" when there is none."""
+    if text == "":
+        return None, "", ""
+    if text in ("true", "false"):
+        return text == "true", "", ""
+    if _INT.fullmatch(text) or _FLOAT.fullmatch(text):
+        if sum(character.isdigit() for character in text) > DIGITS_MAX:
+            return text, f"the number has more than {DIGITS_MAX} digits", ""
+        digits = text.replace("_", "")
+        return (float(digits) if "." in digits else int(digits)), "", ""
+    for pattern, problem, hint in _SURPRISES:
+        if pattern.fullmatch(text):
+            return text, problem.format(text), hint.format(text)
+    return text, "", ""
+
+
+def hidden_character(text: str) -> tuple[int, str] | None:
+    """(offset, name) of the first character that a reader could not see or that could mislead a terminal; None if
+    fine."""
+    for offset, character in enumerate(text):
+        if character in "\n\r":
+            continue
+        if character in _INVISIBLE or unicodedata.category(character) in ("Cc", "Cs", "Co"):
+            name = unicodedata.name(character, "control character")
+            return offset, f"U+{ord(character):04X} ({name.lower()})"
+    return None
+
 
 BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
@@ -289,7 +419,7 @@ class _Composer:
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
-        if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `inheritance`
+        if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `includes`
             self.problems.add(where, problem, hint=hint)
         return Scalar(value=value, text=text, where=where, quoted=quoted, text_column=column, faulty=bool(problem))
 

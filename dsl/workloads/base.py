@@ -160,7 +160,7 @@ class TransactionType:
     fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the
-    number that the clients count is held against it (`coordinator/verdict/commit_audit.py`). The kind needs
+    number that the clients count is held against it (`coordinator/verdict/verdicts.py`). The kind needs
     `invariants_after`.
 
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an

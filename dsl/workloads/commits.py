@@ -1,28 +1,95 @@
-"""Tracked commits: the statement that writing transactions carry, and the table that it counts in. Pure.
-
-Flow: a load with `commits: tracked` -> the table, which a tuning of the run makes and removes (`table_operation`) ->
-each terminal has a row in it, with the number of its commits -> `tracked` adds to each writing transaction of a
-terminal one more statement, last in the same database transaction, that adds 1 -> the client counts the commits that
-were acknowledged, and reads the row back when it has connected again and at the end of the load: the difference is what
-was lost, committed without an answer, or committed twice (`agent.load.commit_tally`).
-
-A terminal runs one transaction at a time, so its row has one writer and no waits; the statement changes no indexed
-column, which PostgreSQL does in place in the page (HOT), with the free space that the fill factor leaves there.
-"""
+"""Commits that a load tracks, and groups of requests that a transaction sends at once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from operator import add
 from typing import Any
 
+from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
-from proveout.dsl.workloads.base import Body, Last, Outcome, Source, Statement, Step, TransactionType
-from proveout.dsl.workloads.pipelines import together
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.base import (
+    Body,
+    Last,
+    Outcome,
+    Request,
+    Result,
+    Row,
+    Source,
+    Statement,
+    Step,
+    TransactionType,
+)
+
+# The requests of a group are executed in their order, in one transaction, and the first that fails ends the group: the
+# data are those of single requests. A body of groups may return `Last` requests, with which COMMIT travels.
+
+PIPELINE = Statement(name="proveout_pipeline", text={}, arguments=(), reads=False)
+
+PARAMETER = "pipeline"
+"""The parameter of a workload kind that asks for it."""
+TEXT = "independent statements of a transaction travel together, COMMIT with the last ones"
+"""The effect, for people: response times have fewer round trips than one for each statement."""
+
+
+def asked_for(workload: Workload) -> bool:
+    """Whether a compiled workload sends its groups as pipelines."""
+    return dict(workload.parameters).get(PARAMETER) is True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one request of a group, which stays valid after the next request."""
+
+    count: int
+    found: list[Row]
+
+    def rows(self) -> list[Row]:
+        """The rows."""
+        return self.found
+
+
+def together(*requests: Request) -> Generator[Request, Any, list[Result]]:
+    """Send these requests, at least one, as a group; returns their results, in their order."""
+    results: list[Result] = yield PIPELINE, requests
+    return results
+
+
+def one_by_one(body: Callable[[Any], Body]) -> Callable[[Any], Body]:
+    """The same transaction without groups: each request by itself, in the same order."""
+
+    def alone(inputs: Any) -> Body:
+        step: Callable[[Any], Request] = body(inputs).send
+        answer: Any = None
+        while True:
+            try:
+                request = step(answer)
+            except StopIteration as stop:
+                outcome = stop.value
+                break
+            if request[0] is PIPELINE:
+                answer = []
+                for each in request[1]:
+                    result = yield each
+                    answer.append(Answer(result.count, result.rows() if each[0].reads else []))
+            else:
+                answer = yield request
+        if not isinstance(outcome, Last):
+            return Outcome(outcome)
+        for each in outcome.requests:
+            yield each
+        return outcome.outcome
+
+    return alone
+
+
+# A terminal runs one transaction at a time, so its row has one writer and no waits; the statement changes no indexed
+# column, which PostgreSQL does in place in the page (HOT), with the free space that the fill factor leaves there.
 
 TABLE = "proveout_commits"
 _ROW = "load_id = $1 AND terminal = $2"

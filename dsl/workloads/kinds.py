@@ -1,18 +1,13 @@
 """The table of workload kinds, and the questions that the compiler, the coordinator and agents ask about a workload.
 
-Data flow: the compiler validates an entry of a plan's `workloads:` with `extension(kind).parameters` and stores the
-model's values in `plan.Workload.parameters`; agents and the coordinator read the model back with `of_workload`, and
-`build` makes the `WorkloadKind` that runs. A kind is a `WorkloadExtension`: built in (`BUILT_IN`), or of another
-package.
-
-The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and
-keys, which imports numpy, when a load is built. `proveout check` therefore never imports numpy.
+A kind's module is imported when a plan uses the kind, and the module with its rows and keys, which imports numpy,
+when a load is built. `proveout check` therefore never imports numpy.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
@@ -23,9 +18,55 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
-from proveout.dsl.plan.values import Workload
-from proveout.dsl.workloads import noop
-from proveout.dsl.workloads.base import WorkloadKind
+from proveout.dsl.plan.topology import Workload
+from proveout.dsl.workloads.base import Body, Outcome, Population, Request, Statement, TransactionType, WorkloadKind
+
+# It has no tables, no keys and no parameters, and a plan cannot name it: it does not measure a database.
+
+KIND = "noop"
+
+SELECT_ONE = Statement(
+    name="select_one",
+    text={
+        "postgres": "SELECT 1",
+        "sqlite": "SELECT 1",
+        "mysql": "SELECT 1",
+        "oracle": "SELECT 1 FROM dual",
+        "duckdb": "SELECT 1",
+    },
+    arguments=(),
+    columns=(int,),
+)
+_REQUEST: Request = (SELECT_ONE, ())
+
+
+def _body(request: Request) -> Body:
+    result = yield request
+    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
+
+
+def _inputs(keys: Any) -> Callable[[], Request]:
+    return lambda: _REQUEST
+
+
+class Noop:
+    """The workload kind."""
+
+    transactions = (
+        TransactionType(
+            name="Noop", weight=1.0, inputs=_inputs, body=_body, statements=(SELECT_ONE,), single=True, bare=True
+        ),
+    )
+    population = Population(units=0, tables=(), before={}, after={}, drop={}, expected={})
+
+    invariants = ()
+
+    def keys(self, stream: int) -> None:
+        """There is nothing to draw."""
+
+
+# The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and
+# keys, which imports numpy, when a load is built. `proveout check` therefore never imports numpy.
 
 BUILT_IN = ("hlr", "prepaid", "program", "sql", "tpcb", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
@@ -50,8 +91,8 @@ def names() -> tuple[str, ...]:
 
 def build(workload: Workload) -> WorkloadKind:
     """The transactions, keys and population of a compiled workload. Raises ProveoutError for an unknown kind."""
-    if workload.kind == noop.KIND:
-        return noop.Noop()
+    if workload.kind == KIND:
+        return Noop()
     kind, parameters = _kind(workload)
     module, _, function = kind.build.partition(":")
     if not module or not function:

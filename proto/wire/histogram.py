@@ -1,26 +1,243 @@
-"""Log-linear histograms of nanoseconds: HdrHistogram's bucket layout at 3 significant digits, from 1 ns to 1 h.
-
-Data flow: raw nanoseconds (numpy, at a load worker) -> `bin_ns` -> `results.Histogram` (sparse, on the wire) -> `merge`
-over workers, agents and seconds -> `percentile_ns`, `mean_ns`. Percentiles are taken only after the merge. Pure.
-
-Layout (HdrHistogram, Gil Tene, `lowestDiscernibleValue` 1, 3 digits): 2048 = 2^11 sub-buckets hold the values 0 … 2047
-exactly; every further bucket covers the next power of two with 1024 sub-buckets. With b the bit length of `v | 2047`
-the bucket is k = b - 11, the sub-bucket s = v >> k (1024 <= s < 2048 when k > 0), and the index
-`(k + 1) * 1024 + s - 1024` = `k * 1024 + s`. A sub-bucket is 2^k wide and its values are at least 1024 * 2^k, so the
-relative width is below 1/1000.
-"""
+"""Times and counts of a load in columns: log-linear histograms, bins, stalls, client delays, tracked commits. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.proto.wire.results import Histogram
+from proveout.proto.wire.results import CommitReading, Handling, Histogram, Stall, TrackedCommits
+
+# Times in a row are nanoseconds after the start of its bin. A transaction that committed or that failed logically (no
+# row, a duplicate key) was answered: it is a success of the system. One that ended with an error was not.
+
+Table = npt.NDArray[np.int64]
+"""Rows of bins, shape (bins, `len(COLUMNS)`)."""
+
+WIDTH_NS = 100_000_000
+PER_SECOND = 10
+COLUMNS = ("answered", "failed", "first_ns", "last_ns", "oldest_ns", "slowest_ns", "error_ns", "error_oldest_ns")
+"""Of each bin: the transactions that were answered in it, and those that failed; the ends of the first and of the last
+one answered; the earliest intended time of those answered, and their longest response time; the first error, also of
+an attempt to connect; the earliest intended time of those that failed. Under closed arrival a transaction is intended
+when it starts. Values without a transaction are `NONE`."""
+ANSWERED, FAILED, FIRST, LAST, OLDEST, SLOWEST, ERROR, ERROR_OLDEST = range(len(COLUMNS))
+NONE = -(2**63)
+_LEAST = (FIRST, OLDEST, ERROR, ERROR_OLDEST)
+_ITEM = np.dtype("<i8")
+ROWS_MAX = PER_SECOND + 1
+"""The most bins of a second; its last one may be cut."""
+
+
+def of_records(start_ns: int, end_ns: int, answered: Table, failed: Table) -> bytes:
+    """The bins of the span from `start_ns` to `end_ns`, in which all records ended.
+
+    `answered`, `failed`: (intended, ended) of transactions and of attempts to connect, in monotonic ns, shape (n, 2); a
+    failed attempt to connect has both times alike.
+    """
+    rows = -(-(end_ns - start_ns) // WIDTH_NS)
+    table = np.full((rows, len(COLUMNS)), NONE, dtype=np.int64)
+    table[:, (ANSWERED, FAILED)] = 0
+    if len(answered):
+        index, origin = _placed(answered, start_ns, rows)
+        table[:, ANSWERED] = np.bincount(index, minlength=rows)
+        _least(table, FIRST, index, answered[:, 1] - origin)
+        _least(table, OLDEST, index, answered[:, 0] - origin)
+        np.maximum.at(table[:, LAST], index, answered[:, 1] - origin)
+        np.maximum.at(table[:, SLOWEST], index, answered[:, 1] - answered[:, 0])
+    if len(failed):
+        index, origin = _placed(failed, start_ns, rows)
+        _least(table, ERROR, index, failed[:, 1] - origin)
+        begun = failed[:, 0] < failed[:, 1]
+        table[:, FAILED] = np.bincount(index[begun], minlength=rows)
+        _least(table, ERROR_OLDEST, index[begun], (failed[:, 0] - origin)[begun])
+    return table.astype(_ITEM).tobytes()
+
+
+def _placed(records: Table, start_ns: int, rows: int) -> tuple[Table, Table]:
+    """The bin of each record by its end, and the start of that bin."""
+    index = np.clip((records[:, 1] - start_ns) // WIDTH_NS, 0, rows - 1)
+    return index, start_ns + index * WIDTH_NS
+
+
+def _least(table: Table, column: int, index: Table, values: Table) -> None:
+    least = np.full(len(table), 2**63 - 1, dtype=np.int64)
+    np.minimum.at(least, index, values)
+    table[:, column] = np.where(least == 2**63 - 1, NONE, least)
+
+
+def decode(bins: bytes) -> Table:
+    """The table of `of_records`. ValueError when the bytes are not whole rows."""
+    return np.frombuffer(bins, dtype=_ITEM).astype(np.int64).reshape(-1, len(COLUMNS))
+
+
+def merged(tables: Sequence[Table]) -> Table:
+    """The bins of the same times of several workers or loads as one; where some are shorter, what all have."""
+    rows = min(map(len, tables))
+    stack = np.stack([table[:rows] for table in tables])
+    result: Table = stack.max(axis=0)  # `NONE` is below every value
+    result[:, (ANSWERED, FAILED)] = stack[:, :, (ANSWERED, FAILED)].sum(axis=0)
+    for column in _LEAST:
+        held = stack[:, :, column]
+        least = np.where(held == NONE, 2**63 - 1, held).min(axis=0)
+        result[:, column] = np.where(least == 2**63 - 1, NONE, least)
+    return result
+
+
+def encode(table: Table) -> bytes:
+    """The bytes of a table."""
+    return table.astype(_ITEM).tobytes()
+
+
+def is_sound(bins: bytes, *, longest_ns: int, count_max: int) -> bool:
+    """Whether these can be the bins of a second: from an agent that may be broken or compromised."""
+    if len(bins) % (_ITEM.itemsize * len(COLUMNS)) or len(bins) > ROWS_MAX * _ITEM.itemsize * len(COLUMNS):
+        return False
+    table = decode(bins)
+    counts, times = table[:, (ANSWERED, FAILED)], table[:, FIRST:]
+    if not len(table) or not ((counts >= 0) & (counts < count_max)).all():
+        return not len(table)
+    known = times != NONE
+    ordered = (table[:, FIRST] <= table[:, LAST]) & (known[:, 0] == (table[:, ANSWERED] > 0))
+    complete = (known[:, :4] == known[:, :1]).all() and (known[:, 5] == (table[:, FAILED] > 0)).all()
+    possible = np.where(known, np.abs(np.where(known, times, 0)) <= longest_ns, True)
+    return bool(ordered.all() and complete and possible.all())
+
+
+# A transaction waits through a stall when it was under way for at least half of it and has no answer before its end.
+# Terminals that think, or whose next transaction is not due, do not wait.
+
+Times = npt.NDArray[np.int64]
+
+STALL_MIN_NS = 250_000_000
+"""The shortest stall that is recorded."""
+STALLS_MAX = 200
+"""The number of stalls that are recorded of a load, the longest ones."""
+
+
+def common(loads: Iterable[Sequence[Stall]]) -> tuple[Stall, ...]:
+    """The times in which no load had an answer; each sequence is in order of time and without overlaps. () without
+    loads."""
+    shared: Sequence[Stall] | None = None
+    for stalls in loads:
+        shared = stalls if shared is None else _both(shared, stalls)
+    return longest(shared or ())
+
+
+def longest(stalls: Sequence[Stall]) -> tuple[Stall, ...]:
+    """The `STALLS_MAX` longest ones, in order of time."""
+    kept = sorted(stalls, key=lambda stall: stall.start_ns - stall.end_ns)[:STALLS_MAX]
+    return tuple(sorted(kept, key=lambda stall: stall.start_ns))
+
+
+def _both(left: Sequence[Stall], right: Sequence[Stall]) -> list[Stall]:
+    found: list[Stall] = []
+    at = other = 0
+    while at < len(left) and other < len(right):
+        one, two = left[at], right[other]
+        start_ns, end_ns = max(one.start_ns, two.start_ns), min(one.end_ns, two.end_ns)
+        if end_ns - start_ns >= STALL_MIN_NS:
+            waiting = Counter(dict(one.waiting)) + Counter(dict(two.waiting))
+            found.append(
+                Stall(
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    errors=one.errors + two.errors,
+                    waiting=tuple(sorted(waiting.items())),
+                )
+            )
+        if one.end_ns <= two.end_ns:
+            at += 1
+        else:
+            other += 1
+    return found
+
+
+class _Gap:
+    """A time in which no transaction ended, monotonic ns."""
+
+    def __init__(self, start_ns: int, end_ns: int, errors: int) -> None:
+        self.start_ns, self.end_ns, self.errors = start_ns, end_ns, errors
+        self.waiting: Counter[int] = Counter()
+
+    @property
+    def middle_ns(self) -> int:
+        return (self.start_ns + self.end_ns) // 2
+
+
+class StallDetector:
+    """Finds the stalls of one load of transactions `names`, which runs from `t0_ns` to `end_ns`. `add` takes the
+    seconds in order."""
+
+    def __init__(self, names: Sequence[str], *, t0_ns: int, end_ns: int, measure: tuple[int, int]) -> None:
+        self._names, self._end_ns, self._measure = names, end_ns, measure
+        self._last_ns = t0_ns
+        self._errors: list[int] = []
+        self._gaps: list[_Gap] = []
+
+    def add(self, times: Mapping[int, Times], errors_ns: Iterable[int]) -> None:
+        """Add the transactions that ended in a second: (intended, started, ended) by code (see `recorder`), and the
+        times of errors."""
+        self._errors += errors_ns
+        ends = (
+            np.sort(np.concatenate([triples[:, 2] for triples in times.values()])) if times else np.empty(0, np.int64)
+        )
+        if ends.size:
+            befores = np.concatenate(([self._last_ns], ends[:-1]))
+            for index in np.flatnonzero(ends - befores >= STALL_MIN_NS):
+                self._gap(int(befores[index]), int(ends[index]))
+            self._last_ns = max(self._last_ns, int(ends[-1]))
+            self._errors = [at_ns for at_ns in self._errors if at_ns > self._last_ns]
+        for code, triples in times.items():
+            slow = triples[triples[:, 2] - triples[:, 1] >= STALL_MIN_NS // 2]
+            if slow.size:
+                self._wait(code // 2, slow[:, 1], slow[:, 2])
+
+    def end(self, waiting: Iterable[tuple[int, int]]) -> tuple[Stall, ...]:
+        """The stalls that touch the measure window; `waiting` are (number, start ns) of transactions that never
+        ended."""
+        if self._end_ns - self._last_ns >= STALL_MIN_NS:
+            self._gap(self._last_ns, self._end_ns)
+        for number, started_ns in waiting:
+            self._wait(number, np.array([started_ns]), np.array([self._end_ns]))
+        start_ns, end_ns = self._measure
+        touching = [gap for gap in self._gaps if gap.start_ns < end_ns and gap.end_ns > start_ns]
+        return longest([self._stall(gap) for gap in touching])
+
+    def _gap(self, start_ns: int, end_ns: int) -> None:
+        errors = sum(start_ns < at_ns <= end_ns for at_ns in self._errors)
+        self._gaps.append(_Gap(start_ns, end_ns, errors))
+        if len(self._gaps) > 2 * STALLS_MAX:
+            kept = sorted(self._gaps, key=lambda gap: gap.start_ns - gap.end_ns)[:STALLS_MAX]
+            self._gaps = sorted(kept, key=lambda gap: gap.start_ns)
+
+    def _wait(self, number: int, started_ns: Times, ended_ns: Times) -> None:
+        """Add transactions of one type to the gaps through which they waited."""
+        for gap in self._gaps:
+            count = int(np.count_nonzero((started_ns <= gap.middle_ns) & (ended_ns >= gap.end_ns)))
+            if count:
+                gap.waiting[number] += count
+
+    def _stall(self, gap: _Gap) -> Stall:
+        origin_ns = self._measure[0]
+        return Stall(
+            start_ns=gap.start_ns - origin_ns,
+            end_ns=gap.end_ns - origin_ns,
+            errors=gap.errors,
+            waiting=tuple(sorted((self._names[number], count) for number, count in gap.waiting.items())),
+        )
+
+
+# Layout (HdrHistogram, Gil Tene, `lowestDiscernibleValue` 1, 3 digits): 2048 = 2^11 sub-buckets hold the values 0 …
+# 2047 exactly; every further bucket covers the next power of two with 1024 sub-buckets. With b the bit length of `v |
+# 2047` the bucket is k = b - 11, the sub-bucket s = v >> k (1024 <= s < 2048 when k > 0), and the index `(k + 1) * 1024
+# + s - 1024` = `k * 1024 + s`. A sub-bucket is 2^k wide and its values are at least 1024 * 2^k, so the relative width
+# is below 1/1000.
 
 SUB_BUCKET_BITS = 11
 SUB_BUCKETS = 1 << SUB_BUCKET_BITS
@@ -159,3 +376,81 @@ def _buckets_at(histogram: Histogram, ranks: Sequence[int]) -> Int64s:
     cumulated = np.cumsum(np.asarray(histogram.counts, dtype=np.int64))
     buckets: Int64s = np.asarray(histogram.indices, dtype=np.int64)[np.searchsorted(cumulated, ranks)]
     return buckets
+
+
+def merge_handling(parts: Sequence[Handling]) -> Handling | None:
+    """All of them in one: counts and seconds added, the longest wait of a thread. None without parts.
+
+    The wait for a CPU is None when it is unknown of one part: a sum without it would be too small.
+    """
+    if not parts:
+        return None
+    seconds = [part.runqueue_s for part in parts]
+    fractions = [part.runqueue_fraction for part in parts]
+    return Handling(
+        late=merge(part.late for part in parts),
+        answers=sum(part.answers for part in parts),
+        stamped=sum(part.stamped for part in parts),
+        runqueue_s=None if None in seconds else sum(each or 0.0 for each in seconds),
+        runqueue_fraction=None if None in fractions else max(each or 0.0 for each in fractions),
+    )
+
+
+READINGS_MAX = 1000
+BIN_NS = 100_000_000
+
+
+def tells(reading: CommitReading) -> bool:
+    """Whether there is something other than that all is as acknowledged."""
+    return any((reading.lost, reading.unknown, reading.duplicates, reading.unread))
+
+
+def together(readings: Iterable[CommitReading]) -> tuple[CommitReading, ...]:
+    """Those that tell something, added where both ends are in the same tenth of a second; of more than READINGS_MAX the
+    last ones in one. In order of time."""
+    found: dict[tuple[int, int], CommitReading] = {}
+    for one in filter(tells, readings):
+        key = (one.since_ns // BIN_NS, one.at_ns // BIN_NS)
+        found[key] = added(found[key], one) if key in found else one
+    ordered = sorted(found.values(), key=lambda one: (one.since_ns, one.at_ns))
+    while len(ordered) > READINGS_MAX:
+        last = ordered.pop()
+        ordered[-1] = added(ordered[-1], last)
+    return tuple(ordered)
+
+
+def added(one: CommitReading, other: CommitReading) -> CommitReading:
+    """Two readings as one."""
+    return CommitReading(
+        since_ns=min(one.since_ns, other.since_ns),
+        at_ns=max(one.at_ns, other.at_ns),
+        lost=one.lost + other.lost,
+        unknown=one.unknown + other.unknown,
+        unknown_committed=one.unknown_committed + other.unknown_committed,
+        duplicates=one.duplicates + other.duplicates,
+        unread=one.unread + other.unread,
+    )
+
+
+def of(fields: Sequence[int], zero_ns: int) -> CommitReading:
+    """A reading of its fields, on a clock whose zero is at `zero_ns` of theirs."""
+    since_ns, at_ns, *counts = fields
+    lost, unknown, unknown_committed, duplicates, unread = counts
+    return CommitReading(
+        since_ns=since_ns - zero_ns,
+        at_ns=at_ns - zero_ns,
+        lost=lost,
+        unknown=unknown,
+        unknown_committed=unknown_committed,
+        duplicates=duplicates,
+        unread=unread,
+    )
+
+
+def merge_commits(parts: Iterable[TrackedCommits]) -> TrackedCommits:
+    """The tracked commits of several workers or agents."""
+    known = [part for part in parts if part.acknowledged is not None]
+    return TrackedCommits(
+        acknowledged=sum(part.acknowledged or 0 for part in known) if known else None,
+        readings=together(reading for part in known for reading in part.readings),
+    )

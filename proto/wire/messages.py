@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.plan.values import Value
+from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import Task
 

@@ -1,8 +1,4 @@
-"""Results and samples that agents send for tasks, as frozen data.
-
-Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
-otherwise.
-"""
+"""Results and samples that agents send for tasks, as frozen data."""
 
 from __future__ import annotations
 
@@ -10,11 +6,83 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.plan.values import Value
-from proveout.proto.wire.check_results import Checked
-from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
-from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
+from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.tasks import Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
+
+    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
+    """
+
+    indices: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    sum_ns: int = 0
+    min_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionResult:
+    """The connections of a load in its measure window.
+
+    `connect`: times of the connects that began in it and succeeded, until the first statement could be prepared;
+    `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it, the wait for a connection of the pool,
+    also of those that found one at once; `waited` found none. `rerun`: transactions run again after a connection was
+    lost, when it was not known whether they had committed.
+    """
+
+    connect: Histogram = field(default_factory=Histogram)
+    attempts: int = 0
+    failed: int = 0
+    pool_wait: Histogram = field(default_factory=Histogram)
+    waited: int = 0
+    rerun: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFinding:
+    """Something that a preflight check found: `subject` is its path in the plan, `line` that of a text, from 1, or 0.
+
+    `code` is one of `FINDINGS`. With `warns` a run goes on.
+    """
+
+    code: str
+    subject: str
+    message: str
+    way_out: str = ""
+    line: int = 0
+    warns: bool = False
+
+
+PLAN_FINDINGS = frozenset({"statement", "setting", "connections"})
+"""Findings of which the plan is the cause: a database refuses a part of it."""
+FINDINGS = PLAN_FINDINGS | {
+    "unreachable",
+    "login",
+    "rights",
+    "table",
+    "rows",
+    "rate",
+    "space",
+    "capture",
+    "missing",
+    "tuning",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The result of a preflight check: everything that is wrong."""
+
+    findings: tuple[CheckFinding, ...]
+    seconds: float = 0.0
+
+
+# Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
+# otherwise.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +91,7 @@ class SystemStarted:
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
     `note`: the effect of the start on the data of a member of a group, for people. `schema`: the objects of the
-    database with their definitions, where they were asked for (`agent/engines/database_schema.py`).
+    database with their definitions, where they were asked for (`agent/engines/handlers.py`).
     """
 
     endpoint: Endpoint
@@ -191,7 +259,7 @@ class LoadSecond:
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
     What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same. `bins`: tenths
-    of it (`proto.wire.bins`), where the task requests them.
+    of it (`proto.wire.histogram`), where the task requests them.
     """
 
     second: int
@@ -491,7 +559,7 @@ class TaskError:
 
     `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
     `lost` (the connection broke, and what was under way may or may not have taken effect). `subject`: the text of the
-    plan that the database refused, below the stage, the workload or the capture of the task (`dsl.plan.positions`);
+    plan that the database refused, below the stage, the workload or the capture of the task (`dsl.plan.plan`);
     `line`: the line in it, from 1, 0 where the database gives none. "" where the plan is not the cause.
     """
 

@@ -11,14 +11,11 @@ from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.commands import Command
-from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
+from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.plan.tuning_step import Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,7 +498,7 @@ TaskSpec: TypeAlias = (
 class Task:
     """One piece of work for one agent; `deadline_s` counts from its arrival there.
 
-    The last three are its signature (`proto.trust.task_signing`), which the connection to the agent adds.
+    The last three are its signature (`proto.signing`), which the connection to the agent adds.
     """
 
     key: str

@@ -11,8 +11,10 @@ import pytest
 from proveout.agent.engines.adapter import (
     CapturesLag,
     CapturesSizes,
+    CapturesStatements,
     CapturesWaits,
     Checkpoints,
+    CopiesData,
     FindsServer,
     MakesReports,
     OpensCursors,
@@ -22,8 +24,6 @@ from proveout.agent.engines.adapter import (
     Propagates,
     Provisions,
 )
-from proveout.agent.engines.copies.copy_contract import CopiesData
-from proveout.agent.engines.statement_contract import CapturesStatements
 from proveout.agent.engines.table import ADAPTERS, adapter, driver, is_in_files
 from proveout.dsl import engines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proveout.agent.hardware_facts import hardware
+from proveout.agent.host_facts import hardware
 
 FILES = {
     "devices/system/cpu/cpu0/topology/physical_package_id": "0",

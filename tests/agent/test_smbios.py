@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from proveout.agent.smbios import memory_modules, structures
+from proveout.agent.host_facts import memory_modules, structures
 
 GIB_MIB = 1024
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from recorded_runs import SMOKE, plan
 
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.event_codec import plan_data
-from proveout.coordinator.storage.journal import Journal
+from proveout.coordinator.storage.journal import Journal, plan_data
 from proveout.proto import events as e
 
 

@@ -11,7 +11,7 @@ from proveout.agent.load import ceiling as measuring
 from proveout.agent.load.ceiling_store import Ceiling, keep, known
 from proveout.cli import execute
 from proveout.cli.ceiling import is_local
-from proveout.coordinator.schedule.preflight.preflight_tasks import offered_rates
+from proveout.coordinator.schedule.preflight import offered_rates
 from proveout.core.numbers import number
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.topology import System

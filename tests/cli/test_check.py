@@ -9,7 +9,7 @@ import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.common.messages import show_error
+from proveout.cli.messages import show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
 from proveout.core.numbers import safe_lines
 
@@ -142,7 +142,7 @@ def test_check_of_a_file_that_is_not_a_plan_is_one_problem(capsys: pytest.Captur
 
 
 def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `scales` reads at(1)
+    assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `charts` reads at(1)
     shown = capsys.readouterr().err
     assert "-p threads: [4, 8] leaves out rungs that the plan reads: 1 (line " in shown
     assert "add them: -p threads=1,4,8" in shown and "1 problem" in shown

@@ -11,8 +11,8 @@ from failed_run import failed_run
 from recorded_runs import ROOT, SMOKE
 
 from proveout.cli import execute
-from proveout.cli.common import outputs as result_files
-from proveout.cli.common.options import Annotations
+from proveout.cli import outputs as result_files
+from proveout.cli.options import Annotations
 from proveout.coordinator.storage import run_directory
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.coordinator.deploy.targets import read
+from proveout.coordinator.deploy.inventories import read
 
 INI = """\
 jump ansible_connection=local

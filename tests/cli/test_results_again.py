@@ -47,7 +47,7 @@ _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from proveout.cli.common import outputs as result_files
-from proveout.cli.common.options import Annotations
+from proveout.cli.options import Annotations
 from proveout.coordinator.report import annotations, html, junit, markdown, result_json, run_document, terminal
 from proveout.coordinator.storage import run_directory
 

@@ -12,7 +12,7 @@ import pytest
 CODE = """
 import resource, sys
 from types import SimpleNamespace
-from proveout.cli.common.run_session import TooManyAgents, raise_file_limit
+from proveout.cli.run_session import TooManyAgents, raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2000))
 try:
     raise_file_limit(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))

@@ -20,7 +20,7 @@ from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerH
 from aiohttp.test_utils import TestServer
 from eventually import PATIENCE_S, eventually_async
 
-from proveout.cli.common.web_screen import WebScreen, is_loopback
+from proveout.cli.web_screen import WebScreen, is_loopback
 from proveout.coordinator.live import event_feed
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.results.results import ladder_metrics
-from proveout.coordinator.storage.event_codec import plan_data
+from proveout.coordinator.storage.journal import plan_data
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Search, Tool, Windows
-from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression, Host, System
 from proveout.proto.events import (
     Event,
     IterationFinished,

@@ -10,7 +10,7 @@ from typing import Any
 import records
 
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.core.search_interval import confirmed
+from proveout.core.numbers import confirmed
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFinished
 

@@ -8,16 +8,18 @@ from typing import Any
 from records import ladder_stage, plan_of
 
 from proveout.coordinator.schedule import state_machine
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     AgentReady,
     Command,
     Emit,
     Input,
     MessageReceived,
+    RunProgress,
     SendMessage,
+    Setup,
+    State,
+    Timing,
 )
-from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.state import Setup, State, Timing
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System

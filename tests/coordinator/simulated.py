@@ -8,12 +8,18 @@ from records import ladder_stage, plan_of, search_stage
 from run_simulator import Fault, Simulation, World, finished
 
 from proveout.coordinator.schedule import rate_search
-from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.schedule.progress import RunProgress, run_progress
+from proveout.coordinator.schedule.state import (
+    ConditionResult,
+    ProbeDue,
+    RunProgress,
+    SearchReplayed,
+    Summarise,
+    Unresolved,
+    run_progress,
+)
 from proveout.dsl.plan.plan import Check, OnLoss, Plan, Workload
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
-from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Capture, Expression, Host, System
 from proveout.proto import events
 
 CAPACITY = 3000.0

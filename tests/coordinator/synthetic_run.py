@@ -12,22 +12,23 @@ from typing import Any
 
 import records
 
-from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow
-from proveout.coordinator.report.figures.over_time.load_series import (
+from proveout.coordinator.report.figures.timeline import (
+    FaultWindow,
     LatencyCell,
+    Line,
     LoadPoint,
     LoadSeries,
+    Span,
+    Timeline,
     chosen,
     typical,
 )
-from proveout.coordinator.report.figures.over_time.timeline import Line, Span, Timeline
 from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
 from proveout.dsl.compile import result_names
-from proveout.dsl.expr.name_types import Group
+from proveout.dsl.expr.checking import Group
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Sql, Tool
-from proveout.proto.events import Event, IterationFinished, SizeLine, ValuesTaken, WaitLine
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.events import Event, FaultMeasured, IterationFinished, SizeLine, ValuesTaken, WaitLine
 from proveout.proto.wire import histogram
 
 SCALES = {"_us": 900.0, "_fraction": 0.4, "fraction": 0.4, "_bytes": 3e8, "_per_s": 2e4, "tps": 4e3, "nopm": 3e4}

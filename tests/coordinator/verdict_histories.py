@@ -11,7 +11,7 @@ from proveout.coordinator.results import results
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import Event, IterationFinished, ValidityFinding, VerdictReached
 
 VOID = ValidityFinding(check="start-skew", ok=False, evidence="load began 80 ms after T0")

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from proveout.core import extras
+from proveout.core import errors
 
 REQUIRES = [
     "numpy>=2.0",
@@ -26,18 +26,18 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("installed")
 def test_an_extra_has_the_requirements_of_the_extras_that_it_includes_each_once() -> None:
     both = ("psycopg[binary]>=3.2", "pgserver>=0.6")
-    assert extras.requirements() == {"postgres": both[:1], "embedded": both, "all": both}
+    assert errors.requirements() == {"postgres": both[:1], "embedded": both, "all": both}
 
 
 @pytest.mark.usefixtures("installed")
 def test_the_command_names_packages_and_never_proveout() -> None:
-    assert extras.install_command("proveout[embedded]") == "pip install 'psycopg[binary]>=3.2' 'pgserver>=0.6'"
-    assert extras.install_command("some-engine>=2") == "pip install 'some-engine>=2'"
+    assert errors.install_command("proveout[embedded]") == "pip install 'psycopg[binary]>=3.2' 'pgserver>=0.6'"
+    assert errors.install_command("some-engine>=2") == "pip install 'some-engine>=2'"
 
 
 def test_the_command_of_every_extra_of_this_release_names_packages() -> None:
-    for extra in extras.requirements():
-        words = shlex.split(extras.install_command(f"proveout[{extra}]"))
+    for extra in errors.requirements():
+        words = shlex.split(errors.install_command(f"proveout[{extra}]"))
         assert words[:2] == ["pip", "install"]
         assert len(words) > 2
         assert not [word for word in words if word.startswith("proveout")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.core import private_directory
+from proveout.core import directories
 
 
 @pytest.fixture(autouse=True)
@@ -28,24 +28,24 @@ def left_behind(temporary: Path, name: str = "proveout-agents-x") -> Path:
 
 
 def test_it_is_private_and_removed_with_its_owner_or_by_the_next(temporary: Path) -> None:
-    with private_directory.make("agents") as path:
+    with directories.make("agents") as path:
         assert path.stat().st_mode & 0o777 == 0o700
-        assert private_directory.sweep() == () and path.exists()
+        assert directories.sweep() == () and path.exists()
     assert list(temporary.iterdir()) == []
     left = left_behind(temporary)
-    assert private_directory.sweep() == (left,) and not left.exists()
+    assert directories.sweep() == (left,) and not left.exists()
 
 
 def test_a_child_with_the_inherited_descriptor_keeps_the_lock_after_its_parent(temporary: Path) -> None:
-    private = private_directory.make("agents")
+    private = directories.make("agents")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(private.descriptor,))
     try:
         os.close(private.descriptor)  # as when the starter is killed
-        assert private_directory.sweep() == () and private.path.exists()
+        assert directories.sweep() == () and private.path.exists()
     finally:
         child.kill()
         child.communicate()
-    assert private_directory.sweep() == (private.path,)
+    assert directories.sweep() == (private.path,)
 
 
 def test_other_files_and_directories_stay(temporary: Path) -> None:
@@ -55,7 +55,7 @@ def test_other_files_and_directories_stay(temporary: Path) -> None:
     (temporary / "proveout-agents-file").write_text("x")
     readable = left_behind(temporary, "proveout-explain-open")
     readable.chmod(0o755)
-    assert private_directory.sweep() == ()
+    assert directories.sweep() == ()
     assert all((path / "file").exists() for path in (others, elsewhere, readable))
 
 
@@ -63,4 +63,4 @@ def test_other_files_and_directories_stay(temporary: Path) -> None:
 def test_a_directory_of_another_user_stays(temporary: Path) -> None:
     left = left_behind(temporary)
     os.chown(left, 65534, 65534)
-    assert private_directory.sweep() == () and left.exists()
+    assert directories.sweep() == () and left.exists()

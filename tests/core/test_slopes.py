@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proveout.core.slopes import BLOCKS, POINTS_MIN, BlockSlope, block_slope
+from proveout.core.statistics import BLOCKS, POINTS_MIN, BlockSlope, block_slope
 
 GROWTH = 0.05
 """Seconds of lag per second at 5 % overload."""

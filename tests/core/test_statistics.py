@@ -9,14 +9,8 @@ import pytest
 import scipy
 
 from proveout.core import numbers
-from proveout.core.power import CONFIDENCE
-from proveout.core.search_interval import confirmed
-from proveout.core.statistics import (
-    confidence_after,
-    difference,
-    estimate,
-    ratio,
-)
+from proveout.core.numbers import confirmed
+from proveout.core.statistics import CONFIDENCE, confidence_after, difference, estimate, ratio
 
 REPEATS = [
     [10.0, 10.1],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import thorough
 
-from proveout.core import untrusted_trees
+from proveout.core import path_trust
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
@@ -81,9 +81,9 @@ def owners(folder: Path) -> set[int]:
 def test_nothing_outside_is_given_beside_a_racer(tree: Path, outside: Path) -> None:
     with racing(tree, outside):
         for _ in range(ROUNDS):
-            assert untrusted_trees.give_away(tree, 0, 0) == []
+            assert path_trust.give_away(tree, 0, 0) == []
             assert owners(tree) == {0}
-            assert untrusted_trees.give_away(tree, USER, USER) == []
+            assert path_trust.give_away(tree, USER, USER) == []
     assert owners(outside) == {0}
     assert tree.stat().st_mode & 0o777 == 0o750
 
@@ -94,7 +94,7 @@ def test_a_folder_is_removed_beside_a_racer(tmp_path: Path, outside: Path) -> No
         folder.mkdir()
         os.chown(folder, USER, USER)
         with racing(folder, outside):
-            untrusted_trees.remove(folder)
+            path_trust.remove(folder)
             assert not folder.exists()
     assert (outside / "inner" / "secret").read_text() == "root's"
 
@@ -113,11 +113,11 @@ def test_what_is_not_the_owners_keeps_its_owner(tree: Path, outside: Path) -> No
     (inner / "others").touch()
     os.chown(inner / "others", OTHER, OTHER)
     kept = {str(inner / name) for name in ("hard", "roots", "others")}
-    assert set(untrusted_trees.give_away(tree, OTHER + 1, OTHER + 1)) == kept
+    assert set(path_trust.give_away(tree, OTHER + 1, OTHER + 1)) == kept
     assert {str(path) for path in (tree, *tree.rglob("*")) if path.lstat().st_uid != OTHER + 1} == kept
     assert owners(outside) == {0}
     with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
-        untrusted_trees.give_away(inner / "link", OTHER, OTHER)
+        path_trust.give_away(inner / "link", OTHER, OTHER)
 
 
 def test_a_program_that_sets_its_user_and_access_lists_do_not_become_roots(tree: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_program_that_sets_its_user_and_access_lists_do_not_become_roots(tree:
         os.setxattr(tree, "system.posix_acl_default", everything)
     except OSError as error:
         pytest.skip(f"no access lists here: {error.strerror}")
-    assert untrusted_trees.give_away(tree, 0, 0) == []
+    assert path_trust.give_away(tree, 0, 0) == []
     assert program.stat().st_mode & 0o7777 == 0o755
     assert os.listxattr(tree) == []
 
@@ -145,7 +145,7 @@ def test_a_deep_folder_is_removed_and_not_given_whole(tree: Path) -> None:
         os.close(here)
         here = below
     os.close(here)
-    (left,) = untrusted_trees.give_away(tree, 0, 0)
-    assert len(Path(left).parts) == untrusted_trees.PARTS_MAX + 1
-    untrusted_trees.remove(tree)
+    (left,) = path_trust.give_away(tree, 0, 0)
+    assert len(Path(left).parts) == path_trust.PARTS_MAX + 1
+    path_trust.remove(tree)
     assert not tree.exists()

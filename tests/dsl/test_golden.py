@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from compiled_plans import FOLDER, NAMES, compiled
 
-from proveout.cli.common.messages import describe
-from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
+from proveout.cli.messages import describe
+from proveout.coordinator.storage.journal import plan_data, recorded_plan
 from proveout.core.errors import PlanError, PlanProblem
 from proveout.core.numbers import safe_lines
 from proveout.dsl.compile.compiler import compile_plan

@@ -23,7 +23,7 @@ from eventually import PATIENCE_S, eventually_async
 from proveout.coordinator.agents.connect import Stream, StreamEnded, open_stream
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
-from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.coordinator.certificates import Authority, Credentials
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub

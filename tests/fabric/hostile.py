@@ -25,7 +25,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.signing import Addressee, Signer
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.tasks import Task

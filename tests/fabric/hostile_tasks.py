@@ -12,16 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proveout.dsl.operations.kernel.sysctl import Sysctl
-from proveout.dsl.operations.storage.partition import Partition
-from proveout.dsl.plan.commands import Command, OutputRows
-from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.dsl.operations.disks import Partition
+from proveout.dsl.operations.kernel import Sysctl
+from proveout.dsl.plan.commands import Command, FioJob, MeasuredValue, OutputRows
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, TaskSpec

@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFile:
-    """`says`: part of the refusal by `privileges`; `fault`: the beginning of that of a task, which `user_files` checks
+    """`says`: part of the refusal by `privileges`; `fault`: the beginning of that of a task, which `data_dirs` checks
     before."""
 
     name: str

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 
 from proveout.agent.daemon import task_runner
 from proveout.agent.daemon.handlers import HANDLERS, TABLE, resolve
-from proveout.agent.daemon.outbox import QUIET_S, Outbox, SendSchedule
-from proveout.agent.daemon.session import Lease
+from proveout.agent.daemon.session import QUIET_S, Lease, Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.errors import TaskFault
-from proveout.agent.security.redaction import redact_passwords, sanitize
+from proveout.agent.errors import TaskFault, redact_passwords, sanitize
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.messages import (
     AgentMessage,

@@ -12,12 +12,11 @@ import pytest
 from eventually import eventually_async
 from fabric_bench import Line, Permanent, Proxy, task
 
-from proveout.coordinator.pki import certificates, renewal
-from proveout.coordinator.pki.ca import Ledger, Member
-from proveout.coordinator.pki.ca_server import AuthorityServer
-from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.proto.trust import enrolment
-from proveout.proto.trust.identities import Shown
+from proveout.coordinator import ca_server, certificates
+from proveout.coordinator.ca_server import AuthorityServer
+from proveout.coordinator.certificates import Authority, Credentials, Ledger, Member
+from proveout.proto import enrolment
+from proveout.proto.signing import Shown
 from proveout.proto.wire.messages import TaskDone
 
 LEAD = Member(role="coordinator", name="lead")
@@ -25,7 +24,7 @@ DAY = datetime.timedelta(days=1)
 
 
 class Kept:
-    """`renewal.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
+    """`ca_server.keep` in the background, with its notices (level, text) and the calls of a function of a module."""
 
     def __init__(self, home: Path, run_s: float, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -37,8 +36,8 @@ class Kept:
             return function(*arguments)
 
         patch.setattr(module, name, counted)
-        patch.setattr(renewal, "ASK_EVERY_S", 0.001)
-        self.work = asyncio.ensure_future(renewal.keep(home, run_s, lambda *line: self.lines.append(line)))
+        patch.setattr(ca_server, "ASK_EVERY_S", 0.001)
+        self.work = asyncio.ensure_future(ca_server.keep(home, run_s, lambda *line: self.lines.append(line)))
 
     async def goes_on(self) -> None:
         before = self.calls
@@ -106,7 +105,7 @@ async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_war
     life_s: float, run_s: float, warning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Authority.create(datetime.timedelta(seconds=life_s)).write_coordinator(tmp_path)
-    kept = Kept(tmp_path, run_s, monkeypatch, renewal, "_is_due")
+    kept = Kept(tmp_path, run_s, monkeypatch, ca_server, "_is_due")
     await kept.goes_on()
     kept.work.cancel()
     assert [level for level, _ in kept.lines] == (["warning"] if warning else [])

@@ -17,14 +17,14 @@ from hostile import Target, hostile, mutated, nested
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.daemon.outbox import ANSWERS_MAX, BEATS_MAX, Outbox
+from proveout.agent.daemon.session import ANSWERS_MAX, BEATS_MAX, Outbox
 from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure.samples import Gathering
 from proveout.proto.events import IterationId
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec, messages, results, tasks
-from proveout.proto.wire.protobuf_mapping import WireFault
+from proveout.proto.wire.codec import WireFault
 
 GROWTH_BYTES = 48 << 20
 """Limit of the growth of an agent's memory in any test: a few messages of 4 MiB, and Python's own arenas."""

@@ -18,15 +18,15 @@ from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security import task_rules
-from proveout.agent.security.signatures import TaskVerifier
+from proveout.agent.security.authz import TaskVerifier
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalFabric
 from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks, start_task
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
+from proveout.proto.audit_log import AuditLog
 from proveout.proto.events import IterationId
-from proveout.proto.trust.audit_log import AuditLog
 from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import Done

@@ -18,18 +18,17 @@ from eventually import PATIENCE_S, eventually_async
 from fabric_bench import HELLO, Line, Permanent, by_hand, exchange, free_port, is_gone, leave, lines, task
 
 from proveout.agent.daemon import process
-from proveout.agent.daemon.admission import Admission, AgentConfig
-from proveout.agent.daemon.servicer import serve
+from proveout.agent.daemon.servicer import Admission, AgentConfig, serve
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.security.signatures import TrustStore
+from proveout.agent.security.authz import TrustStore
 from proveout.coordinator.agents import session
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
-from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.coordinator.certificates import Authority, Credentials
 from proveout.core.errors import ProveoutError
-from proveout.proto.trust import enrolment
-from proveout.proto.trust.audit_log import AuditLog
-from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto import enrolment
+from proveout.proto.audit_log import AuditLog
+from proveout.proto.signing import Addressee, Signer
 from proveout.proto.wire.messages import PROTOCOL_VERSION, TaskDone, TaskFailed
 
 pytestmark = pytest.mark.server

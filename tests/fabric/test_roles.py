@@ -24,16 +24,15 @@ from eventually import eventually_async
 from fabric_bench import HELLO, Permanent, channel, lines, status, task
 
 from proveout.agent.security.authz import POLICY as METHODS
+from proveout.coordinator import ca_server as authority_module
+from proveout.coordinator import certificates
 from proveout.coordinator.agents.connect import AgentUnreachable, open_stream
-from proveout.coordinator.pki import ca_server as authority_module
-from proveout.coordinator.pki import certificates
-from proveout.coordinator.pki.ca import Ledger, Member, write_member
-from proveout.coordinator.pki.ca_server import POLICY as REQUESTS
-from proveout.coordinator.pki.ca_server import AuthorityServer
-from proveout.coordinator.pki.certificates import Authority, Credentials
+from proveout.coordinator.ca_server import POLICY as REQUESTS
+from proveout.coordinator.ca_server import AuthorityServer
+from proveout.coordinator.certificates import Authority, Credentials, Ledger, Member, write_member
 from proveout.core.errors import ProveoutError
-from proveout.proto.trust import enrolment
-from proveout.proto.trust.identities import DENIED, Shown, client_context, denied_text, load_chain, replace_file
+from proveout.proto import enrolment
+from proveout.proto.signing import DENIED, Shown, client_context, denied_text, load_chain, replace_file
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import TaskDone
@@ -297,7 +296,7 @@ async def test_what_does_not_enrol(lab: tuple[Ledger, str], tmp_path: Path, monk
     with pytest.raises(certificates.PkiError, match="at most 10 minutes"):
         ledger.invite(DB1, datetime.timedelta(minutes=11))
     token, now = ledger.invite(DB1), datetime.datetime.now().timestamp()
-    monkeypatch.setattr("proveout.coordinator.pki.ca.time.time", lambda: now + 601)
+    monkeypatch.setattr("proveout.coordinator.certificates.time.time", lambda: now + 601)
     with pytest.raises(enrolment.EnrolmentError, match="too old"):
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "c")
 
@@ -442,7 +441,7 @@ async def test_omitted_audit_entries_are_counted(lab: tuple[Ledger, str], monkey
 
 
 def test_invalid_lines_in_the_revocation_list_revoke_no_less(tmp_path: Path) -> None:
-    from proveout.proto.trust.identities import Denied
+    from proveout.proto.signing import Denied
 
     denied = Denied(tmp_path / DENIED)
     assert denied.serials() == frozenset()

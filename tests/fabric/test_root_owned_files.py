@@ -20,7 +20,7 @@ from root_owned_files import FILES, RootFile, victim
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.engines.driver_sql import DriverAdapter
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray import ray_task
+from proveout.agent.load import ray_task
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
@@ -113,11 +113,11 @@ def test_a_ray_cluster_of_root_is_refused() -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ("proveout.agent.load.population.populate_worker", "-", "sqlite"),
+        ("proveout.agent.load.populate_worker", "-", "sqlite"),
         ("proveout.agent.load.worker", "-", "sqlite"),
         ("proveout.agent.sandbox.helper_main", "-", "sqlite"),
-        pytest.param(("proveout.agent.load.pools.ray.ray_driver", "-", "-", "127.0.0.1:1"), marks=pytest.mark.soak),
-        pytest.param(("proveout.agent.load.pools.ray.ray_node", "-"), marks=pytest.mark.soak),
+        pytest.param(("proveout.agent.load.ray_driver", "-", "-", "127.0.0.1:1"), marks=pytest.mark.soak),
+        pytest.param(("proveout.agent.load.ray_node", "-"), marks=pytest.mark.soak),
     ],
     ids=lambda argv: argv[0],
 )

@@ -14,9 +14,9 @@ from fabric_bench import HELLO, Permanent, by_hand, exchange, leave, lines, task
 
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.coordinator.agents.connect import AgentRefused
-from proveout.coordinator.pki.certificates import Authority, _cert_pem, _key_pem
-from proveout.proto.trust import task_signing
-from proveout.proto.trust.task_signing import Addressee, Signer, Verifier
+from proveout.coordinator.certificates import Authority, _cert_pem, _key_pem
+from proveout.proto import signing
+from proveout.proto.signing import Addressee, Signer, Verifier
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.tasks import Task
@@ -68,13 +68,13 @@ def test_any_change_of_a_signed_task_invalidates_its_signature(changed: dict[str
 def test_unsigned_and_expired_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verifier().objection(task("k"), TO) == "it is not signed"
     signed = SIGNER.sign(task("k"), TO)
-    later = datetime.datetime.now().timestamp() + task_signing.VALID_S + 1
-    monkeypatch.setattr(task_signing.time, "time", lambda: later)
+    later = datetime.datetime.now().timestamp() + signing.VALID_S + 1
+    monkeypatch.setattr(signing.time, "time", lambda: later)
     assert verifier().objection(signed, TO) == "its signature has expired"
 
 
 def test_sequence_numbers_grow_while_the_clock_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_signing.time, "time_ns", lambda: 5)
+    monkeypatch.setattr(signing.time, "time_ns", lambda: 5)
     numbers = [SIGNER.sign(task("k"), TO).sequence for _ in range(100)]
     assert numbers == sorted(set(numbers))
 
@@ -86,7 +86,7 @@ def signer_like(role: str, authority: Authority) -> bytes:
 
 def test_invalid_signer_certificates_are_refused() -> None:
     serial = CREDENTIALS.signer
-    denied = frozenset({task_signing.Shown.read(serial).serial})
+    denied = frozenset({signing.Shown.read(serial).serial})
     with pytest.raises(ValueError, match="revoked"):
         Verifier(CREDENTIALS.signer, AUTHORITY.pem, denied)
     with pytest.raises(ValueError, match="another authority"):

@@ -18,7 +18,7 @@ from eventually import PATIENCE_S
 from fabric_bench import HELLO, Line, Permanent, channel, status, task
 
 from proveout.agent.security.authz import roles_of
-from proveout.coordinator.pki.certificates import Authority, Credentials, PkiError
+from proveout.coordinator.certificates import Authority, Credentials, PkiError
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.codec import MAX_MESSAGE_BYTES

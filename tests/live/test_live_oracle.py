@@ -14,10 +14,10 @@ from proveout.agent.engines.handlers import inspect_system
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem
 

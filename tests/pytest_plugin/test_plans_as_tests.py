@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from eventually import eventually
 
-from proveout.cli.common import messages, options
+from proveout import pytest_plans
+from proveout.cli import messages, options
 from proveout.coordinator.live import run_process
 from proveout.dsl.compile import compiler
-from proveout.pytest_plugin import execute
-from proveout.pytest_plugin.collect import answer
+from proveout.pytest_plans import answer
 
 pytestmark = pytest.mark.server
 
@@ -191,7 +191,7 @@ def test_an_interrupt_is_forwarded_and_the_end_of_the_run_awaited(
 
     monkeypatch.setattr(run_process.subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):
-        execute.run(["plan.yaml"], tmp_path)
+        pytest_plans.run(["plan.yaml"], tmp_path)
     assert (tmp_path / "cleaned").exists()
 
 

@@ -23,7 +23,7 @@ from whole_run import Agent
 
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.messages import TaskDone
 from proveout.proto.wire.results import TuningDone
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from whole_run import run
 
-from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import run_progress
 from proveout.coordinator.storage.journal import read
 from proveout.proto import events
 

@@ -10,8 +10,7 @@ from run_simulator import Simulation, World
 from simulated import FIRST, Model, assert_ended, plan_of_ladders, ran, simulate
 
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.schedule.messages import Input, Summarise
-from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import Input, Summarise, run_progress
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 from proveout.proto.wire.messages import TaskFailed

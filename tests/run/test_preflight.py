@@ -22,7 +22,7 @@ from whole_run import proveout, run, written
 
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.postgres.sql import PostgresQueries
-from proveout.agent.preflight.system_check import check_system
+from proveout.agent.system_check import check_system
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.wire.tasks import CheckedLoad, CheckedText, CheckSystem, Endpoint
 

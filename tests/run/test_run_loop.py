@@ -11,8 +11,8 @@ import psutil
 import pytest
 from live_run import command
 
+from proveout.coordinator.certificates import Authority, Credentials
 from proveout.coordinator.measure import samples
-from proveout.coordinator.pki.certificates import Authority, Credentials
 from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read

@@ -25,9 +25,8 @@ from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.topology import Host, Secret, System
-from proveout.dsl.rules import secret_destinations
-from proveout.dsl.rules.secret_destinations import Place, Unclear
-from proveout.dsl.rules.secret_files import refused_content
+from proveout.dsl.rules import secrets
+from proveout.dsl.rules.secrets import Place, Unclear, refused_content
 
 
 def pem(kind: str = "pem") -> bytes:
@@ -198,13 +197,13 @@ PLACES = {
 
 
 def test_a_place_is_normalised() -> None:
-    assert {text: secret_destinations.place(text) for text in PLACES} == PLACES
+    assert {text: secrets.place(text) for text in PLACES} == PLACES
 
 
 @pytest.mark.parametrize("text", ["", "*", "*.lab", "a b", "a/b", "http://x", "x:y", "x:123456", "-x", "x\n"])
 def test_invalid_places_are_refused(text: str) -> None:
     with pytest.raises(Unclear):
-        secret_destinations.place(text)
+        secrets.place(text)
 
 
 RANDOM = base64.b64encode(random.Random(96).randbytes(96)).decode()

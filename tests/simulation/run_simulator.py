@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from proveout.coordinator.schedule import state_machine
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     AgentGone,
     AgentReady,
     CloseSessions,
@@ -28,14 +28,16 @@ from proveout.coordinator.schedule.messages import (
     Input,
     Interrupted,
     MessageReceived,
+    ResultEvaluator,
     SendMessage,
+    Setup,
     StartLoads,
+    State,
     Summarise,
     Summarised,
     Tick,
+    run_progress,
 )
-from proveout.coordinator.schedule.progress import run_progress
-from proveout.coordinator.schedule.state import ResultEvaluator, Setup, State
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentUp, Event, IterationFinished
 from proveout.proto.wire.messages import (

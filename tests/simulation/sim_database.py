@@ -13,8 +13,8 @@ from sim_threads import is_dead
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
-from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
+from proveout.dsl.operations.postgres_settings import RELOAD
 
 DEFAULTS = {"work_mem": ("4096", "kB", "user"), "max_connections": ("100", "", "postmaster")}
 """Setting -> (value, unit, when it can be changed)."""

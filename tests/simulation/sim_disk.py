@@ -1,6 +1,6 @@
 """A simulated disk, and the part of the module `os` that accesses it: a power loss can discard unsynced changes.
 
-Data flow: the real `agent.tuning.file_changes` calls `SimOs` in place of `os` -> the `Disk` of the calling process's
+Data flow: the real `agent.tuning.host` calls `SimOs` in place of `os` -> the `Disk` of the calling process's
 host -> inodes and names. Every call that changes a file takes simulated time, in which the process can be killed or the
 power can fail.
 
@@ -130,7 +130,7 @@ class _Writer(io.RawIOBase):
 
 
 class SimOs:
-    """The functions of `os` that `agent.tuning.file_changes` uses. `disk()` returns the disk of the calling process;
+    """The functions of `os` that `agent.tuning.host` uses. `disk()` returns the disk of the calling process;
     `wrote(path)` is called before each change."""
 
     def __init__(self, threads: Threads, disk: Callable[[], Disk], wrote: Callable[[str], None]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proveout.coordinator.schedule.messages import ConditionResult
-from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.state import ConditionResult, RunProgress
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
 

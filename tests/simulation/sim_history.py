@@ -41,27 +41,25 @@ from sim_undo import os_of, sqlite_of
 from sim_wire import COORDINATOR, Link, Network, SimSigner, forget_signatures, outside
 from sim_world import World
 
-from proveout.agent.daemon import outbox as agent_outbox
 from proveout.agent.daemon import servicer
+from proveout.agent.daemon import session as agent_outbox
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
-from proveout.agent.faults import injection
-from proveout.agent.tuning import file_changes, machine, tuner, undo_journal
-from proveout.agent.tuning import handlers as tuning_handlers
+from proveout.agent.tuning import fault_injection, machine, tuner, undo_journal
 from proveout.agent.tuning import host as tuning_host
+from proveout.agent.tuning import tuner as tuning_handlers
 from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
 from proveout.coordinator.run import RunOptions
-from proveout.coordinator.schedule.messages import Summarise
+from proveout.coordinator.schedule.state import Summarise
 from proveout.coordinator.storage import journal as coordinator_journal
-from proveout.coordinator.storage import run_audit
+from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.dsl.plan.plan import Plan
-from proveout.proto import events
-from proveout.proto.trust import task_signing
+from proveout.proto import events, signing
 from proveout.proto.wire import results
 
 END_S = 2400.0
@@ -200,7 +198,7 @@ class History:
             Process("coordinator", offset_ns=-self.sittings * 10**9),
         )
         self.coordinator.wall_s = wall_s  # the host's clock keeps its error
-        task_signing._counter = task_signing._Counter()
+        signing._counter = signing._Counter()
         sitting = RunOptions(
             plan=self.plan,
             directory=self.directory,
@@ -341,17 +339,17 @@ def _patched(history: History) -> Iterator[None]:
         (agent_outbox, "time", history.time),
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # the real one would end the children of the test process
-        (run_audit, "AuditLog", NoAudit),
+        (run_directory, "AuditLog", NoAudit),
         (run, "release_memory", lambda: None),
         (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects garbage
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),
-        (task_signing, "time", history.time),
-        (task_signing, "_counter", task_signing._counter),
+        (signing, "time", history.time),
+        (signing, "_counter", signing._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
-        (injection, "time", history.time),
+        (fault_injection, "time", history.time),
         (tuning_handlers, "time", history.time),
-        (file_changes, "os", simulated_os),
+        (tuning_host, "os", simulated_os),
         (undo_journal, "sqlite3", sqlite_of(history.here)),
         (undo_journal, "os", os_of(history.here)),
         (machine, "os", os_of(history.here)),

@@ -21,12 +21,12 @@ from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
 from sim_world import table
 
 from proveout.agent.daemon import servicer as daemon
-from proveout.agent.daemon.admission import Admission, AgentConfig
+from proveout.agent.daemon.servicer import Admission, AgentConfig
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.security.signatures import TaskVerifier
+from proveout.agent.security.authz import TaskVerifier
 from proveout.agent.tuning.tuner import FILE, RESOURCE, Tuner
-from proveout.proto.trust.audit_log import BEGIN, Head
-from proveout.proto.trust.task_signing import Addressee, Verifier
+from proveout.proto.audit_log import BEGIN, Head
+from proveout.proto.signing import Addressee, Verifier
 from proveout.proto.wire import messages
 
 if TYPE_CHECKING:

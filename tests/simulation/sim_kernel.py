@@ -1,6 +1,6 @@
 """The attributes of a simulated kernel below /proc and /sys.
 
-Data flow: the real operations -> `SimTexts` in place of `agent.tuning.sysfs.Attributes` -> `Kernel`, which keeps values
+Data flow: the real operations -> `SimTexts` in place of `agent.tuning.host.Attributes` -> `Kernel`, which keeps values
 and shows choices with the current one in brackets.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from proveout.agent.tuning.sysfs import Attributes
+from proveout.agent.tuning.host import Attributes
 
 CPUS = (0, 1)
 THP = "/sys/kernel/mm/transparent_hugepage"

@@ -25,8 +25,7 @@ from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
-from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.sysfs import Attributes
+from proveout.agent.tuning.host import Attributes, Host
 from proveout.dsl.operations.change import WITHIN_S as TIMEOUT_S
 from proveout.dsl.operations.facts import Output, UnitFact
 

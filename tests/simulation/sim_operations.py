@@ -18,8 +18,7 @@ from sim_programs import VOLUME
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Tune
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Ladder, Tune, Tuning
 
 EXTRAS_MAX = 4
 LATER_SHARE = 0.3

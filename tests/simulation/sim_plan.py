@@ -9,13 +9,11 @@ from sim_faults import HOSTS
 from sim_programs import VOLUME
 
 from proveout.dsl.operations.table import OPERATIONS
-from proveout.dsl.plan.faults import Fault as PlannedFault
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Check, Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Populate, Sql, Tune, Windows
-from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.stages import Fault as PlannedFault
+from proveout.dsl.plan.stages import Ladder, Populate, Sql, Tune, Tuning, Windows
+from proveout.dsl.plan.topology import Capture, Expression, Host, System
 
 LEASE_S = 10.0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sim_plan import SLOTS
 
-from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import run_progress
 from proveout.proto import events
 
 if TYPE_CHECKING:

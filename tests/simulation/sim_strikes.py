@@ -19,7 +19,7 @@ from sim_wire import COORDINATOR, outside
 from sim_world import FORGED
 
 from proveout.coordinator.agents import connect as dial
-from proveout.proto.trust.task_signing import Addressee, Signer
+from proveout.proto.signing import Addressee, Signer
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec, messages, tasks
 

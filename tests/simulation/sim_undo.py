@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim_threads import Killed, is_dead
 
-from proveout.agent.tuning.records import change_of
+from proveout.agent.tuning.undo_journal import change_of
 from proveout.dsl.operations.change import Change, Command
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from sim_clock import CURRENT, Process, SimLoop
 
 from proveout.coordinator.agents.connect import AgentUnreachable
-from proveout.coordinator.pki.certificates import Authority
-from proveout.proto.trust import task_signing
+from proveout.coordinator.certificates import Authority
+from proveout.proto import signing
 from proveout.proto.wire import agent_pb2 as pb
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ class KnownKey:
             self._key.verify(signature, data)
 
 
-class SimSigner(task_signing.Signer):
+class SimSigner(signing.Signer):
     """The real signer with a `RememberingKey`."""
 
     def __init__(self, key: bytes) -> None:

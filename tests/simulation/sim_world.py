@@ -20,8 +20,8 @@ from sim_clock import SimLoop, SimTime
 from sim_database import Settings
 
 from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
-from proveout.agent.faults.injection import inject_fault
-from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_tuning
+from proveout.agent.tuning.fault_injection import inject_fault
+from proveout.agent.tuning.tuner import apply_tuning, revert_tuning, verify_tuning
 from proveout.proto.wire import results, tasks
 
 SECOND_NS = 1_000_000_000

@@ -16,9 +16,9 @@ from seeds import play
 from sim_faults import Fault
 from sim_operations import having
 
-from proveout.agent.daemon import admission, session, task_journal
-from proveout.agent.faults import injection
-from proveout.agent.tuning import file_changes, transaction, tuner, undo_journal
+from proveout.agent.daemon import servicer, session, task_journal
+from proveout.agent.tuning import fault_injection, transaction, tuner, undo_journal
+from proveout.agent.tuning import host as tuning_host
 from proveout.agent.tuning import revert as undoing
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
@@ -113,7 +113,7 @@ MUTANTS = (
         "an agent without a check of epochs", ((JOURNAL, "highest_epoch", lambda *_: None),), once("ghost"), "after epoch", 40
     ),
     Mutant(
-        "admission without a check for live sessions", ((admission.Admission, "_live", lambda _: None),), once("kill"),
+        "admission without a check for live sessions", ((servicer.Admission, "_live", lambda _: None),), once("kill"),
         "epoch", 40,
     ),
     Mutant(
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant("a revert of a change with `keep`", ((undoing, "kept", lambda *_, **__: ()),), quiet, "/etc/app/kept.conf is"),
     Mutant(
-        "half-written files that remain", ((file_changes.Files, "sweep", lambda *_: None),), at_a_step("kill"), ".proveout-"
+        "half-written files that remain", ((tuning_host.Files, "sweep", lambda *_: None),), at_a_step("kill"), ".proveout-"
     ),
     Mutant("a line left in fstab", ((undoing, "_undo", undo_but_fstab),), quiet, "/etc/fstab is", operation="mount"),
     Mutant(
@@ -174,7 +174,7 @@ MUTANTS = (
         lambda seed: tuple(Fault(36.0, "thief", "client1") for _ in range(3)), "ran 2 times", 20,
     ),
     Mutant(
-        "a fault that is not healed at its end", ((injection._Fault, "_undo", nothing),), quiet,
+        "a fault that is not healed at its end", ((fault_injection._Fault, "_undo", nothing),), quiet,
         "has ended, and the fault is in place on",
     ),
 )  # fmt: skip

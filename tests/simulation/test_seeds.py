@@ -20,7 +20,7 @@ from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
 from sim_operations import OF_A_HOST, OF_A_SYSTEM, SIMULATED, alone, drawn
 
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 SEEDS, USUAL = 120, 10
 NEVER_REVERTED = {"package_present"}

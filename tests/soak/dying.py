@@ -67,7 +67,7 @@ def undoing(arguments: list[str]) -> list[str]:
 
 def agent(arguments: list[str]) -> None:
     from proveout.agent.daemon import process
-    from proveout.agent.daemon.outbox import Outbox
+    from proveout.agent.daemon.session import Outbox
     from proveout.agent.daemon.task_journal import AgentJournal
     from proveout.agent.daemon.task_runner import TaskRunner
     from proveout.agent.tuning.host import Host

@@ -22,8 +22,7 @@ import psutil
 from live_run import LiveRun
 from restarts import external
 
-from proveout.proto.events import IterationStarted
-from proveout.proto.fault_events import FaultSeen
+from proveout.proto.events import FaultSeen, IterationStarted
 
 LEASE_S = 2.0
 HEALING_S = 20.0

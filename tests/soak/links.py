@@ -27,7 +27,7 @@ from eventually import eventually
 from live_run import WORKER, LiveRun, command, plan
 from network import Host, Network
 
-from proveout.coordinator.pki.certificates import Authority
+from proveout.coordinator.certificates import Authority
 from proveout.proto.events import AgentLost
 
 CONTROL = Host(name="control", address="10.77.0.1", role="control")

@@ -20,9 +20,8 @@ from typing import TypeVar
 import psutil
 from eventually import eventually
 
-from proveout.coordinator.schedule.progress import RunProgress, run_progress
-from proveout.coordinator.storage.event_codec import JournalFault
-from proveout.coordinator.storage.journal import StorageFailed, read
+from proveout.coordinator.schedule.state import RunProgress, run_progress
+from proveout.coordinator.storage.journal import JournalFault, StorageFailed, read
 from proveout.proto.events import Event, IterationStarted
 
 LEASED = str(Path(__file__).with_name("leased.py"))

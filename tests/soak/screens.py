@@ -24,7 +24,7 @@ from pathlib import Path
 from eventually import eventually
 from live_run import plan
 
-from proveout.coordinator.schedule.progress import RunProgress, run_progress
+from proveout.coordinator.schedule.state import RunProgress, run_progress
 from proveout.coordinator.storage.journal import is_driven, read
 
 DRAWN_MIN_BYTES = 3000

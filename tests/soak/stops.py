@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from live_run import LiveRun, command, plan, psutil_of, signalled
 
-from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.state import RunProgress
 from proveout.proto.events import IterationFinished, IterationStarted, IterationVoided
 
 TOLERATED_S, VOIDING_S = 5.0, 15.0

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from records import iteration, search_stage
 
 from proveout.coordinator.schedule import rate_search
-from proveout.coordinator.verdict.probes import judge_probe
-from proveout.core.slopes import block_slope
+from proveout.coordinator.verdict.verdicts import judge_probe
+from proveout.core.statistics import block_slope
 from proveout.dsl.plan.stages import Search, SearchBounds, Windows
 from proveout.proto.events import IterationFinished
 

@@ -34,24 +34,22 @@ from simulated_rigs import (
     smoke_plan,
 )
 
-from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparison import compare
-from proveout.coordinator.history.change_points import HORIZON, Point, detect, effect, point
-from proveout.coordinator.measure.capture_metrics import measured_metrics
-from proveout.coordinator.measure.phases.phase_recovery import Second
-from proveout.coordinator.measure.phases.phase_recovery import recovery as phase_recovery
-from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.report.summary.headline import headline
+from proveout.coordinator import comparison
+from proveout.coordinator.comparison import compare
+from proveout.coordinator.history.metric_history import HORIZON, Point, detect, effect, point
+from proveout.coordinator.measure.captures import Recording, Window, measured_metrics
+from proveout.coordinator.measure.phases import Second
+from proveout.coordinator.measure.phases import recovery as phase_recovery
+from proveout.coordinator.report.summary import headline
 from proveout.coordinator.results.results import following, ladder_metrics
 from proveout.coordinator.schedule.rate_search import Answer
 from proveout.coordinator.verdict.checks import judge
-from proveout.core.power import repeats_needed
-from proveout.core.search_interval import CONFIDENCE, confirmed, ends
-from proveout.core.slopes import block_slope
-from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.core.numbers import CONFIDENCE, confirmed, ends
+from proveout.core.statistics import block_slope, repeats_needed
+from proveout.dsl.plan.commands import MeasuredValue
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.events import FaultMeasured
 from proveout.proto.wire.results import CaptureSample, FaultInjected, FaultOccurrence, Reading
 from proveout.proto.wire.tasks import wait_names
 
@@ -445,11 +443,11 @@ def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: 
 def gated_equal(trials: int, repeats: int) -> Measured:
     """Count the comparisons of two equal systems that `--fail-if 'tps.change.upper < 0'` fails."""
     rig = Rig()
-    condition = fail_if.check("tps.change.upper < 0", smoke_plan()[0])
+    condition = comparison.check("tps.change.upper < 0", smoke_plan()[0])
 
     def one(generator: np.random.Generator) -> bool | None:
         found = compare(_run(generator, rig, (4,), repeats, "one"), _run(generator, rig, (4,), repeats, "two"))
-        return fail_if.judge(condition, found).holds
+        return comparison.judge(condition, found).holds
 
     return counted(trials, one, "gate", repeats)
 

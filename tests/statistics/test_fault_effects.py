@@ -15,8 +15,7 @@ import thorough
 from simulated_load import T0, Database, Speed, exponential, lognormal, run
 
 from proveout.dsl.plan.stages import Windows
-from proveout.proto.events import IterationFinished
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.events import FaultMeasured, IterationFinished
 from proveout.proto.wire.results import FaultInjected, FaultOccurrence
 
 WINDOWS = Windows(ramp_up_s=4.0, measure_s=40.0, ramp_down_s=2.0)

@@ -14,11 +14,10 @@ import pytest
 import thorough
 from recorded_runs import iteration
 
-from proveout.coordinator.noise.noise_record import showing
-from proveout.coordinator.noise.variance_components import ArmDifference, Components, Spread
+from proveout.coordinator.noise import ArmDifference, Components, Spread, showing
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.core import statistics
-from proveout.core.power import POWER
+from proveout.core.statistics import POWER
 
 TRIALS = thorough.count(1200, 150)
 BETWEEN, WITHIN = 0.02, 0.015

@@ -29,7 +29,7 @@ import yaml
 from shell_blocks import Block, blocks, commands_of_workflow
 
 from proveout import cli
-from proveout.cli.common.options import parse_overrides
+from proveout.cli.options import parse_overrides
 from proveout.dsl.compile.compiler import compile_plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,24 +19,17 @@ FUNCTION_LINES_MAX = 70
 SAME_CONCEPT = {
     "__init__", "__main__",
     # the parts of an engine, one package for each
-    "adapter", "capture_connection", "checkpoint", "copy", "dsn", "errors", "lag", "populate", "propagation", "protocol", "provision",
-    "native_session", "settings", "driver", "sizes", "sql", "waits",
+    "adapter", "captures", "driver", "native_session", "populate", "protocol", "provision", "sql",
     # the parts of a workload kind, one package for each
-    "invariants", "keys", "parameters", "rows", "shares", "statements", "tables", "workload",
+    "parameters", "program", "tables", "workload",
     # the same concept on both sides of the wire, or at compile time, in a plan and in results
-    "faults", "loads", "messages", "renewal", "results", "session", "session_settings", "stages", "tasks", "topology", "tuning",
-    # tables of what there is: engines, operations, captures, workload kinds
-    "kinds", "table",
-    # handlers of tasks, one module for each concern of the agent
-    "handlers",
+    "errors", "faults", "host", "loads", "messages", "phases", "preflight", "results", "session", "stages", "tasks", "topology", "tuning",
+    # tables of what there is, and the handlers of tasks: one module for each concern
+    "handlers", "kinds", "table",
     # a verb and the module that does the work
-    "ceiling", "resume", "run",
-    # renderers of a report and of a comparison
-    "document", "html", "json_schema", "markdown", "terminal", "text",
-    # the two screens of the TUI
-    "app", "model", "screen",
-    # of the database, and of tuning
-    "transaction",
+    "ceiling", "run",
+    # of the database and of tuning; of a load and of reports
+    "terminal", "transaction",
 }  # fmt: skip
 """Basenames that may occur more than once, because they mean the same in each place."""
 

@@ -9,7 +9,7 @@ from functools import reduce as fold
 from typing import TypeAlias
 
 from proveout.proto import events as e
-from proveout.proto.fault_events import FaultSeen
+from proveout.proto.events import FaultSeen
 from proveout.proto.wire.results import TuningState
 from proveout.tui.run_view import RunView, reduce
 

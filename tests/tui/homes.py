@@ -8,7 +8,7 @@ from dataclasses import replace
 from results_of_runs import COMPARISON
 
 from proveout.core.errors import ProveoutError
-from proveout.tui.home import services as shown
+from proveout.tui import services as shown
 
 HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
 SHOWN = "[red]x[/red]\\x1b[31mevil\\u202e"

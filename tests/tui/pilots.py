@@ -13,8 +13,8 @@ from textual.widgets import Input
 
 from proveout.tui.home.app import HomeApp
 from proveout.tui.home.comparison_screen import ComparedScreen, Compares
-from proveout.tui.run.app import RunApp
-from proveout.tui.themed_app import ThemedApp
+from proveout.tui.run_app import RunApp
+from proveout.tui.style import ThemedApp
 
 ASKED = ("ask", "check", "compare", "result")
 """Groups of the workers whose answer a screen waits for."""

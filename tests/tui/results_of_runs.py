@@ -7,10 +7,18 @@ from collections.abc import Sequence
 import histories
 
 from proveout.core.errors import ProveoutError
-from proveout.proto.claim import Claim
-from proveout.tui.home.services import ComparedPart, ComparedRow, Comparison, Ratio
-from proveout.tui.result.model import HeadlineNumber, Result, Verdict
-from proveout.tui.run.event_source import Pace, Replay
+from proveout.proto.events import Claim
+from proveout.tui.services import (
+    ComparedPart,
+    ComparedRow,
+    Comparison,
+    HeadlineNumber,
+    Pace,
+    Ratio,
+    Replay,
+    Result,
+    Verdict,
+)
 
 HOSTILE = histories.HOSTILE
 HEADLINE = (

@@ -8,10 +8,10 @@ import histories
 import pytest
 
 from proveout.proto.events import Event, HostTick
-from proveout.tui import live_numbers
-from proveout.tui.charts.big_numbers import NOT_KNOWN, ROWS, Figure, draw
-from proveout.tui.colours import BAD, CAUTION
+from proveout.tui import live_load
+from proveout.tui.charts import NOT_KNOWN, ROWS, Figure, draw_numbers
 from proveout.tui.run_view import RunView
+from proveout.tui.style import BAD, CAUTION
 
 FIVE = [
     Figure(value="1,234,567", label="TPS of 2,000,000", digits="00,000"),
@@ -28,12 +28,12 @@ def shown(*events: Event, later_s: float = 0.0) -> RunView:
 
 
 def values(view: RunView) -> dict[str, str]:
-    return {figure.label: f"{figure.value} {figure.unit}".strip() for figure in live_numbers.figures(view)}
+    return {figure.label: f"{figure.value} {figure.unit}".strip() for figure in live_load.figures(view)}
 
 
 @pytest.mark.parametrize("width", [34, 61, 118])
 def test_numbers_are_left_out_whole_from_the_right(width: int) -> None:
-    rows, everything = draw(FIVE, width), draw(FIVE, 500)
+    rows, everything = draw_numbers(FIVE, width), draw_numbers(FIVE, 500)
     assert len(rows) == ROWS
     assert {row.cell_len for row in rows} == {rows[0].cell_len} and rows[0].cell_len <= width
     labels = rows[3].plain.split("  ")
@@ -55,7 +55,7 @@ def test_what_is_not_known_is_a_gap_and_never_zero() -> None:
 
 def test_errors_a_short_rate_and_a_lag_that_grows_stand_out() -> None:
     def styles(view: RunView) -> dict[str, str]:
-        return {figure.label: figure.style for figure in live_numbers.figures(view)}
+        return {figure.label: figure.style for figure in live_load.figures(view)}
 
     fine = styles(shown(*histories.climbing()))
     assert set(fine.values()) == {"bold"}

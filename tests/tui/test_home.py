@@ -12,12 +12,10 @@ from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, Static
 
-from proveout.tui.home import services as shown
+from proveout.tui import services as shown
 from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.form import Asked, FormScreen
-from proveout.tui.home.model import HomeView, found_runs, read_run
-from proveout.tui.home.screen import HomeScreen, Listing
+from proveout.tui.home.screens import Asked, FormScreen, HomeScreen, HomeView, Listing, found_runs, read_run
 
 SMALL, LARGE = (80, 24), (200, 60)
 HomePilot = Pilot[shown.Choice | None]

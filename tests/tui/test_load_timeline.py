@@ -10,11 +10,10 @@ import histories
 import pytest
 from histories import view_of
 
-from proveout.proto.events import Event, ProbeFinished
-from proveout.proto.fault_events import FaultSeen
-from proveout.tui.charts import interval_bars, search_plot, timeline_chart
-from proveout.tui.charts.interval_bars import Bar
-from proveout.tui.load_timeline import timeline
+from proveout.proto.events import Event, FaultSeen, ProbeFinished
+from proveout.tui import charts, live_load
+from proveout.tui.charts import Bar
+from proveout.tui.live_load import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import Throughput
 from proveout.tui.widgets.header import headline, verdict_counts
@@ -47,7 +46,7 @@ def at(view: RunView, second: float) -> RunView:
 def lines(view: RunView, width: int = 100, height: int = 30) -> list[str]:
     shown = timeline(view)
     assert shown is not None
-    return timeline_chart.draw(shown, width, height).plain.split("\n")
+    return live_load.draw(shown, width, height).plain.split("\n")
 
 
 def test_the_timeline_goes_over_iterations_and_has_two_minutes() -> None:
@@ -127,8 +126,10 @@ def test_ticks_of_the_load_are_equally_far_apart_and_at_their_values(height: int
 def test_an_interval_of_two_repeats_does_not_stretch_the_axis() -> None:
     two = Throughput(mean=8600.0, n=2, lower=-15_000.0, upper=32_000.0)
     three = Throughput(mean=5000.0, n=3, lower=4800.0, upper=5200.0)
-    assert interval_bars.axis([two, three], 4).high == 10_000.0
-    rows = [str(row) for row in interval_bars.draw([Bar(name="1 thr", found=three), Bar(name="4 thr", found=two)], 80)]
+    assert charts.axis([two, three], 4).high == 10_000.0
+    rows = [
+        str(row) for row in charts.draw_intervals([Bar(name="1 thr", found=three), Bar(name="4 thr", found=two)], 80)
+    ]
     assert "├" in rows[0] and "┤" in rows[0]
     assert "◂" in rows[1] and rows[1].rstrip().endswith("▸")
     assert rows[0].index("5,000") == rows[1].index("8,600"), "numbers are right-aligned"
@@ -142,9 +143,9 @@ def probe(number: int, rate: float, *, accepted: bool, phase: Any = "bracket") -
 
 def test_the_bracket_of_a_search() -> None:
     probes = [probe(1, 100.0, accepted=True), probe(2, 200.0, accepted=True), probe(3, 400.0, accepted=False)]
-    assert search_plot.bracket(probes) == (200.0, 400.0)
-    assert search_plot.bracket([*probes, probe(4, 200.0, accepted=False, phase="confirm")]) == (100.0, 200.0)
-    assert search_plot.bracket([]) == (None, None)
-    text = "\n".join(str(row) for row in search_plot.draw(probes, (4, 300.0), 60, 12))
+    assert charts.bracket(probes) == (200.0, 400.0)
+    assert charts.bracket([*probes, probe(4, 200.0, accepted=False, phase="confirm")]) == (100.0, 200.0)
+    assert charts.bracket([]) == (None, None)
+    text = "\n".join(str(row) for row in charts.draw_search(probes, (4, 300.0), 60, 12))
     assert (text.count("●"), text.count("×"), text.count("▶")) == (2, 1, 1)
     assert "best 200" in text and "refused 400" in text

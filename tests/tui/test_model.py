@@ -11,11 +11,11 @@ from histories import done, ended, identity, stage, tick, view_of
 
 from proveout.coordinator.results.results import load_results
 from proveout.proto import events as e
-from proveout.proto.fault_events import FaultSeen
+from proveout.proto.events import FaultSeen
 from proveout.proto.wire.results import Populated
-from proveout.tui import live_numbers
+from proveout.tui import live_load
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, RunView
-from proveout.tui.widgets import host_rows, plan_tree, tables
+from proveout.tui.widgets import plan_tree, tables
 from proveout.tui.widgets.header import alert, progress
 
 PLAN = {
@@ -32,7 +32,7 @@ BEGUN = histories.begun(4, 1)
 
 def numbers(view: RunView) -> str:
     """The third line of the header."""
-    return "".join(text for text, _, _ in live_numbers.parts(view))
+    return "".join(text for text, _, _ in live_load.parts(view))
 
 
 def test_remaining_time_goes_down_by_stages_and_by_iterations() -> None:
@@ -270,5 +270,5 @@ def test_time_never_decreases() -> None:
 def test_equipment_is_listed_below_the_hosts() -> None:
     declared = [{"name": "db1", "kind": "host"}, {"name": "tor1", "kind": "switch"}]
     view = view_of(histories.started({**PLAN, "declared": declared}))
-    assert host_rows.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "", "none: switch", *["-"] * 9)]
-    assert host_rows.hosts_and_equipment(view_of(STARTED)) == host_rows.hosts(view_of(STARTED))
+    assert tables.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "", "none: switch", *["-"] * 9)]
+    assert tables.hosts_and_equipment(view_of(STARTED)) == tables.hosts(view_of(STARTED))

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from proveout.proto import events as e
 from proveout.tui.home.app import HomeApp
-from proveout.tui.run.app import RunApp
+from proveout.tui.run_app import RunApp
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 

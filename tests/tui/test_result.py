@@ -12,14 +12,13 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 
-from proveout.coordinator.report.compare.ratio_notation import DIRECTIONS
-from proveout.proto.claim import Claim
-from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.forest_plot import TONES
-from proveout.tui.result import text
-from proveout.tui.result.interval_bar import interval_bar
-from proveout.tui.result.model import Result
-from proveout.tui.run.app import RunApp
+from proveout.coordinator.report.comparison_tables import DIRECTIONS
+from proveout.proto.events import Claim
+from proveout.tui import result as tui_result
+from proveout.tui.home.comparison_screen import TONES, ComparedScreen
+from proveout.tui.result import interval_bar
+from proveout.tui.run_app import RunApp
+from proveout.tui.services import Result
 from proveout.tui.widgets.header import headline
 from proveout.tui.widgets.plan_tree import PlanTree
 
@@ -149,20 +148,20 @@ async def test_the_palette_has_the_commands_of_the_run() -> None:
 
 
 def test_a_run_without_numbers_names_the_command_that_goes_on() -> None:
-    assert "nothing valid was measured" in str(text.headline_text((), 78))
+    assert "nothing valid was measured" in str(tui_result.headline_text((), 78))
     stopped = Result(outcome="interrupted", tone="warn", headline=(), next_step="proveout resume /r/study-1")
-    assert "Continue with: proveout resume /r/study-1" in str(text.notes_text(stopped))
-    assert str(text.outcome_text(stopped)).startswith("■ interrupted")
+    assert "Continue with: proveout resume /r/study-1" in str(tui_result.notes_text(stopped))
+    assert str(tui_result.outcome_text(stopped)).startswith("■ interrupted")
 
 
 @pytest.mark.parametrize("width", [60, 118])
 def test_numbers_are_whole_at_every_width(width: int) -> None:
-    lines = [line for one in text.verdict_texts(made.VERDICTS, width) for line in str(one).splitlines()]
+    lines = [line for one in tui_result.verdict_texts(made.VERDICTS, width) for line in str(one).splitlines()]
     claims = [claim for one in made.VERDICTS for claim in one.claims or [None]]
     for line, claim in zip(lines, claims, strict=True):
         assert cell_len(line) <= width
         assert claim is None or (claim.value in line and claim.limit in line)
-    headline = str(text.headline_text(made.HEADLINE, width))
+    headline = str(tui_result.headline_text(made.HEADLINE, width))
     assert all(cell_len(line) <= width for line in headline.splitlines())
     assert all(one.value in headline for one in made.HEADLINE)
     for interval in ("1.41 … 1.63", "2.08 ms … 2.22 ms"):

@@ -9,9 +9,9 @@ from histories import view_of
 from pilots import still
 
 from proveout.proto.events import Event
-from proveout.tui.run.app import RunApp
-from proveout.tui.scope import LOAD, scoped
-from proveout.tui.widgets import host_rows, tables
+from proveout.tui.run_app import RunApp
+from proveout.tui.run_view import LOAD, scoped
+from proveout.tui.widgets import tables
 from proveout.tui.widgets.header import Top
 from proveout.tui.widgets.plan_tree import PlanTree
 
@@ -41,7 +41,7 @@ def test_a_finished_iteration_has_its_own_numbers_in_every_pane() -> None:
     assert (view.transactions, dict(view.waits), view.iteration) == (None, {}, None)
     assert tables.transactions(view)[0][1] == "750"
     assert "which has ended" in tables.transactions_of(view)
-    machine, *hosts = host_rows.hosts(view)
+    machine, *hosts = tables.hosts(view)
     assert machine[3] == "25 %", "the mean of the iteration, not the newest reading"
     assert [host[3] for host in hosts] == ["", ""], "the CPU of a machine stands once"
     assert "1 thr #1" not in [line.text for line in view.log]

@@ -10,9 +10,9 @@ from pilots import THEMES, assert_readable, screen_text, still, until
 from textual.widgets import ContentSwitcher, Input, Static
 
 from proveout.proto import events as e
-from proveout.tui.run.app import RunApp
-from proveout.tui.run.dialogs import AskScreen, HelpScreen
-from proveout.tui.run.event_source import Pace, Replay
+from proveout.tui.run_app import RunApp
+from proveout.tui.services import Pace, Replay
+from proveout.tui.style import AskScreen, HelpScreen
 from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import histories
 
 from proveout.proto.events import IterationStarted, LoadTick, Stamped
-from proveout.tui.run.event_source import FromStart, Pace, Place, Replay
+from proveout.tui.services import FromStart, Pace, Place, Replay
 
 
 def moving(begun: Stamped) -> Sequence[Stamped]:

@@ -8,8 +8,8 @@ import histories
 from histories import identity, view_of
 
 from proveout.proto.events import IterationFinished
-from proveout.tui.load_timeline import timeline
-from proveout.tui.widgets.charts import ladder_text
+from proveout.tui.live_load import timeline
+from proveout.tui.widgets.panes import ladder_text
 from proveout.tui.widgets.plan_tree import lines
 
 PLAN = {"stages": [{"id": "base", "kind": "tool", "iodepths": [2, 16], "repeat": 3}]}

@@ -31,8 +31,8 @@ from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VA
 from seerdb.server import BackendError, BindVar, Capability, Result
 from sqlglot import exp
 
-from proveout.dsl.workloads.tprocc.procedures import POSTGRES_FUNCTIONS
 from proveout.dsl.workloads.tprocc.statements import ROLLED_BACK_STATE
+from proveout.dsl.workloads.tprocc.tables import POSTGRES_FUNCTIONS
 
 USER = "hlr"
 FIELD_VERSION_19 = 13  # of the protocol: python-oracledb thin requires 12.1 or later

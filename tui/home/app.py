@@ -1,6 +1,6 @@
 """The home application: plans, runs, the form that starts a run, two runs side by side.
 
-Data flow: threads of `HomeServices` -> messages (`PlansFound`, `PlanRead`, `RunsFound`, `RunRead`) -> `home.model` ->
+Data flow: threads of `HomeServices` -> messages (`PlansFound`, `PlanRead`, `RunsFound`, `RunRead`) -> `home.screens` ->
 the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice
 (`services.Choice`), None to quit; `view` and `place` go into the next `HomeApp`, so that it opens in the same state.
 
@@ -25,14 +25,11 @@ from textual.screen import Screen
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
-from proveout.tui.home import model
+from proveout.tui.home import screens
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.form import DEBOUNCE_S, FormScreen
-from proveout.tui.home.model import HomeView
-from proveout.tui.home.screen import HomeScreen, Wanted
-from proveout.tui.home.services import Choice, Found, HomeServices, PlanCard, Resume, RunCard, Start, Watch
-from proveout.tui.run.dialogs import HelpScreen
-from proveout.tui.themed_app import COMMON_CSS, ThemedApp
+from proveout.tui.home.screens import DEBOUNCE_S, FormScreen, HomeScreen, HomeView, Wanted
+from proveout.tui.services import Choice, Found, HomeServices, PlanCard, Resume, RunCard, Start, Watch
+from proveout.tui.style import COMMON_CSS, HelpScreen, ThemedApp
 
 FRAMES_PER_S = 5.0
 HELP = """\
@@ -123,19 +120,19 @@ class HomeApp(ThemedApp[Choice | None]):
 
     def on_plans_found(self, message: PlansFound) -> None:
         """Add it to the view; it is drawn with the next frame."""
-        self._now(model.found_plans(self.view, message.found))
+        self._now(screens.found_plans(self.view, message.found))
 
     def on_plan_read(self, message: PlanRead) -> None:
         """Add it to the view."""
-        self._now(model.read_plan(self.view, message.card, message.stamp))
+        self._now(screens.read_plan(self.view, message.card, message.stamp))
 
     def on_runs_found(self, message: RunsFound) -> None:
         """Add it to the view."""
-        self._now(model.found_runs(self.view, message.found))
+        self._now(screens.found_runs(self.view, message.found))
 
     def on_run_read(self, message: RunRead) -> None:
         """Add it to the view."""
-        self._now(model.read_run(self.view, message.card, message.stamp))
+        self._now(screens.read_run(self.view, message.card, message.stamp))
 
     def draw(self) -> None:
         """Draw when something has changed."""
@@ -180,7 +177,7 @@ class HomeApp(ThemedApp[Choice | None]):
         if not reference or reference == path:
             self._now(replace(self.view, reference="" if reference == path else path))
             if not reference:
-                self.notify(f"{model.REFERENCE} is the reference; c on another run compares the two.")
+                self.notify(f"{screens.REFERENCE} is the reference; c on another run compares the two.")
             self.draw()
             return
         self.clear_notifications()

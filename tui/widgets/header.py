@@ -1,7 +1,4 @@
-"""Header of the screen: the run, its state, its progress, and alerts.
-
-Data flow: `RunView` -> `headline`, `progress`, `alert` (pure) -> `Top` and `Alert`.
-"""
+"""Header of the screen: the run, its state, its progress, and alerts."""
 
 from __future__ import annotations
 
@@ -13,16 +10,39 @@ from rich.text import Text
 from textual.widgets import Static
 
 from proveout.core.numbers import clock, number, rung_name, safe, seconds
-from proveout.proto.events import IterationStarted
-from proveout.proto.fault_events import FaultSeen
-from proveout.tui import live_numbers
-from proveout.tui.charts import big_numbers
-from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
-from proveout.tui.fitting import Part, fitted, justified
-from proveout.tui.host_view import is_silent
-from proveout.tui.load_timeline import phase_at, window
-from proveout.tui.run_view import RunView
-from proveout.tui.widgets.progress_bar import bar, iteration_bar
+from proveout.proto.events import FaultSeen, IterationStarted
+from proveout.tui import charts, live_load
+from proveout.tui.live_load import phase_at, window
+from proveout.tui.run_view import RunView, is_silent
+from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, Part, fitted, justified
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `width` cells."""
+    full = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * full + "░" * (width - full)
+
+
+def iteration_bar(started: IterationStarted, gone_s: float, width: int) -> Text:
+    """Ramp-up, measure and ramp-down as one bar, `▒▒│█████░░░░│░`: ramps are lighter, and none is left out."""
+    lengths = (started.ramp_up_s, started.measure_s, started.ramp_down_s)
+    total = max(sum(lengths), 1e-9)
+    text, before_s = Text(no_wrap=True, end=""), 0.0
+    kept = [number for number, length in enumerate(lengths) if length > 0.0]
+    room = width - max(len(kept) - 1, 0)
+    cells = {number: max(1, round(lengths[number] / total * room)) for number in kept}
+    if kept:
+        longest = max(kept, key=lambda number: lengths[number])
+        cells[longest] = max(1, cells[longest] + room - sum(cells.values()))
+    for index in kept:
+        if text:
+            text.append("│", style=MUTED)
+        share = (gone_s - before_s) / lengths[index]
+        drawn = bar(share, cells[index])
+        text.append(drawn if index == 1 else drawn.replace("█", "▒"), style=ACCENT if index == 1 else MUTED)
+        before_s += lengths[index]
+    return text
+
 
 STATES = {
     "starting": ("…", MUTED),
@@ -216,8 +236,8 @@ class Top(Static):
         room = self.app.size
         large = view.ended is None and room.width >= LARGE_FROM[0] and room.height >= LARGE_FROM[1]
         self.set_class(large, "-large")
-        figures = big_numbers.draw(live_numbers.figures(view), width) if large else []
-        numbers = figures or [fitted(live_numbers.parts(view), width)]
+        figures = charts.draw_numbers(live_load.figures(view), width) if large else []
+        numbers = figures or [fitted(live_load.parts(view), width)]
         rows = [headline(view, note, width), progress(view, width), *numbers]
         self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(rows))
 

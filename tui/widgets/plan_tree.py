@@ -18,11 +18,9 @@ from textual.widgets.tree import TreeNode
 
 from proveout.core.numbers import bounds, clock, lower_bound, microseconds, number, safe
 from proveout.proto.events import SearchFinished
-from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
-from proveout.tui.fitting import Part, fitted
-from proveout.tui.run_view import RunView
-from proveout.tui.scope import LOAD, Path
+from proveout.tui.run_view import LOAD, Path, RunView
 from proveout.tui.stage_view import IterationView, LoadView, StageView, Throughput
+from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, Part, fitted
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
 STYLES = {"waiting": MUTED, "running": "bold", "ok": GOOD, "failed": BAD, "skipped": MUTED}

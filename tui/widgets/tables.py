@@ -1,27 +1,172 @@
-"""Tables of a run: transactions, waits, lag, a search's probes.
-
-Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`.
-"""
+"""Tables that get all rows and write only changed cells: transactions, waits, lag, probes, loads, hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer
+from rich.cells import cell_len
+from rich.text import Text
+from textual.geometry import Size
+from textual.widgets import DataTable
+
+from proveout.core.data_classes import dataclass
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer, size
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     IterationFinished,
     IterationId,
+    LoadLine,
     SearchFinished,
     TransactionLine,
     TransactionSummary,
     WaitLine,
 )
-from proveout.tui.load_timeline import window
-from proveout.tui.run_view import RunView
-from proveout.tui.stage_view import at_least_us
-from proveout.tui.widgets.rows import Column, Row
+from proveout.tui.live_load import live_numbers, window
+from proveout.tui.run_view import CPU, DISK, NETWORK, HostView, Readings, RunView, is_silent, newest
+from proveout.tui.stage_view import LoadView, at_least_us
+from proveout.tui.style import ACCENT, MUTED, sign_style
+from proveout.tui.widgets.header import bar
+
+Row: TypeAlias = tuple[str, ...]
+CALM_ROWS = 32
+"""A longer table changes in every second frame only."""
+_GAP = 2
+"""Cells between two columns."""
+_LINE = "line"
+_SLACK = 8
+"""Cells by which a table may be wider than its rows need, so that it does not change with every number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title, its rank (0 stays, the highest is the first to go), whether it has numbers."""
+
+    title: str
+    rank: int = 0
+    right: bool = False
+
+
+def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
+    """The cells that each column needs, without its padding."""
+    return [
+        max(cell_len(column.title), max((cell_len(row[place]) for row in rows), default=0))
+        for place, column in enumerate(columns)
+    ]
+
+
+def shown_columns(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[int, ...]:
+    """The places of the columns that fit into `width` cells."""
+    left = list(range(len(columns)))
+    while sum(widths[place] + _GAP for place in left) > width:
+        worst = max(left, key=lambda place: (columns[place].rank, place))
+        if columns[worst].rank == 0:
+            break
+        left.remove(worst)
+    return tuple(left)
+
+
+class Rows(DataTable[Text]):
+    """A table of the rows that `made` gives; `titled` gives its title."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        made: Callable[[RunView], list[Row]],
+        *,
+        id: str,
+        titled: Callable[[RunView], str] | None = None,
+    ) -> None:
+        super().__init__(id=id, cursor_type="row", zebra_stripes=True)
+        self._all, self._made, self._titled = columns, made, titled
+        self._places: tuple[int, ...] = ()
+        self._widths: list[int] = []
+        self._shown: list[Row] = []
+        self._calm = False
+        self._of: tuple[str, Size] | None = None
+        self._title = ""
+        self._view: RunView | None = None
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The cursor is there while it can be moved."""
+        super().watch_has_focus(has_focus)
+        self.show_cursor = has_focus
+
+    def on_mount(self) -> None:
+        """The columns that always stay."""
+        self.show_cursor = False
+        self._widths = column_widths(self._all, ())
+        self._arrange(tuple(range(len(self._all))))
+
+    def on_resize(self) -> None:
+        """Select the columns again: the first ones are selected before the width is known."""
+        if self._view is not None:
+            self.show(self._view)
+
+    def show(self, view: RunView) -> None:
+        """Bring the cells up to date."""
+        self._view = view
+        if self._titled is not None and (title := self._titled(view)) != self._title:
+            self._title, self.border_title = title, Text(title)
+        if self._is_calm(view):
+            return
+        rows = self._made(view)
+        places, wider = self._fitting(rows)
+        if rows == self._shown and not wider:
+            return
+        if wider:
+            self._arrange(places)
+        elif len(rows) < len(self._shown):
+            self.clear()
+            self._shown = []
+        for index, row in enumerate(rows):
+            if index >= len(self._shown):
+                self.add_row(self._line(row), key=str(index))
+            elif row != self._shown[index]:
+                self.update_cell(str(index), _LINE, self._line(row))
+        self._shown = rows
+
+    def _is_calm(self, view: RunView) -> bool:
+        """Whether a long table leaves this frame out; never the first one of another part of the plan or size."""
+        of = (view.shown, self.size)
+        self._calm = of == self._of and len(self._shown) > CALM_ROWS and not self._calm
+        self._of = of
+        return self._calm
+
+    def _fitting(self, rows: Sequence[Row]) -> tuple[tuple[int, ...], bool]:
+        """The columns that fit, and whether they or their widths are others than now: wider, or much narrower."""
+        needed = column_widths(self._all, rows)
+        kept = [max(one, before) for one, before in zip(needed, self._widths, strict=True)]
+        widths = needed if sum(kept) - sum(needed) > _SLACK else kept
+        places = shown_columns(self._all, widths, self.scrollable_content_region.width or 1 << 16)
+        changed = places != self._places or widths != self._widths
+        self._widths = widths
+        return places, changed
+
+    def _arrange(self, places: tuple[int, ...]) -> None:
+        """Begin again with these columns."""
+        self.clear(columns=True)
+        self._places, self._shown = places, []
+        titles = tuple(column.title for column in self._all)
+        width = sum(self._widths[place] + _GAP for place in places) - _GAP
+        self.add_column(self._line(titles, head=True), width=max(width, 0), key=_LINE)
+
+    def _line(self, row: Row, *, head: bool = False) -> Text:
+        """The shown cells of a row, each as wide as its column."""
+        text = Text(no_wrap=True, end="")
+        for index, place in enumerate(self._places):
+            column, cell = self._all[place], row[place]
+            blank = " " * (self._widths[place] - cell_len(cell))
+            style = "" if head else sign_style(cell) or (MUTED if cell == "-" else "" if column.title else ACCENT)
+            text.append((" " * _GAP if index else "") + (blank if column.right else ""))
+            text.append(cell, style=style)
+            text.append("" if column.right else blank)
+        return text
+
+    def cells(self, index: int) -> Row:
+        """A row that is shown, all of its cells."""
+        return self._shown[index]
+
 
 TRANSACTIONS = (
     Column("transaction"),
@@ -210,3 +355,182 @@ def _answer(answer: SearchFinished) -> tuple[str, str]:
     """The rate of an answer and its interval, or that there is none."""
     shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
     return (number(answer.rate), shown.partition(" ")[2]) if answer.rate is not None else ("", shown)
+
+
+LOADS = (
+    Column("load"),
+    Column("on", rank=3),
+    Column("threads", rank=4, right=True),
+    Column("TPS", right=True),
+    Column("of", rank=2, right=True),
+    Column("p50", rank=2, right=True),
+    Column("p95", rank=5, right=True),
+    Column("p99", rank=1, right=True),
+    Column("errors/s", rank=1, right=True),
+)
+
+
+def rows(view: RunView) -> list[Row]:
+    """The loads of the iteration under way, with its newest second; [] where the stage has one."""
+    going = view.iteration
+    stage = None if going is None else view.stage(going.id.stage)
+    if going is None or stage is None or not stage.loads or (len(stage.loads) < 2 and not view.shown):
+        return []
+    newest = view.seconds[-1].tick if view.seconds and view.seconds[-1].tick.id == going.id else None
+    lines = {line.name: line for line in newest.loads} if newest is not None else {}
+    found = [lines.get(load.name) for load in stage.loads]
+    now = live_numbers(view)
+    rate = going.rate if now is None else now.of
+    times = [column("_us", [getattr(line, key) if line else None for line in found]) for key in _TIMES]
+    return [
+        _row(load, line, rate, each)
+        for load, line, each in zip(stage.loads, found, zip(*times, strict=True), strict=True)
+    ]
+
+
+_TIMES = ("p50_us", "p95_us", "p99_us")
+
+
+def _row(load: LoadView, line: LoadLine | None, rate: float | None, times: Row) -> Row:
+    of = load.rate_of(rate)
+    return (
+        safe(load.name),
+        safe(f"{load.workload} → {load.target}"),
+        number(load.threads) if load.threads is not None else "share",
+        "-" if line is None else number(round(line.tps)),
+        "closed" if of is None else f"{number(round(of))}",
+        *times,
+        "-" if line is None else number(line.errors),
+    )
+
+
+class LoadRows(Rows):
+    """The loads, where there are several."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(LOADS, rows, id=id)
+        self.display = False
+
+    def show(self, view: RunView) -> None:
+        """Bring it up to date, or hide it."""
+        self.display = bool(rows(view))
+        if self.display:
+            super().show(view)
+
+
+HOSTS_MAX = 128
+BUSIEST = 20
+BAR, SPARK = 8, 12
+"""Cells of a bar and of a sparkline."""
+
+HOSTS = (
+    Column("host"),
+    Column("role", rank=4),
+    Column("agent", rank=1),
+    Column("CPU", right=True),
+    Column("", rank=7),
+    Column("", rank=2),
+    Column("memory", rank=8, right=True),
+    Column("disk r/w per s", rank=3, right=True),
+    Column("", rank=9),
+    Column("net in/out per s", rank=5, right=True),
+    Column("", rank=10),
+    Column("clock", rank=6, right=True),
+)
+_NOTHING = ("-",) * (len(HOSTS) - 3)
+_NUMBERS = len(HOSTS) - 4
+
+
+def spark(values: Sequence[float], highest: float, width: int = SPARK) -> str:
+    """The newest values as blocks from 0 to `highest`, oldest first.
+
+    >>> spark([0.0, 0.5, 1.0], 1.0)
+    '▁▅█'
+    """
+    blocks = "▁▂▃▄▅▆▇█"
+    if highest <= 0.0:
+        return blocks[0] * len(values[-width:])
+    return "".join(blocks[min(max(int(value / highest * 8), 0), 7)] for value in values[-width:])
+
+
+def lease(host: HostView, lease_s: float, beat_s: float) -> str:
+    """State of the agent and its lease; an agent that missed a beat is silent, with the time that is left."""
+    if not host.up:
+        return "· not yet"
+    if not host.connected:
+        return f"! dialling again, lease ends in {max(lease_s - host.silent_s, 0.0):.0f} s"
+    if is_silent(host, beat_s):
+        return f"! silent {host.silent_s:.0f} s of {lease_s:.0f}"
+    return "✓ up"
+
+
+def _host(host: HostView, lease_s: float, beat_s: float, before: str = "") -> Row:
+    """A host; `before` its name: one of several on a machine, whose row has the numbers."""
+    state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
+    numbers = ("",) * _NUMBERS if before else _numbers(host)
+    clock = f"± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-"
+    return (f"{before}{safe(host.name)}", safe(", ".join(host.roles)), state, *numbers, clock)
+
+
+def _numbers(host: HostView) -> Row:
+    """CPU, memory, disk and network of the machine of a host."""
+    now, history = newest(host), host.history
+    busy, total = now.get(CPU), now.get("memory.total_bytes")
+    memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
+    return (
+        percent(busy),
+        "" if busy is None else bar(busy, BAR),
+        spark(history.get(CPU, ()), 1.0),
+        memory,
+        _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s"),
+        spark(history.get(DISK, ()), max(history.get(DISK, ()), default=0.0)),
+        _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s"),
+        spark(history.get(NETWORK, ()), max(history.get(NETWORK, ()), default=0.0)),
+    )
+
+
+def _both(now: Readings, one: str, other: str) -> str:
+    return _sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
+
+
+def _sizes(*values: float | None) -> str:
+    """Numbers of bytes side by side, short: `977K / 47.7M`."""
+    return " / ".join(size(value).removesuffix("iB").replace(" ", "") for value in values)
+
+
+def hosts(view: RunView) -> list[Row]:
+    """Every host, those of one machine together; of very many those that are lost and the busiest, after a line that
+    sums all up."""
+    everyone = list(view.hosts.values())
+    if len(everyone) > HOSTS_MAX:
+        return _summary(view, everyone)
+    machines: dict[str, list[HostView]] = {}
+    for host in everyone:
+        machines.setdefault(host.machine or f"of {host.name}", []).append(host)
+    found: list[Row] = []
+    for group in machines.values():
+        if len(group) == 1:
+            found.append(_host(group[0], view.lease_s, view.beat_s))
+            continue
+        read = next((host for host in group if CPU in newest(host)), group[0])
+        found.append(("one machine", f"{read.cores} cores", "", *_numbers(read), ""))
+        for position, host in enumerate(group, 1):
+            before = "└ " if position == len(group) else "├ "
+            found.append(_host(host, view.lease_s, view.beat_s, before))
+    return found
+
+
+def _summary(view: RunView, everyone: Sequence[HostView]) -> list[Row]:
+    lost = [host for host in everyone if host.lost]
+    busy = sorted(((newest(host).get(CPU, 0.0), host.name) for host in everyone), reverse=True)
+    middle = busy[len(busy) // 2][0]
+    up = sum(host.up for host in everyone)
+    count = (f"{len(everyone):,} hosts", "", f"{up:,} up, {len(lost):,} lost", f"median {percent(middle)}")
+    head = (*count, bar(middle, BAR), *[""] * (len(HOSTS) - len(count) - 1))
+    shown = [*lost[:BUSIEST], *(view.hosts[name] for _, name in busy[:BUSIEST] if not view.hosts[name].lost)]
+    return [head, *(_host(host, view.lease_s, view.beat_s) for host in shown)]
+
+
+def hosts_and_equipment(view: RunView) -> list[Row]:
+    """`hosts`, then the equipment on which no agent runs."""
+    return [*hosts(view), *((safe(name), "", f"none: {kind}", *_NOTHING) for name, kind in view.equipment)]

@@ -65,7 +65,7 @@ class DuckdbAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQuer
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         del on_death  # a file has no server
         _require()
-        from proveout.agent.engines.duckdb.provision import EmbeddedDuckdb
+        from proveout.agent.engines.duckdb.sql import EmbeddedDuckdb
 
         return EmbeddedDuckdb(system, data_root)
 

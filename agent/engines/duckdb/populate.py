@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from proveout.agent.engines.adapter import RangeMark
-from proveout.agent.engines.duckdb.errors import fault
-from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.duckdb.driver import fault, open_database
 from proveout.agent.engines.row_values import scaled
 from proveout.dsl.workloads.base import Population, Table
 

@@ -1,5 +1,4 @@
-"""Queries and statements of the agent to one DuckDB file: its settings, plan SQL, a checkpoint, its sizes. Functions
-block."""
+"""Queries and statements of the agent to one DuckDB file, and an embedded DuckDB system. Functions block."""
 
 from __future__ import annotations
 
@@ -10,9 +9,11 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from proveout.agent.engines.duckdb.errors import fault
-from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.duckdb.driver import fault, open_database
+from proveout.agent.engines.embedded.data_store import DatabaseFile
 from proveout.agent.engines.statement_errors import text_of_plan
+from proveout.agent.errors import TaskFault
+from proveout.dsl.rules import settings
 from proveout.proto.wire.tasks import Endpoint
 
 T = TypeVar("T")
@@ -177,3 +178,38 @@ def block_shares(segments: Iterable[tuple[int, Segment]], block: int) -> Iterabl
         ends = [*(offset for _, offset, _ in inside[1:]), block]
         for (table, offset, more), end in zip(inside, ends, strict=True):
             yield table, float(end - offset + more * block)
+
+
+class EmbeddedDuckdb(DatabaseFile):
+    """The file of one system."""
+
+    suffix = ".duckdb"
+    side_files = (".wal",)
+
+    def check_settings(self) -> None:
+        """Refuse a setting that a plan cannot give."""
+        for name, value in self.system.settings:
+            if objection := settings.duckdb_objection(name, value):
+                raise TaskFault("invalid", f"system {self.system.name!r}: {objection}")
+
+    def endpoint(self) -> Endpoint:
+        """Return the path with the settings."""
+        return Endpoint(
+            system=self.system.name,
+            engine="duckdb",
+            dsn=settings.join_dsn(str(self.file), self.system.settings),
+            version=duckdb.__version__,
+            provisioned=True,
+        )
+
+    def create(self) -> None:
+        """Make the file; TaskFault `refused` quotes DuckDB."""
+        try:
+            self.fold()
+        except TaskFault:
+            self.file.unlink(missing_ok=True)
+            raise
+
+    def fold(self) -> None:
+        """Write the log back, and empty it."""
+        checkpoint_file(self.endpoint().dsn)

@@ -1,14 +1,8 @@
-"""Where an embedded system keeps its data, so that a later session finds it, and only as much of it as was finished.
-
-`<data_root>/<system>/` belongs to the agent: `system.json` (0600: where the data is, the password, the user id) and
-`server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user
-cannot reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points to,
-and that points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on this
-host.
-"""
+"""The data of embedded systems on a host: folders of servers, database files, and the role of a server in a group."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -19,14 +13,87 @@ import shutil
 import stat
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from proveout.agent.engines.embedded import server_cleanup
+from proveout.agent.engines.embedded import supervisor
 from proveout.agent.engines.embedded.account import UID_FIRST, UID_LAST
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
-from proveout.core.disk_space import describe, is_full
+from proveout.core.directories import describe, is_full, is_used_up
+from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
+
+ROLE_FILE = "superseded.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRole:
+    """A standby has the endpoint of its `primary`, a PgBouncer that of its database. A primary has `standbys`; commits
+    wait for the `synchronous` ones of them."""
+
+    primary: Endpoint | None = None
+    standbys: tuple[str, ...] = ()
+    synchronous: tuple[str, ...] = ()
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the server replicates."""
+        return self.primary is not None or bool(self.standbys)
+
+
+ALONE = ServerRole()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """A finished promotion. `seconds`: from the request until the server accepted writes. `staleness_s`: the age of the
+    newest commit that it had, at the request; None when it has replayed none since its start."""
+
+    seconds: float
+    staleness_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """The promoted standby that has replaced a primary, and the folder of its `system.json`."""
+
+    system: str
+    folder: str
+
+
+def supersede(folder: Path, successor: Successor) -> None:
+    """Mark the primary with this folder as replaced; durable enough for a kill of the agents, not for one of the
+    machine."""
+    partial = folder / f"{ROLE_FILE}.partial"
+    partial.write_text(json.dumps(asdict(successor)))
+    partial.rename(folder / ROLE_FILE)
+
+
+def successor_of(folder: Path) -> Successor | None:
+    """The standby that has replaced the primary with this folder; None when none has. TaskFault `invalid`."""
+    try:
+        return Successor(**json.loads((folder / ROLE_FILE).read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise TaskFault(
+            "invalid", f"{folder / ROLE_FILE} cannot be read: {error}", way_out="remove that file"
+        ) from None
+
+
+def clear(folder: Path) -> None:
+    """Remove the mark; nothing there is fine."""
+    (folder / ROLE_FILE).unlink(missing_ok=True)
+
+
+# `<data_root>/<system>/` belongs to the agent: `system.json` (0600: where the data is, the password, the user id) and
+# `server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user
+# cannot reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points
+# to, and that points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on
+# this host.
 
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - a private directory is made there
 STORE_PREFIX = "proveout-store-"
@@ -188,12 +255,12 @@ def remove(folder: Path) -> None:
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
     """Remove what killed sessions of this user have left: sessions without a supervisor and what their servers have
-    left in the system (`server_cleanup`), and stores that no `system.json` names."""
+    left in the system (`supervisor`), and stores that no `system.json` names."""
     for base in {*session_bases, ELSEWHERE}:
         for path in base.glob(f"{SESSION_PREFIX}*"):
-            if _ours(path) and (_old(path) or server_cleanup.is_noted(str(path))) and not locked(path):
-                for entry in server_cleanup.read(str(path)):
-                    server_cleanup.clear(entry)
+            if _ours(path) and (_old(path) or supervisor.is_noted(str(path))) and not locked(path):
+                for entry in supervisor.read(str(path)):
+                    supervisor.clear(entry)
                 shutil.rmtree(path, ignore_errors=True)
     for path in ELSEWHERE.glob(f"{STORE_PREFIX}*"):
         if _ours(path) and _old(path) and not locked(path) and _abandoned(path):
@@ -225,3 +292,87 @@ def _abandoned(store: Path) -> bool:
     except (OSError, ValueError):
         return False
     return bool(fields.get("store") != str(store))
+
+
+# The engine runs in the processes of the load and has no server. A subclass names the file, checks the settings, makes
+# the file (`create`), writes its log back into it (`fold`) and gives its address (`endpoint`). These run in a thread.
+
+
+class DatabaseFile(ABC):
+    """The file of one system (`adapter.ProvisionedSystem`); `fresh` is whether `start` has made it."""
+
+    suffix: str
+    side_files: tuple[str, ...]
+    """Endings of the files beside it that belong to the file's present state."""
+
+    def __init__(self, system: System, data_root: Path) -> None:
+        self.system = system
+        self._folder = home(data_root, system.name)
+        self.file = self._folder / f"data{self.suffix}"
+        self._saved = self._folder / f"snapshot{self.suffix}"
+        self.fresh = True
+        self.death: str | None = None
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the file; nothing is left behind after a TaskFault."""
+
+    @abstractmethod
+    def fold(self) -> None:
+        """Write the whole log back into the file, which then is the whole database. TaskFault when it is still in
+        use."""
+
+    @abstractmethod
+    def endpoint(self) -> Endpoint:
+        """Return the address."""
+
+    async def start(self) -> Endpoint:
+        """Make the file when it is not there; TaskFault `invalid` for a setting that cannot be."""
+        return await asyncio.to_thread(self._start)
+
+    async def save_snapshot(self) -> None:
+        """Keep the file as it is now."""
+        await asyncio.to_thread(self._save)
+
+    async def restore_snapshot(self) -> None:
+        """Bring the kept file back; TaskFault `missing` when there is none."""
+        await asyncio.to_thread(self._restore)
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Without `keep_data`, delete the file and its snapshot."""
+        if not keep_data:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    @abstractmethod
+    def check_settings(self) -> None:
+        """Raise TaskFault `invalid` for a setting that the engine's files cannot have."""
+
+    def _start(self) -> Endpoint:
+        self.check_settings()
+        self.file.with_suffix(".partial").unlink(missing_ok=True)
+        self.fresh = not self.file.exists()
+        if self.fresh:
+            self.create()
+        elif is_used_up(self._folder):
+            raise no_room(f"the file of system {self.system.name!r} cannot grow", self._folder)
+        return self.endpoint()
+
+    def _save(self) -> None:
+        self.fold()
+        partial = self._saved.with_suffix(".partial")
+        shutil.copyfile(self.file, partial)
+        partial.rename(self._saved)
+
+    def _restore(self) -> None:
+        if not self._saved.exists():
+            raise TaskFault(
+                "missing",
+                f"system {self.system.name!r} has no saved state to restore",
+                way_out="populate it first",
+            )
+        self.fold()
+        partial = self.file.with_suffix(".partial")
+        shutil.copyfile(self._saved, partial)
+        for ending in self.side_files:
+            Path(f"{self.file}{ending}").unlink(missing_ok=True)
+        partial.rename(self.file)

@@ -6,34 +6,154 @@ supervisor answers each with one JSON line and reports by itself when the server
 (`initdb`, `cp`) are the supervisor's children. They run as the unprivileged user that the agent names, without
 capabilities and new privileges, and with `access` in the request they can use only the files that it lists
 (`confinement`).
-
-Whichever process is killed:
-- the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may
-  keep the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its
-  directories;
-- the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
-- the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that
-  a killed PostgreSQL leaves is removed (`server_cleanup`), and the agent gets a report;
-- all three die: the next session on the host reads the supervisor's notes in its folder, and cleans up the same.
-
-Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its
-file, without site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is
-about the parent *thread*) are safe.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+# A segment belongs to an entry when its owner is the entry's user and its key is PostgreSQL's for that data directory
+# (the inode number, or one of the few after it; src/backend/port/sysv_shmem.c). It is removed only when the process
+# that made it is gone and no process has it attached. A process belongs to an entry when it has the user, the program,
+# and the data directory as its working directory. The session's folder is the agent's, so the server's user cannot add
+# an entry.
+
+FILE = "servers"
+IPC_RMID = 0
+KEYS = 64
+"""The number of keys after the inode's that PostgreSQL may have tried, where other segments had the first ones."""
+GONE_S = 5.0
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def entry_of(directory: str, program: str, uid: int | None) -> dict[str, Any]:
+    """The entry of a server on the data in `directory`; `uid` is None for this process's own user."""
+    found = os.stat(directory)  # noqa: PTH116 - pathlib costs start-up time
+    return {
+        "device": found.st_dev,
+        "inode": found.st_ino,
+        "program": program.rpartition("/")[2],
+        "uid": os.geteuid() if uid is None else uid,
+    }
+
+
+def note(session: str, entry: dict[str, Any]) -> None:
+    """Add an entry to the session's file."""
+    with open(f"{session}/{FILE}", "a", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs start-up time
+        file.write(json.dumps(entry) + "\n")
+
+
+def read(session: str) -> list[dict[str, Any]]:
+    """The entries of a session; a line that was not written to its end is passed over."""
+    try:
+        with open(f"{session}/{FILE}", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs start-up time
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    entries = []
+    for line in lines:
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    return entries
+
+
+def is_noted(session: str) -> bool:
+    """Whether a server was started in the session, which its supervisor had locked by then."""
+    return os.path.exists(f"{session}/{FILE}")  # noqa: PTH110 - pathlib costs start-up time
+
+
+def clear(entry: dict[str, Any]) -> None:
+    """Kill the processes of an entry, wait for their end, and remove its shared memory.
+
+    A killed process cannot be found by its program a moment before the kernel detaches its memory: while a segment of
+    an ended process is attached, this looks again.
+    """
+    deadline = time.monotonic() + GONE_S
+    while True:
+        found = list(_processes(entry))
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        segments = _segments(entry)
+        for identifier, attached in segments:
+            if not attached:
+                LIBC.shmctl(identifier, IPC_RMID, None)
+        if not (found or any(attached for _, attached in segments)) or time.monotonic() > deadline:
+            return
+        time.sleep(0.005)
+
+
+def _processes(entry: dict[str, Any]) -> Iterator[int]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs start-up time
+        if not name.isdigit():
+            continue
+        try:
+            if os.stat(f"/proc/{name}").st_uid != entry["uid"]:  # noqa: PTH116 - pathlib costs start-up time
+                continue
+            folder = os.stat(f"/proc/{name}/cwd")  # noqa: PTH116
+            if (folder.st_dev, folder.st_ino) != (entry["device"], entry["inode"]):
+                continue
+            program = os.readlink(f"/proc/{name}/exe")  # noqa: PTH115 - pathlib costs start-up time
+        except OSError:
+            continue
+        if program.removesuffix(" (deleted)").rpartition("/")[2] == entry["program"]:
+            yield int(name)
+
+
+def _segments(entry: dict[str, Any]) -> list[tuple[int, int]]:
+    """Segments of an entry whose maker is gone: (identifier, number of processes that have it attached)."""
+    try:
+        with open("/proc/sysvipc/shm", encoding="ascii") as table:  # noqa: PTH123 - pathlib costs start-up time
+            rows = [[int(word) for word in row.split()] for row in list(table)[1:]]
+    except OSError:
+        return []
+    return [
+        (identifier, attached)
+        for key, identifier, _, _, creator, _, attached, owner, _, _, _, _, _, made_s, *_ in rows
+        if owner == entry["uid"] and (key - entry["inode"]) % (1 << 32) < KEYS and not _lives(creator, made_s)
+    ]
+
+
+def _lives(pid: int, made_s: int) -> bool:
+    """Whether the process that made something at `made_s` (seconds since 1970) still runs: not a zombie, and not a
+    later process that was given the same number."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0] not in {b"Z", b"X"} and started_s <= made_s + 2
+
+
+# Whichever process is killed:
+# - the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may
+#   keep the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its
+#   directories;
+# - the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
+# - the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment
+#   that a killed PostgreSQL leaves is removed (`supervisor`), and the agent gets a report;
+# - all three die: the next session on the host reads the supervisor's notes in its folder, and cleans up the same.
+#
+# Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its
+# file, without site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is
+# about the parent *thread*) are safe.
+
 if TYPE_CHECKING or __name__ != "__main__":
-    from proveout.agent.engines.embedded import confinement, server_cleanup
+    from proveout.agent.engines.embedded import confinement
     from proveout.core import linux
 else:  # started from its file: site-packages are not on the path, and what lies beside it has its turn last
     _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up time
@@ -41,7 +161,6 @@ else:  # started from its file: site-packages are not on the path, and what lies
     sys.path += (_HERE, f"{_PACKAGE}/core")
     import confinement
     import linux
-    import server_cleanup
 
 FAST_S = 5.0
 IMMEDIATE_S = 6.0
@@ -158,7 +277,7 @@ class Supervisor:
                 os.dup2(source, target)
             _become(identity, signal.SIGQUIT, supervisor, request.get("access"))
             os.umask(0o077)
-            os.chdir(request.get("directory", "/"))  # a server's data, by which `server_cleanup` finds its processes
+            os.chdir(request.get("directory", "/"))  # a server's data, by which `supervisor` finds its processes
             for default in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
                 signal.signal(default, signal.SIG_DFL)
             os.execve(argv[0], argv, request["environment"])  # noqa: S606 - an argv array, and no shell wanted
@@ -193,14 +312,14 @@ class Supervisor:
         finally:
             os.close(output)
             if entry is not None:
-                server_cleanup.clear(entry)
+                clear(entry)
         return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
 
     def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
         """Note a server before it starts, for the next session after a kill of this supervisor."""
-        entry = server_cleanup.entry_of(directory, program, None if identity is None else identity[0])
+        entry = entry_of(directory, program, None if identity is None else identity[0])
         for session in self._owned[:1]:
-            server_cleanup.note(session, entry)
+            note(session, entry)
         return entry
 
     def _identity_of(self, name: Any) -> tuple[int, int] | None:
@@ -294,7 +413,7 @@ class Supervisor:
         pid, self._server = self._server, None
         self._end_strays()
         if self._entry is not None:
-            server_cleanup.clear(self._entry)
+            clear(self._entry)
         return self._statuses.pop(pid, None) if pid is not None else None
 
     def _end_strays(self) -> None:

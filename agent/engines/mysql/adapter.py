@@ -13,6 +13,7 @@ from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
     CapturesLag,
     CapturesSizes,
+    CapturesStatements,
     Catalogue,
     Checkpoints,
     DescribesSchema,
@@ -28,9 +29,9 @@ from proveout.agent.engines.adapter import (
     QuerySession,
     RedactsDsn,
     Settings,
+    StatementSession,
     require_client,
 )
-from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
@@ -110,7 +111,7 @@ class MysqlAdapter(
 
     def statement_session(self, endpoint: Endpoint) -> StatementSession:
         _require_client()
-        from proveout.agent.engines.mysql.statements import MysqlStatements
+        from proveout.agent.engines.mysql.captures import MysqlStatements
 
         return MysqlStatements(endpoint)
 
@@ -136,7 +137,7 @@ class MysqlAdapter(
 
     def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
         _require_client()
-        from proveout.agent.engines.mysql.lag import LagObserver
+        from proveout.agent.engines.mysql.captures import LagObserver
 
         return LagObserver(source, sink)
 

@@ -19,26 +19,23 @@ from typing import Any, Literal, TypeAlias
 
 import pymysql
 
-from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.mysql.binary_values import (
-    COM_QUERY,
-    COM_STMT_PREPARE,
-    execution,
-    message,
-    packet,
-    placeholders,
-)
+from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
 from proveout.agent.engines.mysql.dsn import CONNECT_S, Address, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.protocol import (
+    COM_QUERY,
+    COM_STMT_PREPARE,
     READ_BYTES,
     SERVER_GONE,
     WirePrepared,
     WireSocket,
     error_text,
+    execution,
     file_of,
     lost,
+    message,
+    packet,
+    placeholders,
 )
-from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 

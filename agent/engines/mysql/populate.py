@@ -6,7 +6,7 @@ a slice in one transaction. Primary and foreign keys are there from the start, a
 the rows come in key order; checking them is off for the load, as they are right by construction, and so is writing to
 the binary log where the user may ask for that. The text index comes after the load. A table that proveout made carries
 a comment that marks it, and only such tables are ever dropped; how a killed `prepare` is recognised is in
-`engines.table_marker`.
+`engines.table`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from pymysql.constants import CLIENT, COMMAND
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.row_values import plain, scaled
-from proveout.agent.engines.table import adapter
-from proveout.agent.engines.table_marker import COMMENT, intention_of, probe
+from proveout.agent.engines.table import COMMENT, adapter, intention_of, probe
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
+from proveout.agent.engines import wire_native
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.wire import wire_native
 from proveout.dsl.workloads.base import Statement
 
 class Prepared(wire_native.Prepared):

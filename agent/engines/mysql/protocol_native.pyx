@@ -16,10 +16,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLongLong
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 
-from proveout.agent.engines.wire cimport wire_native
-from proveout.agent.engines.wire.wire_native cimport Layout
+from proveout.agent.engines cimport wire_native
+from proveout.agent.engines.wire_native cimport Layout
 
-from proveout.agent.engines.mysql import binary_values
+from proveout.agent.engines.mysql import protocol as binary_values
 from proveout.agent.engines.mysql.protocol import FOREIGN, LOCAL_FILE_WANTED, SERVER_GONE, SERVER_LOST, TOO_LARGE
 
 cdef enum:

@@ -1,42 +1,188 @@
-"""An embedded MySQL system: the host's own MariaDB server on a private unix socket, that never outlives its session.
-
-Flow: as in `embedded.server`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` wraps `Server`, which does the work and
-blocks, for asyncio. The host's own configuration, data and service stay untouched: the server gets a defaults file, a
-data directory and a socket of the session, no TCP listener, and runs as a numeric user of its own.
-
-Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account
-there is has a random password, set again at every start by the server's init file; `root` is locked.
-
-That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in
-`mysql` and none to make accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no
-plugin or function; `secure_file_priv` and `plugin_dir` are an empty folder that the server cannot write. Writing out
-dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
-"""
+"""An embedded MySQL system: the host's own MariaDB server on a private unix socket, with its standbys."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
-from proveout.agent.engines.embedded import data_store, file_access
-from proveout.agent.engines.embedded.group_server import EmbeddedGroup, GroupServer, Primary
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, log_lines, program_output
-from proveout.agent.engines.embedded.server_role import Promotion
+from proveout.agent.engines.embedded import data_store, workspace
+from proveout.agent.engines.embedded.data_store import Promotion, ServerRole
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    READY_S,
+    EmbeddedGroup,
+    GroupServer,
+    Primary,
+    log_lines,
+    program_output,
+)
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
-from proveout.agent.engines.mysql import replica
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
+from proveout.dsl.operations.parameter_names import WAY_OUT
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.mysql_settings import objection
+from proveout.dsl.rules.settings import mysql_objection
 from proveout.proto.wire.tasks import Endpoint
+
+# MariaDB replicates over TCP only, so a primary with standbys listens at one port of the loopback address: its only
+# account there is that of the standbys, with a random password. The agent runs the client program `mariadb`, as the
+# server's user and confined like it; an answer is at most a few words. Sources: MariaDB's "Global Transaction ID" and
+# "Semisynchronous Replication".
+
+LOOPBACK = "127.0.0.1"
+ADMINISTRATOR = f"{USER}_administrator"
+REPLICATION = f"{USER}_replication"
+PORT_FILE = "port"
+"""The file of the session's folder that holds the primary's port."""
+APPLY_S = 60
+ANSWER_S = 30.0
+SYNCHRONOUS_MAX = 1
+"""The number of standbys whose confirmation MariaDB can wait for."""
+ACKNOWLEDGED_MS = 1_000_000_000
+"""The time that a commit waits for a semi-synchronous standby: practically without a limit (11 days)."""
+BROKEN = ("Got fatal error 1236", "Slave SQL: Error", "out of order")
+"""Texts in a standby's log after which waiting is of no use: it needs a new copy of the data."""
+_GTIDS = re.compile(r"(\d+-\d+-\d+(,\d+-\d+-\d+)*)?")
+
+
+def settings_of(name: str, role: ServerRole, port: int) -> dict[str, str]:
+    """The settings of a member of a group. A standby keeps a binary log of what it applies: it may become a primary."""
+    found = {
+        "server_id": str(zlib.crc32(name.encode()) or 1),
+        "log_bin": "binlog",
+        "relay_log": "relay",
+        "binlog_format": "ROW",
+        "gtid_strict_mode": "on",
+        "log_slave_updates": "on",
+        "sync_binlog": "1",
+        "skip_slave_start": "on",
+    }
+    if role.primary is not None:
+        return found | {"read_only": "on", "rpl_semi_sync_slave_enabled": "on", "skip_networking": "on"}
+    if role.synchronous:
+        found |= {
+            "rpl_semi_sync_master_enabled": "on",
+            "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
+            "rpl_semi_sync_master_wait_no_slave": "on",
+            "rpl_semi_sync_master_timeout": str(ACKNOWLEDGED_MS),
+        }
+    return found | {"bind_address": LOOPBACK, "port": str(port)}
+
+
+def accounts_of(administrator: str, replication: str) -> list[str]:
+    """The statements that make the accounts of a member: the agent's own, and that of its standbys."""
+    own, remote = f"{ADMINISTRATOR}@localhost", f"{REPLICATION}@{LOOPBACK}"
+    return [
+        f"CREATE OR REPLACE USER {own} IDENTIFIED BY '{administrator}'",
+        f"GRANT ALL ON *.* TO {own}",
+        f"CREATE OR REPLACE USER {remote} IDENTIFIED BY '{replication}'",
+        f"GRANT REPLICATION SLAVE ON *.* TO {remote}",
+    ]
+
+
+def following(primary: Primary) -> list[str]:
+    """The statements by which a standby follows its primary, from the end of its own binary log."""
+    port = int((primary.session / PORT_FILE).read_text())
+    return [
+        "RESET SLAVE ALL",
+        "SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos",
+        f"CHANGE MASTER TO MASTER_HOST = '{LOOPBACK}', MASTER_PORT = {port}, MASTER_USER = '{REPLICATION}',"
+        f" MASTER_PASSWORD = '{primary.state.replication}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+        "START SLAVE",
+    ]
+
+
+def free_port() -> int:
+    """A port of the loopback address that nothing listens at now."""
+    with socket.socket() as asking:
+        asking.bind((LOOPBACK, 0))
+        return int(asking.getsockname()[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """MariaDB's client program, run in a workspace as the server's user. Methods block. TaskFault."""
+
+    at: Workspace
+    program: Path
+
+    def position(self, primary: Primary) -> str:
+        """The GTIDs that the primary has in its binary log."""
+        answer = self._ask(primary.session, primary.state.administrator, "SELECT @@global.gtid_binlog_pos")
+        if not _GTIDS.fullmatch(answer):
+            raise TaskFault("fault", f"the primary answers {answer[:80]!r} for the position of its binary log")
+        return answer
+
+    def reach(self, session: Path, password: str, position: str) -> Callable[[], bool]:
+        """A question: whether the standby replicates, and has applied all up to `position`."""
+        running = (
+            "SELECT VARIABLE_VALUE = 'ON' FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'SLAVE_RUNNING'"
+        )
+
+        def is_level() -> bool:
+            return (
+                self._ask(session, password, running) == "1"
+                and self._ask(session, password, f"SELECT MASTER_GTID_WAIT('{position}', 1)") == "0"
+            )
+
+        return is_level
+
+    def promote(self, session: Path, password: str) -> Promotion:
+        """Make a standby a primary: apply what it has received, forget its primary, accept writes.
+
+        The age of its newest commit is not known: MariaDB does not report it.
+        """
+        began_s = time.monotonic()
+        self._ask(session, password, "STOP SLAVE IO_THREAD")
+        shown = self._ask(session, password, "SHOW ALL SLAVES STATUS\\G")
+        received = re.search(r"^\s*Gtid_IO_Pos: ([\d,-]*)$", shown, re.MULTILINE)
+        position = received[1] if received is not None else ""
+        if self._ask(session, password, f"SELECT MASTER_GTID_WAIT('{position}', {APPLY_S})") != "0":
+            raise TaskFault("timeout", f"the standby did not apply what it had received within {APPLY_S} s")
+        self._ask(session, password, "STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0")
+        return Promotion(seconds=time.monotonic() - began_s, staleness_s=None)
+
+    def _ask(self, session: Path, password: str, statement: str) -> str:
+        """The answer to a statement, of the administrator of the server with that session."""
+        with self._login(session, password) as file:
+            argv = [str(self.program), f"--defaults-file={file}", "-N", "-B", "-e", statement]
+            access = workspace.of_helper(self.program, read=[file], write=[])
+            limit_s = ANSWER_S + APPLY_S
+            return self.at.supervisor.run(argv, ENVIRONMENT, limit_s=limit_s, identity="server", access=access).strip()
+
+    @contextlib.contextmanager
+    def _login(self, session: Path, password: str) -> Iterator[Path]:
+        """A defaults file of the server's user alone."""
+        path = self.at.session / "login.cnf"
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(
+            f"[client]\nuser={ADMINISTRATOR}\npassword={password}\nsocket={session}/socket/mysqld.sock\nprotocol=socket\n"
+        )
+        self.at.hand_over(path)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+# Access: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account
+# there is has a random password, set again at every start by the server's init file; `root` is locked.
+#
+# That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in
+# `mysql` and none to make accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no
+# plugin or function; `secure_file_priv` and `plugin_dir` are an empty folder that the server cannot write. Writing out
+# dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 
 DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"
@@ -123,7 +269,7 @@ def _is_observed(settings: Iterable[tuple[str, str]]) -> bool:
 
 def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     for name, value in settings:
-        if (why := objection(name, value)) is not None:
+        if (why := mysql_objection(name, value)) is not None:
             raise TaskFault("refused", f"setting {name!r}: {why}", way_out=f"remove it from the plan, or {WAY_OUT}")
         if not name.replace("_", "").isalnum() or any(ord(character) < 32 for character in value):
             raise TaskFault("invalid", f"setting {name!r} cannot be written to a MySQL defaults file")
@@ -173,7 +319,7 @@ class Server(GroupServer[Workspace]):
         argv = [str(self._programs.initialise), "--no-defaults", f"--datadir={partial}", f"--tmpdir={scratch}"]
         argv.append("--cross-bootstrap")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        reach = file_access.of_helper(self._programs.initialise, write=[partial, scratch])
+        reach = workspace.of_helper(self._programs.initialise, write=[partial, scratch])
         self._at.supervisor.run([*argv, *options], ENVIRONMENT, limit_s=INITIALISE_S, identity="server", access=reach)
         shutil.rmtree(scratch, ignore_errors=True)
         partial.rename(self.data)
@@ -193,7 +339,7 @@ class Server(GroupServer[Workspace]):
         self._at.hand_over(accounts)
         data_store.point(session, self._folder)
         if self._ports():
-            (session / replica.PORT_FILE).write_text(str(self._port))
+            (session / PORT_FILE).write_text(str(self._port))
         file = session / "my.cnf"
         file.write_text(self._settings())
         file.chmod(0o644)
@@ -201,14 +347,14 @@ class Server(GroupServer[Workspace]):
 
     def _settings(self) -> str:
         """The text of its defaults file."""
-        grouped = replica.settings_of(self._system.name, self._role, self._port) if self._role.is_grouped else None
+        grouped = settings_of(self._system.name, self._role, self._port) if self._role.is_grouped else None
         return configuration(self._system.settings, self.session, self.data, grouped)
 
     def _ports(self) -> tuple[int, ...]:
         """A primary's port for its standbys stays the same for the session."""
         if not self._role.standbys:
             return ()
-        self._port = self._port or replica.free_port()
+        self._port = self._port or free_port()
         return (self._port,)
 
     def _observed(self) -> tuple[str, ...]:
@@ -219,9 +365,9 @@ class Server(GroupServer[Workspace]):
         """The statements of the init file, a line each. They are not replicated: each member has its own accounts."""
         of_group: list[str] = []
         if self._role.is_grouped:
-            of_group += replica.accounts_of(self._state.administrator, self._state.replication)
+            of_group += accounts_of(self._state.administrator, self._state.replication)
         if self._primary is not None:
-            of_group += replica.following(self._primary)
+            of_group += following(self._primary)
         account = f"{USER}@localhost"
         dirty_pages = (
             "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent;"
@@ -262,14 +408,14 @@ class Server(GroupServer[Workspace]):
     # ---- a group of servers --------------------------------------------------------------------------------------
 
     @property
-    def _client(self) -> replica.Client:
+    def _client(self) -> Client:
         if self._programs.client is None:
             raise TaskFault(
                 "missing",
                 "the client program mariadb, which makes standbys, was not found on this host",
                 way_out="install it (Debian: apt-get install mariadb-client)",
             )
-        return replica.Client(at=self._at, program=self._programs.client)
+        return Client(at=self._at, program=self._programs.client)
 
     def _find_primary(self, endpoint: Endpoint) -> Primary:
         socket_path = Path(parse_qs(urlsplit(endpoint.dsn).query).get("unix_socket", [""])[0])
@@ -298,7 +444,7 @@ class Server(GroupServer[Workspace]):
             return False
 
     def _followed(self) -> str:
-        return replica.following(self._primary)[2] if self._primary is not None else ""
+        return following(self._primary)[2] if self._primary is not None else ""
 
     def _reach(self, primary: Primary) -> Callable[[], bool | None]:
         client = self._client
@@ -306,7 +452,7 @@ class Server(GroupServer[Workspace]):
 
         def found() -> bool | None:
             lines = log_lines(self.log, self._log_offset)
-            return is_level() or (None if any(text in line for line in lines for text in replica.BROKEN) else False)
+            return is_level() or (None if any(text in line for line in lines for text in BROKEN) else False)
 
         return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
     CapturesSizes,
+    CapturesStatements,
     CapturesWaits,
     Catalogue,
     Checkpoints,
@@ -25,9 +26,9 @@ from proveout.agent.engines.adapter import (
     RedactsDsn,
     ReportSession,
     Settings,
+    StatementSession,
     require_client,
 )
-from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
 
@@ -102,7 +103,7 @@ class OracleAdapter(
 
     def wait_observer(self, endpoint: Endpoint) -> Observer:
         _require_client()
-        from proveout.agent.engines.oracle.waits import OracleObserver
+        from proveout.agent.engines.oracle.captures import OracleObserver
 
         return OracleObserver(endpoint)
 
@@ -113,19 +114,19 @@ class OracleAdapter(
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()
-        from proveout.agent.engines.oracle.capture_connection import SizeCatalogue
+        from proveout.agent.engines.oracle.captures import SizeCatalogue
 
         return SizeCatalogue(endpoint)
 
     def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
         _require_client()
-        from proveout.agent.engines.oracle.awr import AwrSession
+        from proveout.agent.engines.oracle.captures import AwrSession
 
         return AwrSession(endpoint, container)
 
     def statement_session(self, endpoint: Endpoint) -> StatementSession:
         _require_client()
-        from proveout.agent.engines.oracle.statements import OracleStatements
+        from proveout.agent.engines.oracle.captures import OracleStatements
 
         return OracleStatements(endpoint)
 

@@ -4,7 +4,7 @@ connection.
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
 mode, commits by itself), or where the server does not support it (ORA-03115) `executemany`, one commit a slice -> keys,
 indexes and statistics by `execute`. A table that proveout made carries a comment that marks it, and only such tables
-are ever dropped; how a killed `prepare` is recognised is in `engines.table_marker`.
+are ever dropped; how a killed `prepare` is recognised is in `engines.table`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import oracledb
 
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import NO_TABLE, error_text, words
+from proveout.agent.engines.oracle.driver import NO_TABLE, error_text, open_connection, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.engines.table_marker import COMMENT, intention_of, probe
+from proveout.agent.engines.table import COMMENT, intention_of, probe
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Table
 

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
+from proveout.agent.engines.oracle.driver import ErrorText, error_text, kind_of, open_connection
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint

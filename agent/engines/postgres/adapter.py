@@ -15,9 +15,12 @@ from proveout.agent.engines.adapter import (
     LOOK_EVERY_S,
     CapturesLag,
     CapturesSizes,
+    CapturesStatements,
     CapturesWaits,
     Catalogue,
     Checkpoints,
+    CopiesData,
+    DataCopy,
     DescribesSchema,
     EngineAdapter,
     FindsServer,
@@ -32,10 +35,9 @@ from proveout.agent.engines.adapter import (
     QuerySession,
     RedactsDsn,
     Settings,
+    StatementSession,
     require_client,
 )
-from proveout.agent.engines.copies.copy_contract import CopiesData, DataCopy
-from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 
 if TYPE_CHECKING:  # populate workers import this module, and start faster without these
     from proveout.agent.engines.postgres.driver import PostgresDriver
@@ -109,14 +111,14 @@ class PostgresAdapter(
 
     def data_copy(self, endpoint: Endpoint, run: str) -> DataCopy:
         _require_client()
-        from proveout.agent.engines.postgres.copies.template_copy import TemplateCopy
+        from proveout.agent.engines.postgres.copies import TemplateCopy
 
         return TemplateCopy(endpoint, run)
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         _require_client()
         if system.in_front_of is not None:
-            from proveout.agent.engines.pgbouncer.provision import EmbeddedPooler
+            from proveout.agent.engines.pgbouncer import EmbeddedPooler
 
             return EmbeddedPooler(system, data_root, on_death=on_death)
         from proveout.agent.engines.postgres.provision import EmbeddedPostgres
@@ -136,7 +138,7 @@ class PostgresAdapter(
     @contextmanager
     def cursor(self, endpoint: Endpoint) -> Iterator[Any]:
         _require_client()
-        from proveout.agent.engines.postgres.connection import cursor
+        from proveout.agent.engines.postgres.sql import cursor
 
         with cursor(endpoint, "tuning") as opened:
             yield opened
@@ -149,7 +151,7 @@ class PostgresAdapter(
 
     def wait_observer(self, endpoint: Endpoint) -> Observer:
         _require_client()
-        from proveout.agent.engines.postgres.waits import WaitObserver
+        from proveout.agent.engines.postgres.captures import WaitObserver
 
         return WaitObserver(endpoint)
 
@@ -166,7 +168,7 @@ class PostgresAdapter(
 
     def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
         _require_client()
-        from proveout.agent.engines.postgres.lag import LagObserver
+        from proveout.agent.engines.postgres.captures import LagObserver
 
         return LagObserver(source, sink)
 
@@ -186,15 +188,14 @@ class PostgresAdapter(
 
     async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
         _require_client()
-        from proveout.agent.engines.postgres.propagation import tables_of
-        from proveout.agent.engines.postgres.table_comparison import compare
+        from proveout.agent.engines.postgres.propagation import compare, tables_of
 
         tables = await asyncio.to_thread(tables_of, spec.workload)
         return await compare(context, spec.source, spec.sink, tables, spec.drain_timeout_s)
 
     def statement_session(self, endpoint: Endpoint) -> StatementSession:
         _require_client()
-        from proveout.agent.engines.postgres.statements.pg_stat_statements import PostgresStatements
+        from proveout.agent.engines.postgres.captures import PostgresStatements
 
         return PostgresStatements(endpoint)
 

@@ -1,13 +1,4 @@
-"""PostgreSQL on libpq through `psycopg.pq`: prepared statements, binary parameters and results, one round trip each.
-
-`send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
-Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`wire.protocol`), which then only
-connects, prepares and cancels.
-Parameters and columns travel in binary where their type is an integer or text, which the server reports when a
-statement is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its
-buffer, so
-`send` hands them to the kernel at once (a rest goes out with the next `receive`).
-"""
+"""PostgreSQL on libpq through `psycopg.pq`: prepared statements, pipelines, binary parameters and results."""
 
 from __future__ import annotations
 
@@ -16,26 +7,226 @@ import operator
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from struct import Struct
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.postgres.wire.libpq_pipeline import LibpqPipeline, decoded
-from proveout.agent.engines.postgres.wire.libpq_prepare import prepare_group
-from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
-from proveout.agent.engines.postgres.wire.parameter_types import travels
-from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, among, message
+from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
+from proveout.agent.engines.postgres.protocol import (
+    CONNECTION_LOST,
+    SEND_TIMEOUT_MS,
+    WirePrepared,
+    WireSocket,
+    among,
+    message,
+)
 from proveout.agent.engines.statement_errors import line_of
-from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
-from proveout.dsl.workloads.base import Result, Row, Statement
+from proveout.dsl.workloads.base import Request, Result, Row, Statement
+
+# The server reports the types when a statement is prepared. A whole number for an integer parameter is sent in binary;
+# other values are sent as text, which the server converts. Types that can never match are refused here, before the
+# load, so that they do not fail in every transaction.
+
+AS_TEXT = 0  # no type's oid
+# oid -> (name, smallest, largest)
+_INTEGER_TYPES = {
+    21: ("smallint", -(2**15), 2**15 - 1),
+    23: ("integer", -(2**31), 2**31 - 1),
+    20: ("bigint", -(2**63), 2**63 - 1),
+    26: ("oid", 0, 2**32 - 1),
+}
+# oid of float4, float8. numeric is left as text: it may hold more digits than a float, and is sent back just as it
+# came.
+_FLOATS = frozenset({700, 701})
+NUMERIC_OUT_OF_RANGE, INVALID_TEXT = "22003", "22P02"
+
+
+def travels(statement: Statement, oids: Sequence[int]) -> list[int]:
+    """The oid of each parameter that travels as what it is, AS_TEXT for the others. StatementFailure for a misfit."""
+    ranges = statement.ranges or (None,) * len(oids)
+    kinds = statement.arguments
+    if len(kinds) != len(oids):
+        what = f"statement {statement.name} has {len(kinds)} arguments, but the server finds {len(oids)} in it"
+        raise StatementFailure("08P01", what, FailureKind.ERROR)
+    for number, (oid, kind, bounds) in enumerate(zip(oids, kinds, ranges, strict=True), 1):
+        _check(statement, number, oid, kind, bounds)
+    return [oid if kind is int else AS_TEXT for oid, kind in zip(oids, kinds, strict=True)]
+
+
+def described(oids: Sequence[int]) -> tuple[Callable[[bytes], Any], ...]:
+    """Decoders of columns that come as text: int, float, or the text itself."""
+    return tuple(int if oid in _INTEGER_TYPES else float if oid in _FLOATS else bytes.decode for oid in oids)
+
+
+def _check(statement: Statement, number: int, oid: int, kind: type[object], bounds: tuple[int, int] | None) -> None:
+    if oid not in _INTEGER_TYPES:
+        return
+    name, low, high = _INTEGER_TYPES[oid]
+    if kind is float:
+        what = f"argument {number} has fractions, but the server takes {name} there"
+        raise StatementFailure(INVALID_TEXT, f"statement {statement.name}: {what}", FailureKind.ERROR)
+    if bounds is not None and not low <= bounds[0] <= bounds[1] <= high:
+        what = f"argument {number} goes from {bounds[0]} to {bounds[1]}, but the server takes {name} there"
+        raise StatementFailure(NUMERIC_OUT_OF_RANGE, f"statement {statement.name}: {what}", FailureKind.ERROR)
+
+
+Described: TypeAlias = pq.abc.PGresult
+"""The types of a statement's parameters and columns; or the error of the statement that was refused, which is the
+last."""
+
+
+def prepare_group(conn: pq.abc.PGconn, texts: Sequence[tuple[bytes, bytes]]) -> list[Described]:
+    """Prepare (name, text) pairs, and wait for the server with the GIL released. The texts of a group fit into the
+    buffers of a socket. Raises StatementFailure (lost) and psycopg.OperationalError."""
+    conn.enter_pipeline_mode()
+    for name, text in texts:
+        conn.send_prepare(name, text)
+        conn.send_describe_prepared(name)
+    conn.pipeline_sync()
+    _flush(conn)
+    found: list[Described] = []
+    for _ in texts:
+        parsed = _answer(conn)
+        if parsed.status == pq.ExecStatus.FATAL_ERROR and conn.status != pq.ConnStatus.OK:
+            return [*found, parsed]
+        described = _answer(conn)
+        failed = next((one for one in (parsed, described) if one.status == pq.ExecStatus.FATAL_ERROR), None)
+        if failed is not None:
+            found.append(failed)
+            if conn.status != pq.ConnStatus.OK:
+                return found
+        elif described.status == pq.ExecStatus.COMMAND_OK:
+            found.append(described)
+    _answer(conn)  # of the Sync
+    conn.exit_pipeline_mode()
+    return found
+
+
+def _flush(conn: pq.abc.PGconn) -> None:
+    """Send what libpq holds; a server that cannot send its answers does not read either, so they are taken in."""
+    room = select.poll()
+    room.register(conn.socket, select.POLLIN | select.POLLOUT)
+    while conn.flush():
+        room.poll()
+        conn.consume_input()
+
+
+def _answer(conn: pq.abc.PGconn) -> pq.abc.PGresult:
+    """Wait for the answer to a request. StatementFailure (lost)."""
+    result: pq.abc.PGresult | None = None
+    ready = select.poll()
+    ready.register(conn.socket, select.POLLIN)
+    while True:
+        while conn.is_busy():
+            ready.poll()
+            conn.consume_input()
+        following = conn.get_result()
+        if following is None:
+            break
+        result = following
+        if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            break
+    if result is None:
+        raise StatementFailure(CONNECTION_LOST, "the server sent no answer", FailureKind.LOST)
+    return result
+
+
+_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
+
+
+@dataclass(slots=True)
+class LibpqAnswer:
+    """The result of one statement of a group."""
+
+    count: int
+    result: pq.abc.PGresult
+    decoders: Sequence[Callable[[bytes], Any]]
+
+    def rows(self) -> list[Row]:
+        """The rows, decoded."""
+        return decoded(self.result, self.decoders)
+
+
+class LibpqPipeline:
+    """The prepared statements (`driver.PostgresPrepared`) of a session by name; takes the place of one of them."""
+
+    __slots__ = ("_conn", "_members", "_prepared", "answers", "error")
+
+    def __init__(self, conn: pq.abc.PGconn, prepared: Mapping[str, Any]) -> None:
+        self._conn, self._prepared = conn, prepared
+        self._members: list[Any] = []
+        self.answers: list[LibpqAnswer] = []
+        self.error: pq.abc.PGresult | None = None
+        """The error that has ended the group: of the statement after those that have `answers`."""
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send the group. ValueError without a request; OperationalError and StatementFailure (lost)."""
+        if not requests:
+            raise ValueError("a group without requests")
+        self._members = [self._prepared[statement.name] for statement, _ in requests]
+        encoded = [each.encode(values) for each, (_, values) in zip(self._members, requests, strict=True)]
+        self.answers, self.error = [], None
+        self._conn.enter_pipeline_mode()
+        for each, values in zip(self._members, encoded, strict=True):
+            self._conn.send_query_prepared(each.name, values, each.formats, each.result_format)
+        self._conn.pipeline_sync()
+        room = select.poll()
+        room.register(self._conn.socket, select.POLLOUT | select.POLLIN)
+        while self._conn.flush():
+            if not room.poll(SEND_TIMEOUT_MS):
+                raise StatementFailure(CONNECTION_LOST, "the server does not read", FailureKind.LOST)
+            self._conn.consume_input()  # a server that cannot send its answers does not read either
+
+    def received(self) -> bool:
+        """Take the results that have been read; whether that was all. StatementFailure (lost)."""
+        while not self._conn.is_busy():
+            result = self._conn.get_result()
+            if result is None:
+                if self._conn.status != pq.ConnStatus.OK:
+                    raise StatementFailure(CONNECTION_LOST, "the server closed the connection", FailureKind.LOST)
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                self._conn.exit_pipeline_mode()
+                return True
+            if result.status in _FAILED:
+                self.error = self.error or result
+                if self._conn.status != pq.ConnStatus.OK:
+                    return True
+            elif self.error is None:
+                member = self._members[len(self.answers)]
+                count = result.ntuples if member.statement.reads else (result.command_tuples or 0)
+                self.answers.append(LibpqAnswer(count, result, member.decoders))
+        return False
+
+    def failed(self) -> tuple[Statement, int, int]:
+        """The statement of the `error`: itself, its number in the group, from 1, and the size of the group."""
+        count = len(self._members)
+        number = min(len(self.answers) + 1, count)
+        return self._members[number - 1].statement, number, count
+
+
+def decoded(result: pq.abc.PGresult, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row]:
+    """The rows of a result, decoded."""
+    get = result.get_value
+    return [
+        tuple(None if (value := get(row, column)) is None else decode(value) for column, decode in enumerate(decoders))
+        for row in range(result.ntuples)
+    ]
+
+
+# `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
+# Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`postgres.protocol`), which then
+# only connects, prepares and cancels. Parameters and columns travel in binary where their type is an integer or text,
+# which the server reports when a statement is prepared, else as text. libpq keeps the socket non-blocking by itself;
+# statements are far smaller than its buffer, so `send` hands them to the kernel at once (a rest goes out with the next
+# `receive`).
 
 _DEFAULTS: dict[str, Any] = {"application_name": "proveout", "gssencmode": "disable"}
 CONNECT_S = 5.0
@@ -263,7 +454,7 @@ class OnLibpq:
 
 
 class WireSession(OnLibpq, WireSocket):
-    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `wire.protocol`."""
+    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres.protocol`."""
 
     __slots__ = ("_libpq",)
 
@@ -396,9 +587,7 @@ def direct_session() -> Callable[[PostgresSession], PolledSession]:
     """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
     if not os.environ.get(PURE_PYTHON):
         with contextlib.suppress(ImportError):
-            session: type[PolledSession] = import_module(
-                "proveout.agent.engines.postgres.wire.native_session"
-            ).NativeSession
+            session: type[PolledSession] = import_module("proveout.agent.engines.postgres.native_session").NativeSession
             return session
     return WireSession
 
@@ -408,7 +597,7 @@ def encrypted_session(session: PostgresSession) -> PolledSession:
     libpq's."""
     if not os.environ.get(PURE_PYTHON):
         with contextlib.suppress(ImportError):
-            native = import_module("proveout.agent.engines.postgres.wire.native_session")
+            native = import_module("proveout.agent.engines.postgres.native_session")
             return native.encrypted_session(session) or session
     return session
 
@@ -450,7 +639,7 @@ def decoders(oids: Sequence[int], statement: Statement, *, binary: bool) -> tupl
     if binary:
         return tuple(binary_integer if oid in _INTEGERS else _decode for oid in oids)
     if not statement.columns:
-        return described_columns(oids)
+        return described(oids)
     return tuple(int if kind is int else _decode for kind in statement.columns)
 
 

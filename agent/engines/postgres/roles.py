@@ -1,36 +1,108 @@
-"""The roles of an embedded PostgreSQL: what each may do, how they are made, and how agents find the passwords that no
-plan gets.
-
-| role | may | used by |
-|---|---|---|
-| `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of plans |
-| `proveout_replication` | replicate; read tables that the plan's role grants | links, standbys |
-| `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
-
-Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server accepts connections -> an
-endpoint's dsn is the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords
-are in `system.json` (0600); the session's folder has the path of that file, so that each agent of the run's user finds
-them, whichever of them has started the server.
-
-A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files,
-pg_write_server_files, pg_create_subscription, and it cannot replicate (a replication slot loads the library that its
-plugin names): it starts no program, reads and writes no file of the host, loads no library, and connects nowhere.
-"""
+"""The roles and the configuration of an embedded PostgreSQL."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER
-from proveout.agent.engines.postgres import settings
 from proveout.agent.errors import TaskFault
-from proveout.dsl.operations.database.postgres_parameters import ALLOWED, REFUSED
+from proveout.dsl.operations.parameter_names import ALLOWED, REFUSED, WAY_OUT, objection
 from proveout.proto.wire.tasks import Endpoint, LinkSystems
+
+# The defaults are those of a small, durable server that replicates:
+# - durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan sets them otherwise;
+# - `wal_level = logical` with slots and workers for propagation;
+# - checkpoints every 15 min or 2 GB of WAL, spread over 0.9 of the interval, so that a short iteration is not cut by
+#   one that it did not cause (`reset` and `Checkpoint` write out before);
+# - `shared_buffers` 256 MB, 300 connections; unix socket only, no TLS (nothing leaves the machine);
+# - dynamic shared memory out of 64 MB of the main segment, and in the data directory beyond it, so that a killed server
+#   leaves nothing in /dev/shm.
+
+PORT = 5432
+NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_$]*)*", re.IGNORECASE)
+
+DEFAULTS: tuple[tuple[str, str], ...] = (
+    ("shared_buffers", "256MB"),
+    ("max_connections", "300"),
+    ("wal_level", "logical"),
+    ("max_wal_senders", "10"),
+    ("max_replication_slots", "10"),
+    ("max_worker_processes", "16"),
+    ("max_logical_replication_workers", "8"),
+    ("max_sync_workers_per_subscription", "4"),
+    ("wal_receiver_status_interval", "1s"),
+    ("wal_retrieve_retry_interval", "500ms"),
+    ("max_wal_size", "2GB"),
+    ("min_wal_size", "256MB"),
+    ("checkpoint_timeout", "15min"),
+    ("checkpoint_completion_target", "0.9"),
+    ("dynamic_shared_memory_type", "mmap"),
+    ("min_dynamic_shared_memory", "64MB"),
+    ("password_encryption", "scram-sha-256"),
+    ("scram_iterations", "1"),
+    ("timezone", "UTC"),
+    ("log_timezone", "UTC"),
+    ("lc_messages", "C"),
+    ("log_line_prefix", "%m [%p] %b "),
+)
+
+
+def configuration(
+    settings: Iterable[tuple[str, str]],
+    socket_directories: Iterable[str],
+    replication: Iterable[tuple[str, str]] = (),
+) -> str:
+    """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable, with
+    `replication`, the settings of a server's role in its group."""
+    lines = [_line(name, value) for name, value in (*DEFAULTS, *_checked(settings), *replication)]
+    lines += [
+        _line("listen_addresses", ""),
+        _line("port", str(PORT)),
+        _line("unix_socket_directories", ", ".join(socket_directories)),
+        _line("unix_socket_permissions", "0770"),
+        _line("logging_collector", "off"),
+        _line("log_destination", "stderr"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    for name, value in settings:
+        if not NAME.fullmatch(name):
+            raise TaskFault(
+                "invalid", f"{name!r} is not a PostgreSQL setting", way_out="setting names look like work_mem"
+            )
+        if reason := objection(name):
+            raise TaskFault(
+                "refused",
+                f"setting {name!r} of an embedded server: {reason}",
+                way_out=f"remove it from the plan, or {WAY_OUT}",
+            )
+        if any(ord(character) < 32 for character in value):
+            raise TaskFault("invalid", f"setting {name!r} has a control character in its value")
+        yield name, value
+
+
+def _line(name: str, value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    return f"{name} = '{escaped}'"
+
+
+# | role | may | used by |
+# |---|---|---|
+# | `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of plans |
+# | `proveout_replication` | replicate; read tables that the plan's role grants | links, standbys |
+# | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
+#
+# A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files,
+# pg_write_server_files, pg_create_subscription, and it cannot replicate (a replication slot loads the library that its
+# plugin names): it starts no program, reads and writes no file of the host, loads no library, and connects nowhere.
 
 DATABASE = "postgres"
 ADMINISTRATOR = "proveout_administrator"
@@ -130,10 +202,7 @@ def administration(endpoint: Endpoint) -> str:
 
 def administrator_conninfo(session: Path, passwords: Path) -> str:
     """The same without the password, which is in a file."""
-    return (
-        f"host={session}/socket port={settings.PORT} user={ADMINISTRATOR} dbname={DATABASE} passfile={passwords}"
-        f" {_QUIETLY}"
-    )
+    return f"host={session}/socket port={PORT} user={ADMINISTRATOR} dbname={DATABASE} passfile={passwords} {_QUIETLY}"
 
 
 def replication(endpoint: Endpoint) -> str:
@@ -153,7 +222,7 @@ def with_keys(spec: LinkSystems) -> LinkSystems:
 
 def conninfo(session: Path, role: str, password: str) -> str:
     """Connection string of a role by the socket of a session; holds its password."""
-    return f"host={session}/socket port={settings.PORT} user={role} dbname={DATABASE} password={password}"
+    return f"host={session}/socket port={PORT} user={role} dbname={DATABASE} password={password}"
 
 
 def found(endpoint: Endpoint) -> tuple[Path, Path, data_store.State]:

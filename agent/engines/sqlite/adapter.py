@@ -76,7 +76,7 @@ class SqliteAdapter(
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         del on_death  # a file has no server
-        from proveout.agent.engines.sqlite.provision import EmbeddedSqlite
+        from proveout.agent.engines.sqlite.sql import EmbeddedSqlite
 
         return EmbeddedSqlite(system, data_root)
 
@@ -96,17 +96,17 @@ class SqliteAdapter(
         return dsn  # a path
 
     def file_problems(self, dsn: str, *, changes: bool) -> Iterable[FileProblem]:
-        from proveout.agent.engines.sqlite.user_file import problems
+        from proveout.agent.engines.sqlite.sql import problems
 
         return problems(Path(dsn), changes=changes)
 
     def copy_file(self, dsn: str, copy: Path) -> None:
-        from proveout.agent.engines.sqlite.user_file import copy_file
+        from proveout.agent.engines.sqlite.sql import copy_file
 
         copy_file(Path(dsn), copy)
 
     def restore_file(self, dsn: str, copy: Path) -> None:
-        from proveout.agent.engines.sqlite.user_file import restore_file
+        from proveout.agent.engines.sqlite.sql import restore_file
 
         restore_file(Path(dsn), copy)
 

@@ -19,10 +19,10 @@ import apsw
 
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.engines.sqlite.authorizer import open_database
-from proveout.agent.engines.table_marker import COMMENT
+from proveout.agent.engines.sqlite.driver import open_database
+from proveout.agent.engines.table import COMMENT
 from proveout.agent.errors import TaskFault
-from proveout.core.disk_space import describe
+from proveout.core.directories import describe
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000

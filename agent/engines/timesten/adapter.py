@@ -80,12 +80,12 @@ class TimesTenAdapter(
 
     def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
         del container
-        from proveout.agent.engines.timesten.stats_report import StatsSession
+        from proveout.agent.engines.timesten.captures import StatsSession
 
         return StatsSession(endpoint)
 
     def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
-        from proveout.agent.engines.timesten.lag import observer
+        from proveout.agent.engines.timesten.captures import observer
 
         return observer(source, sink)
 
@@ -93,7 +93,7 @@ class TimesTenAdapter(
         sql.speak_here()
 
     def loader(self, dsn: str, population: Population) -> Loader:
-        from proveout.agent.engines.timesten.populate import TimesTenLoader
+        from proveout.agent.engines.timesten.driver import TimesTenLoader
 
         return TimesTenLoader(dsn, population)
 

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from proveout.agent.errors import TaskFault
-from proveout.core import child_process, extras
+from proveout.core import child_process
+from proveout.core import errors as core_errors
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.linux import die_with_parent
 from proveout.proto.wire.tasks import Endpoint
@@ -83,7 +84,7 @@ def _done(task: dict[str, Any]) -> Any:
         from proveout.agent.engines.oracle import sql as oracle  # noqa: PLC0415 - only this process loads the client
         from proveout.agent.engines.timesten.driver import open_thick  # noqa: PLC0415
     except ImportError:
-        way_out = f"install it with: {extras.install_command('proveout[oracle]')}"
+        way_out = f"install it with: {core_errors.install_command('proveout[oracle]')}"
         raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
     endpoint = Endpoint(**task["endpoint"])
     if task["do"] == "statements":

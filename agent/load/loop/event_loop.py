@@ -1,37 +1,131 @@
-"""The event loop of a load worker: many connections, one thread, one epoll.
-
-Flow of a transaction: due (closed arrival: at once; open: its instant, in `schedule`) -> `_begin` draws a
-kind and sends its first statement -> the socket is readable -> `transaction_loop.turns`: the next statement, or the
-end, which is one record of (intended, started, ended) -> the next transaction. `tick` is called about ten times a
-second and packs the records.
-
-Threads open lost connections again (`Reconnector`), with a pause that doubles up to a quarter of a second; the first
-that succeeds ends the pauses of the other terminals. `on_disconnect` of the load decides what becomes of the
-transaction under way. Where terminals do not keep a connection of their own, `session_loop` lends them one.
-"""
+"""The event loop of a load on one epoll, with a connection for each terminal or with borrowed connections."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
 import select
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.members import READ_ONLY_CODES
+from proveout.agent.engines.driver_contract import FailureKind, PolledSession, StatementFailure
+from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
 from proveout.agent.load.loop.arrival_schedule import Schedule
-from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.reconnect import Opened, Reconnector, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.loop.terminal import (
+    RETRIES_MAX,
+    Terminal,
+    has_answer,
+    never_begun,
+    under_way,
+    under_way_with_times,
+)
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
-from proveout.agent.load.loop.unanswered import has_answer, never_begun, under_way, under_way_with_times
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
+
+# After a failed attempt the loop waits `pause_ns` before the next one.
+
+THREADS_MAX = 64
+RECONNECT_S = 2.0
+"""The longest attempt to connect again, where the dsn does not say."""
+PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.25
+_GOLDEN = 0.618034
+
+Opened: TypeAlias = tuple[PolledSession, dict[str, Any]]
+Connect: TypeAlias = Callable[..., Opened]
+"""Connects the owner with a number; further arguments are those of the request."""
+
+
+class Owner(Protocol):
+    """The terminal, or the place of a pool, that a connection is opened for."""
+
+    number: int
+
+
+class Attempting(Owner, Protocol):
+    """An owner that has failed to connect `connects` times in a row."""
+
+    connects: int
+
+
+def pause_ns(owner: Attempting) -> int:
+    """The pause before the next attempt: doubled each time, and not the same for each owner; 0 before the first."""
+    if not owner.connects:
+        return 0
+    pause_s = min(PAUSE_MIN_S * 2.0 ** min(owner.connects - 1, 10), PAUSE_MAX_S)
+    return round(pause_s * (0.75 + 0.5 * (owner.number * _GOLDEN % 1.0)) * 1e9)
+
+
+class Reconnector:
+    """Opens connections for owners that have none. For one run; then call `end`."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._wanted: queue.SimpleQueue[tuple[Any, tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._results: deque[tuple[Any, Opened | StatementFailure]] = deque()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def fileno(self) -> int:
+        """Readable when there are results."""
+        return self._event
+
+    def request(self, owner: Owner, *more: Any) -> None:
+        """Open a connection for this owner."""
+        self._under_way += 1
+        if self._under_way > len(self._threads) and len(self._threads) < THREADS_MAX:
+            self._threads.append(threading.Thread(target=self._run, name="reconnect", daemon=True))
+            self._threads[-1].start()
+        self._wanted.put((owner, more))
+
+    def results(self) -> list[tuple[Any, Opened | StatementFailure]]:
+        """New connections and failures since the last call."""
+        os.eventfd_read(self._event)
+        found = [self._results.popleft() for _ in range(len(self._results))]
+        self._under_way -= len(found)
+        return found
+
+    def end(self) -> None:
+        """Stop without waiting for the threads. They close the connections that they are opening now."""
+        with self._lock:
+            self._ended.set()
+            os.close(self._event)
+        for _ in self._threads:
+            self._wanted.put(None)
+        for _, opened in self._results:
+            if isinstance(opened, tuple):
+                opened[0].close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set() and (wanted := self._wanted.get()) is not None:
+            owner, more = wanted
+            opened: Opened | StatementFailure
+            try:
+                opened = self._connect(owner.number, *more)
+            except StatementFailure as failure:
+                opened = failure
+            with self._lock:
+                if not self._ended.is_set():
+                    self._results.append((owner, opened))
+                    os.eventfd_write(self._event, 1)
+                elif isinstance(opened, tuple):
+                    opened[0].close()
+
+
+# Threads open lost connections again (`Reconnector`), with a pause that doubles up to a quarter of a second; the first
+# that succeeds ends the pauses of the other terminals. `on_disconnect` of the load decides what becomes of the
+# transaction under way. Where terminals do not keep a connection of their own, `event_loop` lends them one.
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 1.0
@@ -454,3 +548,200 @@ class PolledLoop:
         self._terminals[terminal.fd] = terminal
         self._epoll.register(terminal.fd, select.EPOLLIN)
         self.sampler.watch(terminal.fd)
+
+
+class Connection:
+    """A place for one connection. `used` counts its transactions; `borrower` has it now. `session` is None before it
+    is made, and after it was lost or has run its transactions."""
+
+    __slots__ = ("borrower", "connects", "fd", "number", "prepared", "session", "used")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.borrower: Terminal | None = None
+        self.session: Any = None
+        self.prepared: dict[str, Any] = {}
+        self.fd = -1
+        self.used = self.connects = 0
+
+    def hold(self, opened: Opened) -> None:
+        """Use a new session with its prepared statements."""
+        self.session, self.prepared = opened
+        self.fd, self.used = self.session.fileno(), 0
+
+
+class SessionLoop(PolledLoop):
+    """The load of one worker on connections that are lent. For one run; then call `close`.
+
+    `pool`: the connections of all terminals; without, `own` are those of each terminal, in order.
+    """
+
+    def __init__(self, *, pool: Sequence[Connection] = (), own: Sequence[Connection] = (), **common: Any) -> None:
+        self._pooled = bool(pool)
+        self._connections = [*pool, *own]
+        self._free = deque(pool)
+        self._queue: deque[Terminal] = deque()
+        self._borrowed: dict[int, Connection] = {}
+        self._idle: dict[int, Connection] = {}
+        self._settling: dict[int, Terminal] = {}
+        super().__init__(**common)
+        for terminal in self._all:
+            terminal.restless = terminal.timed = False
+        self._own = {} if pool else dict(zip((terminal.number for terminal in self._all), own, strict=True))
+
+    # ---- borrowing ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, terminal: Terminal, intended_ns: int, now: int) -> None:
+        terminal.kind = terminal.next_kind()
+        terminal.intended_ns, terminal.started_ns = intended_ns, now
+        terminal.inputs, terminal.busy = None, True
+        if not self._pooled:
+            self._lend(terminal, self._own[terminal.number])
+        elif self._free:
+            self._recorder.waits.extend((intended_ns, now, now))
+            self._lend(terminal, self._free.popleft())
+        else:
+            self._queue.append(terminal)
+
+    def _lend(self, terminal: Terminal, connection: Connection) -> None:
+        """Give a connection to a terminal, and begin its transaction, or continue it after a lost connection."""
+        self._borrowed[terminal.number] = connection
+        connection.borrower = terminal
+        if connection.session is None:
+            self._connect(connection)
+            return
+        self._idle.pop(connection.fd, None)
+        terminal.session, terminal.prepared, terminal.fd = connection.session, connection.prepared, connection.fd
+        terminal.kind.bind(connection.prepared)
+        self._terminals[connection.fd] = terminal
+        self._settling[connection.fd] = terminal
+        begun = terminal.inputs is not None
+        terminal.session.send(*(again(terminal) if begun else first(terminal)))
+
+    def _connect(self, connection: Connection) -> None:
+        """Request a session. When it is for one transaction, only the statements of that are prepared."""
+        assert connection.borrower is not None  # noqa: S101 - it is lent
+        one = self._sessions.connect_every == 1
+        self._reconnector.request(connection, *((connection.borrower.kind.number,) if one else ()))
+
+    def _give_back(self, terminal: Terminal) -> None:
+        """Take a connection back at the end of a transaction, and lend it to the first terminal that waits."""
+        connection = self._borrowed.pop(terminal.number, None)
+        if connection is None:
+            return
+        terminal.session, connection.borrower = None, None
+        connection.used += 1
+        if connection.session is not None:
+            self._terminals.pop(connection.fd, None)
+            self._settling.pop(connection.fd, None)
+            if 0 < self._sessions.connect_every <= connection.used:
+                self._forget(connection)
+            else:
+                self._idle[connection.fd] = connection
+        if self._pooled:
+            self._pass_on(connection)
+
+    def _pass_on(self, connection: Connection) -> None:
+        if not self._queue:
+            self._free.append(connection)
+            return
+        following = self._queue.popleft()
+        self._recorder.waits.extend((following.intended_ns, following.started_ns, time.monotonic_ns()))
+        with self._failing(following):
+            self._lend(following, connection)
+
+    def _forget(self, connection: Connection) -> None:
+        """Close a connection."""
+        self._idle.pop(connection.fd, None)
+        with contextlib.suppress(OSError, ValueError):  # the client library may have closed it already
+            self._epoll.unregister(connection.fd)
+        connection.session.close()
+        connection.session = None
+
+    # ---- the end of a transaction ------------------------------------------------------------------------------------
+
+    def _continue(self, terminal: Terminal, now: int) -> None:
+        self._give_back(terminal)
+        super()._continue(terminal, now)
+
+    def _continue_pass(self, terminal: Terminal, now: int) -> None:
+        self._give_back(terminal)
+        super()._continue_pass(terminal, now)
+
+    def _rest(self, terminal: Terminal, now: int) -> None:
+        self._give_back(terminal)
+        super()._rest(terminal, now)
+
+    def resume(self, terminal: Terminal, now: int) -> None:
+        """As in `PolledLoop`; a terminal that waits for a connection has that requested again."""
+        connection = self._borrowed.get(terminal.number)
+        if connection is not None:  # in the pause before it connects again
+            self._pausing.pop(terminal.number, None)
+            self._connect(connection)
+            return
+        with self._failing(terminal):
+            self._go(terminal, now)
+
+    def woken(self, fd: int) -> None:
+        """A descriptor that no transaction waits on is readable: the server has closed a connection that is free."""
+        if (connection := self._idle.get(fd)) is not None:
+            self._forget(connection)
+        else:
+            super().woken(fd)
+
+    # ---- connections that are lost, or made --------------------------------------------------------------------------
+
+    def _drop(self, terminal: Terminal) -> None:
+        connection = self._borrowed[terminal.number]
+        self._terminals.pop(connection.fd, None)
+        self._settling.pop(connection.fd, None)
+        terminal.session = None
+        self._forget(connection)
+
+    def _after_error(self, terminal: Terminal, now: int) -> None:
+        self._give_back(terminal)
+        super()._after_error(terminal, now)
+
+    def _unconnected(self, owner: Any, failure: StatementFailure, now: int) -> None:
+        """An attempt to connect has failed: it is an error of the transaction, or it is repeated after a pause."""
+        terminal = owner.borrower
+        terminal.connects += 1
+        if self._sessions.on_disconnect == "fail":
+            self._fail(failure, now)
+        elif self._sessions.on_disconnect == "retry":
+            self._recorder.note(failure.code, failure.what)
+            self._pausing[terminal.number] = terminal
+            self._pause(terminal, now + pause_ns(terminal))
+        else:
+            self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+            self._after_error(terminal, now)
+
+    def _connected(self, owner: Any, opened: Opened, now: int) -> None:
+        terminal = owner.borrower
+        terminal.connects = 0
+        owner.hold(opened)
+        self._register(owner)
+        with self._failing(terminal):
+            self._lend(terminal, owner)
+
+    def _register(self, connection: Connection) -> None:
+        self._epoll.register(connection.fd, select.EPOLLIN)
+        self.sampler.watch(connection.fd)
+
+    def _watch_all(self) -> None:
+        for connection in self._connections:
+            if connection.session is not None:
+                self._register(connection)
+                self._idle[connection.fd] = connection
+
+    # ---- the end of the load -----------------------------------------------------------------------------------------
+
+    def _unanswered(self) -> dict[int, Terminal]:
+        """As in `PolledLoop`; a terminal that gets a connection during the wait at the end joins them."""
+        self._settling = super()._unanswered()
+        return self._settling
+
+    def _close_sessions(self) -> None:
+        for connection in self._connections:
+            if connection.session is not None:
+                connection.session.close()

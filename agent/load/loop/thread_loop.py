@@ -17,15 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.members import READ_ONLY_CODES
-from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.event_loop import Ticker
-from proveout.agent.load.loop.reconnect import pause_ns
+from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
+from proveout.agent.load.loop.event_loop import Ticker, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, never_begun, under_way, under_way_with_times
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK
 from proveout.agent.load.loop.transaction_loop import execute, repeat
-from proveout.agent.load.loop.unanswered import never_begun, under_way, under_way_with_times
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions

@@ -1,10 +1,4 @@
-"""Prepares transactions for the load loop: the types that a terminal draws from, and BEGIN … COMMIT around bodies.
-
-Flow: workload -> one `Kind` for each transaction type and terminal, bound to the terminal's keys -> `mix(…)`, an
-endless draw by weight -> the load loop. The loop has three shapes only: a bare request (`Kind.bare`), steps
-(`Kind.script`), and a generator that yields requests and returns an `Outcome` or, from `rolled_back`, one of `RETRY`,
-`ERROR` and `ROLLED_BACK`.
-"""
+"""Prepare transactions for the load loop: types, bodies, pipelines, think times and counts of commits."""
 
 from __future__ import annotations
 
@@ -17,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.commit_tally import Tally
-from proveout.agent.load.loop.pipeline import in_pipelines
-from proveout.agent.load.loop.transaction_loop import KindState, Mix, Script, Times
+from proveout.agent.load.loop.transaction_loop import AcknowledgedTimes, KindState, Mix, Script, Times
+from proveout.core.data_classes import dataclass, field
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.plan.stages import Think
 from proveout.dsl.workloads.base import (
     Body,
+    Last,
     Ordered,
     Outcome,
     Request,
@@ -32,8 +27,150 @@ from proveout.dsl.workloads.base import (
     TransactionType,
     WorkloadKind,
 )
-from proveout.dsl.workloads.commits import COUNT_COMMIT, writes
-from proveout.dsl.workloads.pipelines import PIPELINE, one_by_one
+from proveout.dsl.workloads.commits import COUNT_COMMIT, PIPELINE, one_by_one, tracked, writes
+from proveout.proto.wire.results import CommitReading
+
+# A terminal runs one transaction at a time, and its row counts the commits that the database has of it. A database that
+# loses commits loses the last ones. So with a = acknowledged since the last reading, u = of unknown outcome, and the
+# row risen by d:
+#
+#     d < a           a - d acknowledged commits are lost; those of unknown outcome are not there
+#     a <= d <= a + u d - a of those of unknown outcome have committed
+#     d > a + u       d - a - u transactions have committed more often than once
+
+
+@dataclass(slots=True)
+class Tally:
+    """The account of the terminal whose row is (load id, terminal).
+
+    `due`: its row must be read before its next transaction. `count`: the number in its row at the last reading, None
+    before the first; `settled`: the acknowledged commits then; `unknown`: transactions of unknown outcome since;
+    `since_ns`: the last answer before the connection was lost, or else the last reading.
+    """
+
+    row: tuple[int, int]
+    checked: bool = False
+    """Whether a transaction that had committed is not run again."""
+    due: bool = True
+    count: int | None = None
+    settled: int = 0
+    unknown: int = 0
+    since_ns: int = 0
+    _counters: list[AcknowledgedTimes] = field(default_factory=list)
+    _doubted_ns: int = 0
+    """When the last transaction of unknown outcome began."""
+    _committed_ns: int = 0
+    """When the last one of them that had committed began."""
+    _repeated: int = 0
+    """The transactions that had committed twice at the last reading."""
+
+    def counted(self, kind: TransactionType, times: Sequence[Times]) -> tuple[TransactionType, Sequence[Times]]:
+        """A type of transactions with the statement that counts its commits, and its times for each outcome, the first
+        of which counts those that are acknowledged; a type that only reads as it is."""
+        made = tracked(kind, self.row)
+        if made is kind:
+            return kind, times
+        counter = AcknowledgedTimes(times[0])
+        self._counters.append(counter)
+        return made, (counter, *times[1:])
+
+    @property
+    def acknowledged(self) -> int:
+        """The commits that were acknowledged since the load began."""
+        return sum(counter.acknowledged for counter in self._counters)
+
+    def lose(self, answered_ns: int) -> None:
+        """The connection is lost; its last answer came at `answered_ns`."""
+        if not self.due:
+            self.due, self.since_ns = True, max(self.since_ns, answered_ns)
+
+    def doubt(self, started_ns: int) -> None:
+        """A transaction that changes rows, and began at `started_ns`, has no answer. It keeps that instant when it is
+        run again."""
+        self.unknown += 1
+        self._doubted_ns = started_ns
+
+    def accepts(self, started_ns: int) -> bool:
+        """Whether the transaction that began at `started_ns`, had no answer and is about to be run again has committed,
+        so that it counts as it is. The caller then records it."""
+        if not self.checked or started_ns != self._committed_ns:
+            return False
+        self._committed_ns = 0
+        for counter in self._counters:
+            counter.committed_ns = 0
+        self.settled += 1  # its rise of the row is that of `count`
+        return True
+
+    def settle(self, found: int, at_ns: int) -> CommitReading:
+        """The difference, with the number `found` in the row; the account goes on from there. The first time it only
+        begins."""
+        acknowledged = self.acknowledged
+        reading = CommitReading(since_ns=self.since_ns, at_ns=at_ns)
+        if self.count is not None:
+            rise, expected = found - self.count, acknowledged - self.settled
+            committed = min(max(rise - expected, 0), self.unknown)
+            reading = CommitReading(
+                since_ns=self.since_ns,
+                at_ns=at_ns,
+                lost=max(expected - rise, 0),
+                unknown=self.unknown,
+                unknown_committed=committed,
+                duplicates=max(rise - expected - self.unknown, 0) + self._duplicates(committed),
+            )
+        self.count, self.settled, self.unknown = found, acknowledged, 0
+        self.since_ns, self.due = at_ns, False
+        return reading
+
+    def _duplicates(self, committed: int) -> int:
+        """The transactions since the last reading that had committed when they were run again, and committed again."""
+        repeated = sum(counter.repeated for counter in self._counters)
+        found, self._repeated = repeated - self._repeated, repeated
+        if self.unknown and committed == self.unknown:
+            found += self._committed_ns == self._doubted_ns  # committed again, without an answer again
+            self._committed_ns = self._doubted_ns
+            for counter in self._counters:
+                counter.committed_ns = self._doubted_ns
+        return found
+
+
+def in_pipelines(kind: TransactionType, begin: Request, commit: Request, rollback: Request) -> Callable[[Any], Body]:
+    """The kind's body between BEGIN and COMMIT; ROLLBACK after a logical failure. BEGIN travels with the first request,
+    and the end with the body's `Last` ones: it follows them whatever they find, and the server leaves out what comes
+    after a request that fails.
+    """
+    body = kind.body
+
+    def bracketed(inputs: Any) -> Body:
+        step: Callable[[Any], Request] = body(inputs).send
+        answer: Any = None
+        opening: tuple[Request, ...] = (begin,)
+        while True:
+            try:
+                request = step(answer)
+            except StopIteration as stop:
+                outcome = stop.value
+                break
+            if request[0] is PIPELINE:
+                session: Any = yield PIPELINE, (*opening, *request[1])
+                answer = session.results()[len(opening) :]
+            elif opening:
+                session = yield PIPELINE, (begin, request)
+                answer = session.results()[1]
+            else:
+                answer = yield request
+            opening = ()
+        requests: tuple[Request, ...] = ()
+        if isinstance(outcome, Last):
+            requests, outcome = outcome.requests, outcome.outcome
+        end = commit if outcome is Outcome.COMMIT else rollback
+        if opening or requests:
+            yield PIPELINE, (*opening, *requests, end)
+        else:
+            yield end
+        return Outcome(outcome)
+
+    return bracketed
+
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
@@ -196,3 +333,61 @@ def _drawn(edges: npt.NDArray[np.float64], stream: int) -> Iterator[npt.NDArray[
     random = np.random.Generator(np.random.Philox(key=np.array((0, MIX_PURPOSE), dtype=np.uint64), counter=counter))
     while True:
         yield np.searchsorted(edges, random.random(MIX_BATCH), side="right").astype(np.uint16)
+
+
+# Exponential times are cut at ten times their mean, as TPC-C (5.2.5.4) allows; this lowers the mean by 0.005 %. Keying
+# time is constant (5.2.5.2). Neither is part of a response time: under closed arrival a transaction is intended when it
+# starts.
+
+THINK_PURPOSE = 4_000  # separates this stream from those of keys, arrivals and the mix
+MEANS_MAX = 10.0
+BATCH = 64
+
+
+class ThinkTimes:
+    """Think times of one terminal, and its mix, drawn one transaction ahead."""
+
+    __slots__ = ("_draw", "_keying_ns", "_thinking", "_upcoming")
+
+    def __init__(
+        self, transactions: Sequence[TransactionType], think: Think | None, stream: int, draw: Callable[[], Kind]
+    ) -> None:
+        self._draw = draw
+        self._keying_ns = [round(kind.keying_s * 1e9) for kind in transactions]
+        self._thinking = [_thinking(kind, think, stream, number) for number, kind in enumerate(transactions)]
+        self._upcoming = draw()
+
+    @staticmethod
+    def are_wanted(transactions: Sequence[TransactionType], think: Think | None) -> bool:
+        """Whether terminals of this mix have think time."""
+        own = any(kind.keying_s > 0 or kind.thinking_s > 0 for kind in transactions if kind.weight > 0)
+        return own or (think is not None and think.mean_s > 0)
+
+    def next_kind(self) -> Kind:
+        """The next transaction."""
+        kind, self._upcoming = self._upcoming, self._draw()
+        return kind
+
+    def first_ns(self) -> int:
+        """Keying time of the first transaction, ns."""
+        return self._keying_ns[self._upcoming.number]
+
+    def next_ns(self, ended: Kind) -> int:
+        """Wait after a transaction: its think time plus the keying time of the next one, ns."""
+        return next(self._thinking[ended.number]) + self._keying_ns[self._upcoming.number]
+
+
+def _thinking(kind: TransactionType, think: Think | None, stream: int, number: int) -> Iterator[int]:
+    """Endless think times after one type of transaction, ns."""
+    chosen = Think(mean_s=kind.thinking_s) if think is None else think
+    mean_ns = chosen.mean_s * 1e9
+    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
+    random = np.random.Generator(
+        np.random.Philox(key=np.array((number, THINK_PURPOSE), dtype=np.uint64), counter=counter)
+    )
+    while True:
+        if chosen.distribution == "constant" or not mean_ns:
+            yield round(mean_ns)
+        else:
+            drawn = np.minimum(random.standard_exponential(BATCH), MEANS_MAX) * mean_ns
+            yield from np.rint(drawn).astype(np.int64).tolist()

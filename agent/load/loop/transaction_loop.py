@@ -34,7 +34,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from proveout.agent.load.loop.handling import Sampler
+from proveout.agent.load.loop.client_delays import Sampler
 from proveout.agent.load.loop.transaction_loop_python import (
     NEXT,
     SETTLE,

@@ -1,4 +1,4 @@
-from proveout.agent.load.loop.handling import Sampler as Sampler
+from proveout.agent.load.loop.client_delays import Sampler as Sampler
 from proveout.agent.load.loop.transaction_loop_python import AcknowledgedTimes as AcknowledgedTimes
 from proveout.agent.load.loop.transaction_loop_python import KindState as KindState
 from proveout.agent.load.loop.transaction_loop_python import Mix as Mix

@@ -14,7 +14,7 @@ from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as c_close, pread
 
-from proveout.agent.engines.wire.wire_native cimport Layout, Prepared, Wire
+from proveout.agent.engines.wire_native cimport Layout, Prepared, Wire
 from proveout.agent.load.loop.arrival_schedule_native cimport Schedule
 
 from types import MethodWrapperType
@@ -22,7 +22,7 @@ from types import MethodWrapperType
 import numpy as np
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop import handling, transaction_loop_python
+from proveout.agent.load.loop import client_delays as handling, transaction_loop_python
 from proveout.dsl.workloads.random_streams import RowSource
 
 cdef extern from "Python.h":

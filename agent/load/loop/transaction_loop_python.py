@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.load.loop.arrival_schedule import Schedule
-from proveout.agent.load.loop.handling import Sampler
+from proveout.agent.load.loop.client_delays import Sampler
 from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait

@@ -1,17 +1,11 @@
-"""Figures of the load: throughput with latency, latency by transaction and by threads, scaling against ideal, NOPM with
-ART. Pure.
-
-Data flow: `RunResults` -> ladders in the groups in which they are compared -> one `Figure` a group or a ladder, in the
-forms that published studies use. There is no figure without measurements.
-"""
+"""Figures of loads: throughput and response by threads, scaling, and the interference of several loads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.report.figures.cases import cases
-from proveout.coordinator.report.figures.descriptions import course, ends, intervals, joined
+from proveout.coordinator.measure.steady_state import Knee
 from proveout.coordinator.report.figures.figure import (
     DEEP,
     INK,
@@ -19,13 +13,27 @@ from proveout.coordinator.report.figures.figure import (
     Spec,
     category,
     chart,
+    course,
+    ends,
+    grid,
+    intervals,
+    joined,
+    logarithmic,
     quantity,
     slug,
     tips,
     whiskers,
 )
-from proveout.coordinator.report.figures.panels import BEYOND, Point, described, panels, table, whiskers_of
-from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.figures.small_multiples import (
+    BEYOND,
+    Point,
+    cases,
+    described,
+    panels,
+    table,
+    whiskers_of,
+)
+from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.report.tables import (
     LoadRow,
     cell_of,
@@ -37,12 +45,25 @@ from proveout.coordinator.report.tables import (
     titled,
     transaction_rows,
 )
+from proveout.coordinator.results.estimates import GROUP, PATHS
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
-from proveout.core.numbers import counted, half_width, number, percent, safe, threads, with_interval
+from proveout.core.numbers import (
+    bounds,
+    counted,
+    half_width,
+    level,
+    notation,
+    number,
+    percent,
+    safe,
+    threads,
+    with_interval,
+)
 from proveout.core.numbers import quantity as amount
-from proveout.dsl.metrics import load_paths
+from proveout.dsl.metrics import LOADS, load_paths
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
@@ -65,7 +86,7 @@ def label(results: RunResults, stage: StageResult) -> str:
 def groups(results: RunResults) -> list[list[StageResult]]:
     """The ladders, each with those that are compared with it; the cells of a matrix together."""
     found = {stage.id: stage for stage in ladders(results)}
-    base_of = {pair.other: pair.base for pair in comparisons(results)}
+    base_of = {pair.other: pair.base for pair in ladder_comparisons(results)}
     kept: dict[str, list[StageResult]] = {}
     for name, stage in found.items():
         cell = cell_of(results, name)
@@ -441,3 +462,300 @@ def nopm_art(results: RunResults) -> Iterator[Figure]:
 
 
 _ORDERS = (("NOPM", "nopm", ("nopm",)), ("TPM", "tpm", ("tpm",)), ("ART", "avg_us", ("response", "avg_us")))
+
+
+LADDERS_MAX = 6
+"""Ladders in one figure; a group of more has several figures."""
+WIDTH = 700
+HEADROOM = 1.3
+"""The top of the throughput axis, times the highest measured one: the ideal line is cut there."""
+IDEAL_POINTS = 33
+LOG_FROM = 8.0
+"""From this ratio of the largest to the smallest rung on the axis is logarithmic."""
+TIMES = (("p50", "p50_us"), ("p99", "p99_us"))
+_KINDS = ["measured", "ideal"]
+
+
+def scaling(results: RunResults) -> Iterator[Figure]:
+    """Throughput by threads against ideal scaling from the first rung, and the response times."""
+    for group in groups(results):
+        found = [stage for stage in group if _scales(results, stage)]
+        for at in range(0, len(found), LADDERS_MAX):
+            yield _figure(results, found[at : at + LADDERS_MAX])
+
+
+def _scales(results: RunResults, stage: StageResult) -> bool:
+    """Whether it has two rungs and no rate: with a rate the rungs share a throughput."""
+    given = (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None
+    return len(_scaling_rungs(stage)) > 1 and not given
+
+
+def _scaling_rungs(stage: StageResult) -> list[RungResult]:
+    return [rung for rung in stage.rungs if number_at(rung.tree, "tps")]
+
+
+def _figure(results: RunResults, stages: Sequence[StageResult]) -> Figure:
+    named = [(label(results, stage), stage) for stage in stages]
+    values = [value for name, stage in named for value in _scaling_throughput(name, stage)]
+    times = [value for name, stage in named for value in _scaling_times(name, stage)]
+    estimates = [rung.tree["tps"] for stage in stages for rung in _scaling_rungs(stage)]
+    knees = "".join(_knee(results, stage, alone=len(stages) == 1) for stage in stages)
+    beneath = " Beneath: response time, p50 and p99, on a logarithmic axis." if times else ""
+    return Figure(
+        name="scaling",
+        slug=slug("scaling", stages[0].id),
+        title="Scaling: " + heading(results, stages),
+        caption=f"Transactions a second by threads, with {intervals(estimates)}; dashed, ideal scaling from the first "
+        f"rung.{beneath}{knees}",
+        spec=_spec(values, [_ideal(name, stage, values) for name, stage in named], times),
+        heads=(*(("ladder",) if len(stages) > 1 else ()), "threads", "TPS", "CI", "factor", "CI of the factor",
+        "ideal", "efficiency",
+        *(name for name, _ in TIMES)),
+        rows=tuple(row for name, stage in named for row in _rows(name, stage, alone=len(stages) == 1)),
+        alt=joined(sentence for name, stage in named for sentence in _seen(name, stage, alone=len(stages) == 1)),
+    )  # fmt: skip
+
+
+def _knee(results: RunResults, stage: StageResult, *, alone: bool) -> str:
+    if not isinstance(stage.knee, Knee):
+        return ""
+    of = "" if alone else f" of {safe(titled(results, stage.id))}"
+    return f" The knee{of} is at {threads(stage.knee.threads)}."
+
+
+def _seen(name: str, stage: StageResult, *, alone: bool) -> Iterator[str]:
+    of = "" if alone else f"{name}: "
+    rungs = _scaling_rungs(stage)
+    for what, metric, path in (("TPS", "tps", ("tps",)), ("p99 response", "p99_us", ("response", "p99_us"))):
+        points = [
+            (threads(rung.threads) if at == 0 else str(rung.threads), value)
+            for at, rung in enumerate(rungs)
+            if (value := number_at(rung.tree, *path)) is not None
+        ]
+        if points:
+            yield of + course(what, metric, points)
+
+
+# ---- chart -------------------------------------------------------------------------------------------------------
+
+
+def _scaling_throughput(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
+    for rung in _scaling_rungs(stage):
+        tps = rung.tree["tps"]
+        shown = amount(tps["mean"], "tps", half(rung.tree, "tps"))
+        yield {"ladder": name, "threads": rung.threads, "kind": "measured", "tps": tps["mean"],
+               "lower": tps.get("lower"), "upper": tps.get("upper"), "shown": shown}  # fmt: skip
+
+
+def _scaling_times(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
+    for rung in _scaling_rungs(stage):
+        for what, metric in TIMES:
+            found = at_path(rung.tree, "response", metric)
+            if isinstance(found, Mapping) and found.get("mean"):
+                low, high = (None if found.get(end) is None else found[end] / 1e3 for end in ("lower", "upper"))
+                yield {
+                    "ladder": name, "threads": rung.threads, "what": what, "ms": found["mean"] / 1e3,
+                    "lower": None if low is None else max(low, found["mean"] / 1e4), "upper": high,
+                    "shown": amount(found["mean"], metric, half(rung.tree, "response", metric)),
+                }  # fmt: skip
+
+
+def _ideal(name: str, stage: StageResult, values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The line of ideal scaling, up to the top of the axis."""
+    rungs = _scaling_rungs(stage)
+    first, last = rungs[0], rungs[-1].threads
+    each = (number_at(first.tree, "tps") or 0.0) / first.threads
+    top = min(float(last), _top(values) / each if each else float(last))
+    if top <= first.threads:
+        return []
+    ratio = top / first.threads
+    counts = [first.threads * ratio ** (at / (IDEAL_POINTS - 1)) for at in range(IDEAL_POINTS)]
+    return [{"ladder": name, "threads": round(count, 4), "kind": "ideal", "tps": count * each} for count in counts]
+
+
+def _top(values: Sequence[Mapping[str, Any]]) -> float:
+    """The top of the throughput axis."""
+    return HEADROOM * max(float(value["tps"]) for value in values)
+
+
+def _spec(
+    values: Sequence[Mapping[str, Any]],
+    ideals: Sequence[Sequence[Mapping[str, Any]]],
+    times: Sequence[Mapping[str, Any]],
+) -> Spec:
+    counts = sorted({value["threads"] for value in values})
+    names = list(dict.fromkeys(value["ladder"] for value in values))
+    legend: Spec = {} if len(names) > 1 else {"legend": None}
+    colour = {"color": category("ladder", scale={"domain": names}, **legend)}
+    x = threads_axis(counts, titled=not times)
+    y = quantity("tps", "transactions/s", scale={"domainMin": 0, "domainMax": _top(values), "nice": False},
+                 axis=_Y)  # fmt: skip
+    dash = category(
+        "kind",
+        scale={"domain": _KINDS, "range": [[1, 0], [6, 4]]},
+        legend={"columns": 2, "symbolType": "stroke", "symbolSize": 700},
+    )
+    line = {"type": "line", "strokeWidth": 2.5, "clip": True}
+    about = tips(ladder="ladder", threads="threads", shown="TPS")
+    ideal = [value for one in ideals for value in one]
+    upper: list[Spec] = [
+        {"data": {"values": ideal}, "mark": {**line, "strokeWidth": 1.5, "opacity": 0.8},
+         "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
+        whiskers({"x": x}, "y", y, colour),
+        {"mark": line, "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
+        {"mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
+         "encoding": {"x": x, "y": y, "tooltip": about, **colour}},
+    ]  # fmt: skip
+    panels: list[Spec] = [{"data": {"values": list(values)}, "width": WIDTH, "height": 260, "layer": upper}]
+    if times:
+        panels.append({"data": {"values": list(times)}, "width": WIDTH, "height": 150,
+                       "layer": _below(times, threads_axis(counts), colour)})  # fmt: skip
+    apart = {"scale": {"strokeDash": "independent"}}
+    return grid(panels, columns=1, spacing=12, resolve=apart)
+
+
+_Y = {"minExtent": 52, "tickCount": 6}
+
+
+def threads_axis(counts: Sequence[int], *, titled: bool = True) -> Spec:
+    """The axis of a ladder's rungs; of a wide range logarithmic."""
+    is_wide = counts[-1] >= LOG_FROM * counts[0]
+    edge = (counts[-1] - counts[0]) * 0.03 or 0.5
+    ends = [counts[0] / 1.08, counts[-1] * 1.08] if is_wide else [max(0.0, counts[0] - edge), counts[-1] + edge]
+    scale: Spec = {"domain": ends, "nice": False, **({"type": "log", "base": 2} if is_wide else {"zero": False})}
+    axis = {"values": list(counts), "grid": False, "labelOverlap": "greedy", "format": "d"}
+    return quantity("threads", "threads" if titled else "", scale=scale, axis=axis)
+
+
+def _below(times: Sequence[Mapping[str, Any]], x: Spec, colour: Spec) -> list[Spec]:
+    shown = [value["ms"] for value in times]
+    y = logarithmic("ms", "response, ms", shown, margin=1.6, axis={"minExtent": 52})
+    form = [name for name, _ in TIMES]
+    dash = category(
+        "what",
+        scale={"domain": form, "range": [[1, 0], [2, 3]]},
+        legend={"columns": 2, "symbolType": "stroke", "symbolSize": 700},
+    )
+    about = tips(ladder="ladder", threads="threads", what="what", shown="response")
+    lines = {"type": "line", "strokeWidth": 2.5, "clip": True}
+    return [
+        whiskers({"x": x, "detail": category("what")}, "y", y, colour),
+        {"mark": lines, "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
+        {"mark": {"type": "point", "size": 55, "filled": True, "opacity": 1},
+         "encoding": {"x": x, "y": y, "detail": category("what"), "tooltip": about, **colour}},
+    ]  # fmt: skip
+
+
+# ---- table -------------------------------------------------------------------------------------------------------
+
+
+def _rows(name: str, stage: StageResult, *, alone: bool) -> Iterator[tuple[str, ...]]:
+    rungs = _scaling_rungs(stage)
+    for rung in rungs:
+        ideal, factor = rung.threads / rungs[0].threads, scaling_factor(rung, rungs[0])
+        spread = half_width(factor)
+        response = (
+            amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
+            for _, metric in TIMES
+        )
+        yield (
+            *(() if alone else (name,)),
+            str(rung.threads),
+            *with_interval(rung.tree["tps"]),
+            *factor_cells(rung, rungs[0]),
+            f"{number(ideal)} ×",
+            percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
+            *response,
+        )
+
+
+INTERFERENCE_HEADS = ("threads", "load", "", "together", "alone", "ratio", "CI")
+INTERFERENCE_LAYOUT = "rllrrrr"
+MEANING = (
+    "Ratio: together / alone, with its interval over the pairs of the same repeat. Throughput below 1 and times above "
+    "1: the other loads slow this one down."
+)
+_SHOWN = {
+    "tps_ratio": "throughput",
+    "avg_ratio": "response avg",
+    "p99_ratio": "response p99",
+    "solve_ratio": "time to solve",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterferenceRow:
+    """One number of a load at a rung: estimates of it together with the others and alone, and of their ratio."""
+
+    threads: int
+    load: str
+    name: str
+    together: Mapping[str, Any]
+    alone: Mapping[str, Any]
+    ratio: Mapping[str, Any]
+
+
+def interference_rows(stage: StageResult) -> list[InterferenceRow]:
+    """The numbers of each load and rung that have a ratio; [] without `interference`."""
+    return [
+        InterferenceRow(
+            threads=rung.threads,
+            load=load,
+            name=name,
+            together=at_path(tree, *PATHS[name]),
+            alone=at_path(stage.alone_at(rung.threads)[load], LOADS, load, *PATHS[name]),
+            ratio=tree[GROUP][name],
+        )
+        for rung in stage.rungs
+        for load, tree in rung.tree.get(LOADS, {}).items()
+        for name in _SHOWN
+        if name in tree.get(GROUP, {})
+    ]
+
+
+def interference_cells(rows: Sequence[InterferenceRow]) -> Iterator[tuple[str, ...]]:
+    """The rows as text, with `INTERFERENCE_HEADS`; both numbers in one unit."""
+    for row in rows:
+        sides = [(side.get("mean"), half_width(side)) for side in (row.together, row.alone)]
+        same = notation(PATHS[row.name][-1], *sides)
+        lower, upper = row.ratio.get("lower"), row.ratio.get("upper")
+        yield (
+            str(row.threads),
+            safe(row.load),
+            _SHOWN[row.name],
+            *(same.text(mean) for mean, _ in sides),
+            f"{number(row.ratio.get('mean'), half_width(row.ratio))} ×",
+            bounds(lower, upper),
+        )
+
+
+def interference(results: RunResults) -> Iterator[Figure]:
+    """The ratios of each load over the rungs, a figure a ladder."""
+    for stage in ladders(results):
+        rows = interference_rows(stage)
+        if not rows:
+            continue
+        several = len({row.threads for row in rows}) > 1
+        points = [
+            Point(
+                panel=f"{_SHOWN[row.name]}, together / alone",
+                metric="",
+                at=str(row.threads) if several else safe(row.load),
+                series=safe(row.load) if several else "",
+                estimate=row.ratio,
+            )
+            for row in sorted(rows, key=lambda row: list(_SHOWN).index(row.name))
+        ]
+        place = "threads" if several else ""
+        heads, body = table(points, place=place)
+        yield Figure(
+            name=GROUP,
+            slug=slug(GROUP, stage.id),
+            title=f"Interference of the loads of {safe(titled(results, stage.id))}",
+            caption=f"Each number of a load together with the others over that alone, with the {level(rows[0].ratio)} "
+            "confidence interval over the pairs of the same repeat; 1: no interference.",
+            spec=panels(points, place=place, mark="line" if several else "bar"),
+            heads=heads,
+            rows=body,
+            alt=described(points),
+        )

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from proveout.coordinator.report.cost import cost_figure
 from proveout.coordinator.report.figures import (
-    chart_figures,
-    interference_figures,
+    fault_figures,
+    latency_figures,
     load_figures,
-    query_set_figures,
+    matrix_figures,
+    rung_timeline,
     stage_figures,
-    tool_figures,
+    system_figures,
 )
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.latency import distribution_figures
-from proveout.coordinator.report.figures.load import matrix_figures, scaling_figures, search_figures
-from proveout.coordinator.report.figures.over_time import fault_figures, rung_timeline
-from proveout.coordinator.report.figures.over_time.timeline import Timeline
-from proveout.coordinator.report.figures.system import cpu_figures, lag_figures, wait_figures
-from proveout.coordinator.report.phases import phase_figure
+from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.schema.models import FIGURES, OTHERS
 
@@ -32,31 +27,31 @@ _Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
 
 DRAWN: Mapping[str, _Draw] = {
     "matrix-overview": lambda results, _: matrix_figures.matrix_overview(results),
-    "search": lambda results, _: search_figures.search(results),
-    "phases": phase_figure.phases,
-    "percentiles": distribution_figures.percentiles,
-    "latency-heat-map": distribution_figures.latency_heat_map,
+    "search": lambda results, _: matrix_figures.search(results),
+    "phases": fault_figures.phases,
+    "percentiles": latency_figures.percentiles,
+    "latency-heat-map": latency_figures.latency_heat_map,
     "rung-timeline": rung_timeline.rung_timeline,
     "relative-tps-latency": lambda results, _: load_figures.relative_tps_latency(results),
-    "scaling": lambda results, _: scaling_figures.scaling(results),
+    "scaling": lambda results, _: load_figures.scaling(results),
     "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
     "latency-by-threads": lambda results, _: load_figures.latency_by_threads(results),
     "latency-at-peak": lambda results, _: load_figures.latency_at_peak(results),
-    "interference": lambda results, _: interference_figures.interference(results),
+    "interference": lambda results, _: load_figures.interference(results),
     "fault-timeline": fault_figures.fault_timeline,
     "fault-occurrences": fault_figures.fault_occurrences,
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
-    "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
-    "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
-    "update-time": lambda results, _: query_set_figures.update_time(results),
+    "time-to-solve": lambda results, _: stage_figures.time_to_solve(results),
+    "sizes-compression": lambda results, _: stage_figures.sizes_compression(results),
+    "update-time": lambda results, _: stage_figures.update_time(results),
     "stage-values": lambda results, _: stage_figures.stage_values(results),
     "stage-times": lambda results, _: stage_figures.stage_times(results),
-    "host-cpu": cpu_figures.host_cpu,
-    "peak-cpu": lambda results, _: cpu_figures.peak_cpu(results),
-    "wait-events": lambda results, _: wait_figures.wait_events(results),
-    "lag": lag_figures.lag,
-    "transaction-cost": lambda results, _: cost_figure.transaction_cost(results),
-    "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
+    "host-cpu": system_figures.host_cpu,
+    "peak-cpu": lambda results, _: system_figures.peak_cpu(results),
+    "wait-events": lambda results, _: system_figures.wait_events(results),
+    "lag": system_figures.lag,
+    "transaction-cost": lambda results, _: system_figures.transaction_cost(results),
+    "iops-by-queue-depth": lambda results, _: stage_figures.iops_by_queue_depth(results),
 }
 _NEEDS = {
     "matrix-overview": "no matrix has two cells with a valid iteration at the same rung",
@@ -107,7 +102,7 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
         drawn += found
         if not found and name in named:
             missing[name] = _NEEDS[name]
-    declared, without = chart_figures.charts(results)
+    declared, without = stage_figures.charts(results)
     return [*drawn, *declared], missing | without
 
 

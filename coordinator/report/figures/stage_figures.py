@@ -1,20 +1,54 @@
-"""Figures of stages that take numbers of their own, `sql` and `command`: bars of their metrics and times. Pure.
-
-Data flow: `RunResults` -> the estimates over the repeats of each stage -> `Point`s -> `Figure`s. Stages that take the
-same metrics share a figure, as the stages of one, two and four nodes do; a stage by itself shows its repeats.
-"""
+"""Figures of single stage kinds: values of stages, tools, query sets, and the charts that a plan declares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, described, panels, table, whiskers_of
-from proveout.coordinator.report.query_sets import STEP
-from proveout.coordinator.report.tables import cell_of
-from proveout.coordinator.results.event_metrics import value_estimates
-from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.numbers import safe
+from proveout.coordinator.report.figures.figure import (
+    INK,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chart,
+    course,
+    ends,
+    intervals,
+    joined,
+    quantity,
+    slug,
+    tips,
+    whiskers,
+)
+from proveout.coordinator.report.figures.small_multiples import (
+    BEYOND,
+    Point,
+    cases,
+    described,
+    panels,
+    table,
+    whiskers_of,
+)
+from proveout.coordinator.report.tables import (
+    IO_HEADS,
+    STEP,
+    IoRow,
+    SizeRow,
+    SolveRow,
+    cell_of,
+    io_cells,
+    io_rows,
+    size_rows,
+    solve_rows,
+    tool_title,
+    tools,
+)
+from proveout.coordinator.results.estimates import value_estimates
+from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
+from proveout.core.numbers import bounds, half_width, number, percent, safe
+from proveout.dsl.expr import evaluation
+from proveout.dsl.expr.syntax import Name, parse, walk
 
 ELAPSED = "elapsed_s"
 SIZES = "sizes"
@@ -105,3 +139,337 @@ def _step(results: RunResults, stage: str) -> tuple[str, str]:
     if found is None or cell is None:
         return "stages", stage
     return f"{cell.of}, {found['side']} {found['number']}", str(cell)
+
+
+_LINE = "#8f5800"
+_LEGEND = {"symbolType": "stroke", "symbolStrokeColor": _LINE, "symbolStrokeWidth": 2.5, "symbolSize": 600}
+LARGE_BYTES = 128 * 1024
+"""From this size on what counts is how much is moved, not how often."""
+
+
+def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
+    """Bars of IOPS or MB/s with lines of response time, one figure a stage, which is one pattern."""
+    for stage in tools(results):
+        job = results.plan_stage(stage.id).get("job") or {}
+        large = float(job.get("block_bytes", 0)) >= LARGE_BYTES
+        rows = [row for row in io_rows(stage) if row.iops]
+        unit = "MB/s" if large else "IOPS"
+        yield Figure(
+            name="iops-by-queue-depth",
+            slug=slug("iops-by-queue-depth", stage.id),
+            title=f"{unit} by I/O depth: {tool_title(results, stage)}",
+            caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
+            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
+            "each job.",
+            spec=_drawn([_value(row, large=large) for row in rows], unit),
+            heads=IO_HEADS,
+            rows=tuple(io_cells(io_rows(stage))),
+            alt=course("IOPS", "iops", [(f"depth {row.depth}", row.iops) for row in rows if row.iops is not None]),
+        )
+
+
+def _value(row: IoRow, *, large: bool) -> dict[str, Any]:
+    """A bar: its bounds move with it when it is drawn in MB/s."""
+    shown = row.mb_per_s if large else row.iops
+    factor = (shown or 0.0) / row.iops if row.iops else 0.0
+    avg, p99 = row.response_us["avg_us"], row.response_us["p99_us"]
+    return {
+        "depth": row.depth,
+        "shown": shown,
+        "lower": None if row.lower is None else max(row.lower * factor, 0.0),
+        "upper": None if row.upper is None else row.upper * factor,
+        "avg_ms": None if avg is None else avg / 1e3,
+        "p99_ms": None if p99 is None else p99 / 1e3,
+    }
+
+
+def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
+    outer = max(0.3, (6 - len(values)) / 2)
+    x: Spec = {
+        "field": "depth",
+        "type": "ordinal",
+        "title": "I/O depth of each job",
+        "axis": {"labelAngle": 0},
+        "scale": {"paddingInner": 0.35, "paddingOuter": outer},
+    }
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.75, "color": PALETTE[0]},
+        "encoding": {
+            "x": x,
+            "y": quantity("shown", unit, scale={"domainMin": 0}),
+            "tooltip": tips(depth="I/O depth", shown=unit),
+        },
+    }
+    interval = whiskers({"x": x}, "y", quantity("shown", unit), {"color": {"value": INK}})
+    lines: Spec = {
+        "transform": [
+            {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
+            {"filter": "isValid(datum.ms)"},
+            {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
+        ],
+        "mark": {"type": "line", "strokeWidth": 2.5, "color": _LINE},
+        "encoding": {
+            "x": x,
+            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
+            "strokeDash": category("measure", legend=_LEGEND),
+            "tooltip": tips(depth="I/O depth", measure="what", ms="ms"),
+        },
+    }
+    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "color": _LINE, "fill": "white", "opacity": 1}}
+    points["encoding"] = {name: channel for name, channel in lines["encoding"].items() if name != "strokeDash"}
+    bounded = [interval] if any(value["lower"] is not None for value in values) else []
+    return chart(
+        values, [{"layer": [bar, *bounded]}, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}}
+    )
+
+
+SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")
+SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
+MB = 1e6
+
+
+def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
+    """The cells under `SOLVE_HEADS`."""
+    return [
+        (
+            row.mode,
+            row.at or "-",
+            number(row.solve.get("mean"), half_width(row.solve)),
+            bounds(row.solve.get("lower"), row.solve.get("upper")),
+            number(row.geomean.get("mean"), half_width(row.geomean)),
+            percent(row.relative.get("mean"), half_width(row.relative)),
+            bounds(row.relative.get("lower"), row.relative.get("upper"), "fraction"),
+        )
+        for row in rows
+    ]
+
+
+def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
+    """The cells under `SIZE_HEADS`."""
+    return [
+        (
+            row.table or "all",
+            row.mode,
+            *(number(size / MB) for size in (row.table_bytes, row.index_bytes, row.total_bytes)),
+            "-" if row.factor is None else f"{number(row.factor)} ×",
+        )
+        for row in rows
+    ]
+
+
+def named(of: str) -> str:
+    """The name of a matrix as the end of a title."""
+    return f": {of}" if of else ""
+
+
+# ---- time to solve -----------------------------------------------------------------------------------------------
+
+
+def time_to_solve(results: RunResults) -> Iterator[Figure]:
+    """Bars of the speed of the set, the first mode being 100 % in each case; a figure a matrix."""
+    for of, rows in solve_rows(results).items():
+        values = [value for row in rows if (value := _bar(row)) is not None]
+        if not values:
+            continue
+        yield Figure(
+            name="time-to-solve",
+            slug=slug("time-to-solve", of),
+            title=f"Time to solve{named(of)}",
+            caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case "
+            f"(half its time is 200 %), with {intervals(row.relative for row in rows)} "
+            "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
+            "order. Higher is better.",
+            spec=_solve_chart(values),
+            heads=SOLVE_HEADS,
+            rows=tuple(solve_table(rows)),
+            alt=joined(
+                ends(f"{one}, time to solve", "solve_s", [
+                    (row.at or "all queries", row.solve["mean"]) for row in rows if row.mode == one and row.solve
+                ])
+                for one in dict.fromkeys(row.mode for row in rows)
+            ),
+        )  # fmt: skip
+
+
+def _bar(row: SolveRow) -> dict[str, Any] | None:
+    mean = row.relative.get("mean")
+    if mean is None:
+        return None
+    return {
+        "mode": safe(row.mode),
+        "at": safe(row.at) or "all queries",
+        "relative": mean,
+        "lower": row.relative.get("lower"),
+        "upper": row.relative.get("upper"),
+        "seconds": number(row.solve.get("mean"), half_width(row.solve)),
+    }
+
+
+def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
+    # as in `panels`: an interval that reaches far beyond the bars is cut at the edge
+    highest = BEYOND * max(value["relative"] for value in values)
+    cut = any((value["upper"] or 0.0) > highest for value in values)
+    scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
+    cases = len({value["at"] for value in values})
+    x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
+    number = quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale)
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.85},
+        "encoding": {
+            "x": x,
+            "xOffset": category("mode"),
+            "y": number,
+            "color": category("mode", legend={"symbolType": "square"}),
+            "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
+        },
+    }
+    interval = whiskers({"x": x, "xOffset": category("mode")}, "y", number, {"color": {"value": INK}})
+    return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
+
+
+# ---- time to update ----------------------------------------------------------------------------------------------
+
+
+def update_time(results: RunResults) -> Iterator[Figure]:
+    """Bars of the time of the transactions of a set that change rows, by case; a figure a matrix."""
+    for group in cases(results, lambda rung: "update_s" in rung.tree):
+        points = [
+            Point(
+                panel="update", metric="update_s", at=case.at, series=case.series, estimate=case.rung.tree["update_s"]
+            )
+            for case in group.found
+        ]
+        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder")
+        yield Figure(
+            name="update-time",
+            slug=slug("update-time", group.of),
+            title=f"Time to update{named(group.of)}",
+            caption="The sum of the mean response times of the transactions that change rows, one of each: a refresh "
+            f"set inserted (RF1) and one deleted (RF2); with {whiskers_of(points)}.",
+            spec=panels(points, place=group.place),
+            heads=heads,
+            rows=rows,
+            alt=described(points),
+        )
+
+
+# ---- sizes -------------------------------------------------------------------------------------------------------
+
+
+def sizes_compression(results: RunResults) -> Iterator[Figure]:
+    """Bars of the size of each table in each mode, and of all tables; a figure a matrix."""
+    for of, rows in size_rows(results).items():
+        yield Figure(
+            name="sizes-compression",
+            slug=slug("sizes-compression", of),
+            title=f"Sizes and compression{named(of)}",
+            caption="Size of tables and their indexes at the end of the load, or as queries gave it, "
+            f"in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the mode: above 1, the "
+            "mode is smaller.",
+            spec=_size_chart(rows),
+            heads=SIZE_HEADS,
+            rows=tuple(size_table(rows)),
+            alt=joined(
+                ends(f"{one}, size", "total_bytes", [
+                    (row.table or "all", row.total_bytes) for row in rows if row.mode == one
+                ])
+                for one in dict.fromkeys(row.mode for row in rows)
+            ),
+        )  # fmt: skip
+
+
+def _size_chart(rows: Sequence[SizeRow]) -> Spec:
+    values = [
+        {
+            "table": safe(row.table) or "all",
+            "mode": safe(row.mode),
+            "mb": row.total_bytes / MB,
+            "factor": "" if row.factor is None else f"{number(row.factor)} ×",
+        }
+        for row in rows
+    ]
+    y = category("table", axis={"labelLimit": 190})
+    bar: Spec = {
+        "mark": {"type": "bar", "opacity": 0.85},
+        "encoding": {
+            "y": y,
+            "yOffset": category("mode"),
+            "x": quantity("mb", "MB"),
+            "color": category("mode", legend={"symbolType": "square"}),
+            "tooltip": tips(table="table", mode="mode", mb="MB", factor="factor"),
+        },
+    }
+    text: Spec = {
+        "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+        "encoding": {"y": y, "yOffset": category("mode"), "x": quantity("mb", "MB"), "text": {"field": "factor"}},
+    }
+    tables, modes = (len({value[name] for value in values}) for name in ("table", "mode"))
+    return chart(values, [bar, text], height=max(120, tables * (14 + 18 * modes)))
+
+
+NAME = "chart"
+
+
+def declared(results: RunResults) -> tuple[Mapping[str, Any], ...]:
+    """The charts of the recorded plan, as plain data."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    return tuple(plan.get("charts") or ())
+
+
+def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
+    """The charts in the order of the plan, and for each without a number the reason."""
+    drawn: list[Figure] = []
+    missing: dict[str, str] = {}
+    tree = environment(results)
+    for one in declared(results):
+        points = list(_chart_points(one, tree))
+        if not points:
+            missing[str(one["id"])] = "none of its results has a number"
+            continue
+        place, relative = str(one.get("place", "")), bool(one.get("relative_to"))
+        heads, rows = table(points, place=place)
+        against = f", relative to {safe(str(one['relative_to']))} = 1" if relative else ""
+        absent = len(one["points"]) - len(points)
+        remarks = _offered(one, results)
+        remarks += f" {absent} of {len(one['points'])} numbers were not measured." if absent else ""
+        drawn.append(
+            Figure(
+                name=NAME,
+                slug=slug(NAME, str(one["id"])),
+                title=safe(str(one.get("title") or one["id"])),
+                caption=f"Means over the repeats{against}, with {whiskers_of(points)}.{remarks}",
+                spec=panels(points, place=place, mark="line" if one.get("lines") else "bar"),
+                heads=heads,
+                rows=rows,
+                alt=described(points),
+            )
+        )
+    return drawn, missing
+
+
+def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
+    """The rates that its ladders were offered: ` Offered: uncached 2,501/s, cached 2,501/s.`; "" without any."""
+    texts = [*(one["number"]["text"] for one in chart["points"]), str(chart.get("relative_to") or "")]
+    named = {node.name for text in filter(None, texts) for node in walk(parse(text)) if isinstance(node, Name)}
+    rates = {
+        stage.id: list(dict.fromkeys(number(item.rate) for item in stage.iterations if item.valid and item.rate))
+        for stage in results.stages.values()
+        if stage.id in named and stage.kind == "ladder"
+    }
+    shown = ", ".join(f"{safe(name)} {' and '.join(of)}/s" for name, of in rates.items() if of)
+    return f" Offered: {shown}." if shown else ""
+
+
+def _chart_points(chart: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[Point]:
+    for one in chart["points"]:
+        text = one["number"]["text"]
+        try:
+            found = evaluation.evaluate(text, tree, functions=FUNCTIONS)
+        except evaluation.ExpressionFault:
+            continue
+        if isinstance(found, bool | str):
+            continue
+        estimate = found if isinstance(found, Mapping) else {"mean": found, "n": 1}
+        if "mean" in estimate:
+            panel, metric, at, series = (str(one.get(name, "")) for name in ("panel", "metric", "at", "series"))
+            yield Point(panel=panel, metric=metric, at=at, series=series, estimate=estimate)

@@ -1,11 +1,79 @@
-"""The HLR workload (home location register, TATP): its description for the compiler. No numpy here."""
+"""The HLR workload (TATP): its parameters and its description for the compiler. No numpy here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WRITERS, Hlr
-from proveout.dsl.workloads.mix import run_of, runs_any
+from proveout.dsl.workloads.mix import mix, run_of, runs_any
+
+HLR_TRANSACTIONS: tuple[str, ...] = (
+    "GetBasicSubscriberData",
+    "GetAccessData",
+    "GetNewDestination",
+    "UpdateSubscriberData",
+    "UpdateLocation",
+    "InsertCallForwarding",
+    "DeleteCallForwarding",
+)
+HLR_WEIGHTS: Mapping[str, float] = dict(zip(HLR_TRANSACTIONS, (35.0, 35.0, 10.0, 2.0, 14.0, 2.0, 2.0), strict=True))
+HLR_WRITERS: frozenset[str] = frozenset(HLR_TRANSACTIONS[3:])
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+class Hlr(BaseModel):
+    """Parameters of `kind: hlr` (the home location register workload, TATP)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    population: int = Field(default=100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
+    keys: Literal["uniform", "nurand"] = Field(
+        default="uniform", description="Distribution of subscribers: all alike, or with the specification's hot spots."
+    )
+    cardinality: Literal["tatp", "lab"] = Field(
+        default="tatp",
+        description="Rows beside each subscriber: the specification's 2.5 / 2.5 / 3.75 on average, or exactly 5 / 5 "
+        "and 0.1.",
+    )
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
+    partitions: int = Field(default=1, ge=1, le=1_000, description="Range partitions of every table, by subscriber.")
+    range: tuple[Positive, Positive] | None = Field(
+        default=None, description="First and last subscriber that the load touches; all of them by default."
+    )
+    weights: Annotated[dict[str, float], mix(HLR_TRANSACTIONS)] = Field(
+        default_factory=lambda: dict(HLR_WEIGHTS),
+        description="The mix: a weight per transaction; a transaction that is left out does not run.",
+    )
+
+    @field_validator("range", mode="before")
+    @classmethod
+    def _range_from_list(cls, value: object) -> object:
+        """YAML has lists; strict mode wants the tuple."""
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _within_the_population(self) -> Self:
+        if self.partitions > self.population:
+            raise ValueError(f"{self.partitions} partitions of {self.population} subscribers would leave some empty")
+        if self.range is not None and not self.range[0] <= self.range[1] <= self.population:
+            first, last = self.range
+            raise ValueError(f"range [{first}, {last}] does not lie within the subscribers 1..{self.population}")
+        return self
+
+    @property
+    def first(self) -> int:
+        """The lowest subscriber that the load touches."""
+        return self.range[0] if self.range else 1
+
+    @property
+    def last(self) -> int:
+        """The highest subscriber that the load touches."""
+        return self.range[1] if self.range else self.population
 
 
 def _engine_problem(model: Hlr, engine: str) -> str | None:

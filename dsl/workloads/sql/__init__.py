@@ -6,8 +6,7 @@ from __future__ import annotations
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads.sql import sql_text
-from proveout.dsl.workloads.sql.parameters import Custom, missing_table, missing_text
-from proveout.dsl.workloads.sql.statement_rules import check_sql
+from proveout.dsl.workloads.sql.parameters import Custom, check_sql, missing_table, missing_text
 
 
 def _writes(model: Custom) -> bool:

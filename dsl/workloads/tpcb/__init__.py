@@ -1,10 +1,90 @@
-"""The TPC-B-like workload of pgbench: its description for the compiler. No numpy here."""
+"""The TPC-B-like workload of pgbench: its parameters and its description for the compiler. No numpy here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.mix import run_of, runs_any
-from proveout.dsl.workloads.tpcb.parameters import TABLES, TPCB_TRANSACTIONS, TPCB_WRITERS, Tpcb, with_loads_of
+from proveout.dsl.workloads.mix import mix, run_of, runs_any
+
+TPCB_TRANSACTIONS: tuple[str, ...] = ("TpcbLike", "SimpleUpdate", "SelectOnly")
+TPCB_WRITERS: frozenset[str] = frozenset(("TpcbLike", "SimpleUpdate"))
+TPCB_WEIGHTS: Mapping[str, float] = {"TpcbLike": 100.0, "SimpleUpdate": 0.0, "SelectOnly": 0.0}
+TABLES: tuple[str, ...] = ("pgbench_branches", "pgbench_tellers", "pgbench_accounts", "pgbench_history")
+TELLERS_PER_BRANCH = 10
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+class Tpcb(BaseModel):
+    """Parameters of `kind: tpcb` (TPC-B as pgbench runs it): branches with tellers and accounts, and a history that
+    adds up."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    scale: int = Field(
+        default=1,
+        ge=1,
+        le=100_000,
+        description="Branches, as `pgbench -i -s`; each has 10 tellers and 100,000 accounts.",
+    )
+    accounts_per_branch: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="Accounts of each branch. pgbench always draws from 100,000: with fewer it cannot run on the data.",
+    )
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the keys drawn.")
+    range: tuple[Positive, Positive] | None = Field(
+        default=None, description="First and last branch that the load touches; all of them by default."
+    )
+    weights: Annotated[dict[str, float], mix(TPCB_TRANSACTIONS)] = Field(
+        default_factory=lambda: dict(TPCB_WEIGHTS),
+        description="The mix: a weight per transaction; one that is left out does not run. By default TpcbLike alone.",
+    )
+
+    @field_validator("range", mode="before")
+    @classmethod
+    def _range_from_list(cls, value: object) -> object:
+        """YAML has lists; strict mode wants the tuple."""
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _within_the_branches(self) -> Self:
+        if self.range is not None and not self.range[0] <= self.range[1] <= self.scale:
+            first, last = self.range
+            raise ValueError(f"range [{first}, {last}] does not lie within the branches 1..{self.scale}")
+        return self
+
+    @property
+    def tellers(self) -> int:
+        """Rows in pgbench_tellers."""
+        return self.scale * TELLERS_PER_BRANCH
+
+    @property
+    def accounts(self) -> int:
+        """Rows in pgbench_accounts."""
+        return self.scale * self.accounts_per_branch
+
+    @property
+    def first(self) -> int:
+        """The lowest branch that the load touches."""
+        return self.range[0] if self.range else 1
+
+    @property
+    def last(self) -> int:
+        """The highest branch that the load touches."""
+        return self.range[1] if self.range else self.scale
+
+
+def with_loads_of(model: Tpcb, others: Sequence[Tpcb]) -> Tpcb:
+    """The parameters whose invariants hold after loads of `others` too: SimpleUpdate's rows of the history belong to no
+    change of a branch, whichever load has made them."""
+    weights = {name: max(one.weights[name] for one in (model, *others)) for name in model.weights}
+    return model.model_copy(update={"weights": weights})
 
 
 def _division_problem(model: Tpcb, instances: int) -> str | None:

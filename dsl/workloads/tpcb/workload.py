@@ -1,24 +1,16 @@
-"""The TPC-B-like workload: pgbench's three built-in scripts on pgbench's own tables.
-
-Flow: `build(parameters)` -> `TpcbWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType`
-by weight and runs it. `TpcbLike` is `-b tpcb-like`, `SimpleUpdate` `-b simple-update` (`-N`), `SelectOnly`
-`-b select-only` (`-S`). The statements are pgbench's, in its order; each of them, BEGIN and COMMIT is a round trip of
-its own, as in pgbench. The two that write are tables of steps, which an engine may run by itself.
-
-It is not TPC-B: an account's branch does not follow its teller's, the balance is returned by a statement of its own,
-and the scale does not grow with the throughput. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c, builtin_script.
-
-Money is conserved: the tellers' balances sum to the branches', the accounts' to the history's amounts; and, where no
-load runs SimpleUpdate, the branches' do so too.
-"""
+"""The TPC-B-like workload: pgbench's three built-in scripts on pgbench's own tables, with their rows and arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import Any
+
+import numpy as np
 
 from proveout.core.data_classes import dataclass
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,
@@ -26,26 +18,257 @@ from proveout.dsl.workloads.base import (
     Outcome,
     Population,
     Request,
+    Statement,
     Step,
     Table,
     TransactionType,
     walk,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.tpcb import rows as tpcb_rows
-from proveout.dsl.workloads.tpcb import tables as tpcb_tables
-from proveout.dsl.workloads.tpcb.keys import Keys
-from proveout.dsl.workloads.tpcb.parameters import TABLES, TPCB_TRANSACTIONS, Tpcb
-from proveout.dsl.workloads.tpcb.statements import (
-    ACCOUNTS_TOTAL,
-    ADD_HISTORY,
-    BRANCHES_TOTAL,
-    GET_BALANCE,
-    TELLERS_TOTAL,
-    UPDATE_ACCOUNT,
-    UPDATE_BRANCH,
-    UPDATE_TELLER,
+from proveout.dsl.workloads.ddl import TableShape
+from proveout.dsl.workloads.random_streams import Ints, RowDraw, Rows, row, sources, steps
+from proveout.dsl.workloads.tpcb import TABLES, TELLERS_PER_BRANCH, TPCB_TRANSACTIONS, Tpcb
+from proveout.dsl.workloads.tptbm.workload import everywhere
+
+# So pgbench can run on tables that `populate` has made, and a load of ours on tables of `pgbench -i`. Numbers of
+# accounts have eight bytes from 20,000 branches on; every column outside a primary key may be NULL, and `filler` is
+# NULL except in accounts, where it is blank. Other engines have the same columns. Source: PostgreSQL 18,
+# src/bin/pgbench/pgbench.c, initCreateTables, initBranch, initTeller, initAccount.
+
+WIDE_FROM = 20_000 * 100_000  # accounts
+BRANCH_FILLER, ACCOUNT_FILLER, HISTORY_FILLER = 88, 84, 22
+_FILL_FACTOR = frozenset(TABLES[:3])
+
+
+def shapes(accounts_count: int) -> tuple[TableShape, ...]:
+    """The four tables of a population of that many accounts."""
+    aid = "int8" if accounts_count >= WIDE_FROM else "int4"
+    branches, tellers, accounts, history = TABLES
+    return (
+        _shape(branches, "bid", ("bid", "int4"), ("bbalance", "int4"), ("filler", f"char({BRANCH_FILLER})")),
+        _shape(
+            tellers,
+            "tid",
+            ("tid", "int4"),
+            ("bid", "int4"),
+            ("tbalance", "int4"),
+            ("filler", f"char({ACCOUNT_FILLER})"),
+        ),
+        _shape(
+            accounts, "aid", ("aid", aid), ("bid", "int4"), ("abalance", "int4"), ("filler", f"char({ACCOUNT_FILLER})")
+        ),
+        _shape(
+            history,
+            "",
+            ("tid", "int4"),
+            ("bid", "int4"),
+            ("aid", aid),
+            ("delta", "int4"),
+            ("mtime", "timestamp"),
+            ("filler", f"char({HISTORY_FILLER})"),
+        ),
+    )
+
+
+def before(tables: tuple[TableShape, ...]) -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that create the empty tables; in PostgreSQL with the storage parameters that pgbench sets."""
+    made = ddl.before(tables)
+    postgres = (
+        text + (" WITH (fillfactor=100)" if shape.name in _FILL_FACTOR else "")
+        for text, shape in zip(made["postgres"], tables, strict=True)
+    )
+    return {**made, "postgres": tuple(postgres)}
+
+
+def after(tables: tuple[TableShape, ...]) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
+    """Statements that make the loaded tables ready, in phases; PostgreSQL names the keys as it does for pgbench."""
+    made = ddl.after(tables)
+    keys = tuple(f"ALTER TABLE {s.name} ADD PRIMARY KEY ({s.primary_key})" for s in tables if s.primary_key)
+    return {**made, "postgres": (keys, *made["postgres"][1:])}
+
+
+def _shape(name: str, key: str, *columns: tuple[str, str]) -> TableShape:
+    nullable = frozenset(column for column, _ in columns if column != key)
+    return TableShape(name=name, columns=columns, primary_key=key, nullable=nullable)
+
+
+# Balances are 0, and the history is empty. A branch and its tellers come with the first accounts of their own.
+
+
+def pgbench_branches(parameters: Tpcb, first: int, count: int) -> Rows:
+    """bid, bbalance, filler."""
+    bids = _starting(parameters, parameters.scale, first, count)
+    return [bids, np.zeros(len(bids), np.int64), _nulls(len(bids), BRANCH_FILLER)]
+
+
+def pgbench_tellers(parameters: Tpcb, first: int, count: int) -> Rows:
+    """tid, bid, tbalance, filler."""
+    tids = _starting(parameters, parameters.tellers, first, count)
+    return [
+        tids,
+        (tids - 1) // TELLERS_PER_BRANCH + 1,
+        np.zeros(len(tids), np.int64),
+        _nulls(len(tids), ACCOUNT_FILLER),
+    ]
+
+
+def pgbench_accounts(parameters: Tpcb, first: int, count: int) -> Rows:
+    """aid, bid, abalance, filler."""
+    aids = np.arange(first, first + count, dtype=np.int64)
+    filler = np.full(count, b" " * ACCOUNT_FILLER, f"S{ACCOUNT_FILLER}")
+    return [aids, (aids - 1) // parameters.accounts_per_branch + 1, np.zeros(count, np.int64), filler]
+
+
+def pgbench_history(_: Tpcb, __: int, ___: int) -> Rows:
+    """tid, bid, aid, delta, mtime, filler: none yet."""
+    none = np.array([], np.int64)
+    return [none, none, none, none, np.array([], "datetime64[us]"), _nulls(0, HISTORY_FILLER)]
+
+
+ROWS = {one.__name__: one for one in (pgbench_branches, pgbench_tellers, pgbench_accounts, pgbench_history)}
+"""The functions that make the rows, by table."""
+
+
+def _starting(parameters: Tpcb, rows: int, first: int, count: int) -> Ints:
+    """Those of 1 … `rows` whose share of the accounts begins within the slice."""
+    accounts = parameters.accounts
+    low, high = (-(-(account - 1) * rows // accounts) for account in (first, first + count))
+    return np.arange(low + 1, high + 1, dtype=np.int64)
+
+
+def _nulls(count: int, width: int) -> np.ma.MaskedArray[tuple[int], np.dtype[np.bytes_]]:
+    return np.ma.MaskedArray(np.full(count, b" " * width, f"S{width}"), mask=True)
+
+
+# Arguments stand in the order of their numbers, as engines with unnamed placeholders want them.
+
+UPDATE_ACCOUNT = Statement(
+    name="update_account",
+    text=everywhere("UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2"),
+    arguments=(int, int),
+    reads=False,
 )
+GET_BALANCE = Statement(
+    name="get_balance",
+    text=everywhere("SELECT abalance FROM pgbench_accounts WHERE aid = $1"),
+    arguments=(int,),
+    columns=(int,),
+    rows_max=1,
+)
+UPDATE_TELLER = Statement(
+    name="update_teller",
+    text=everywhere("UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2"),
+    arguments=(int, int),
+    reads=False,
+)
+UPDATE_BRANCH = Statement(
+    name="update_branch",
+    text=everywhere("UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2"),
+    arguments=(int, int),
+    reads=False,
+)
+ADD_HISTORY = Statement(
+    name="add_history",
+    text=everywhere(
+        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)"
+    ),
+    arguments=(int, int, int, int),
+    reads=False,
+)
+
+
+def _whole(dialect: Dialect, value: str) -> str:
+    """A sum as a whole number of 64 bits."""
+    return f"CAST({value} AS {'SIGNED' if dialect == 'mysql' else 'NUMBER(38)' if dialect == 'oracle' else 'BIGINT'})"
+
+
+_BRANCHES = "(SELECT coalesce(sum(bbalance), 0) FROM pgbench_branches)"
+_TELLERS = "(SELECT coalesce(sum(tbalance), 0) FROM pgbench_tellers)"
+_ACCOUNTS = "(SELECT coalesce(sum(abalance), 0) FROM pgbench_accounts)"
+_HISTORY_SUM = "(SELECT coalesce(sum(delta), 0) FROM pgbench_history)"
+
+
+def _equal(name: str, left: str, right: str) -> Statement:
+    """Two sums in one row of one statement, which reads both in one snapshot."""
+    texts: Mapping[Dialect, str] = {
+        dialect: f"SELECT {_whole(dialect, left)}, {_whole(dialect, right)}"  # noqa: S608 - expressions of ours
+        + (" FROM dual" if dialect == "oracle" else "")
+        for dialect in DIALECTS
+    }
+    return Statement(name=name, text=texts, arguments=(), columns=(int, int), rows_max=1)
+
+
+ACCOUNTS_TOTAL = _equal("accounts_total", _ACCOUNTS, _HISTORY_SUM)
+TELLERS_TOTAL = _equal("tellers_total", _TELLERS, _BRANCHES)
+BRANCHES_TOTAL = _equal("branches_total", _BRANCHES, _HISTORY_SUM)
+
+
+# As in pgbench, account, teller and branch of a transaction are drawn apart, each of all alike, and so is the amount,
+# -5,000 … 5,000: an account's own branch is another one as a rule.
+
+PURPOSE = 300  # of the first transaction; other workloads' keys have others
+DELTA_MAX = 5_000
+_CHANGE, _KEY, _HISTORY = row("i8", "i8"), row("i8"), row("i8", "i8", "i8", "i8")
+
+
+class Keys:
+    """One terminal's arguments: each attribute gives the next ones of a transaction."""
+
+    __slots__ = ("select_only", "simple_update", "tpcb_like")
+
+    def __init__(self, parameters: Tpcb, stream: int) -> None:
+        change = _Changes(parameters)
+        draws = (
+            RowDraw(steps(_CHANGE, _KEY, _CHANGE, _CHANGE, _HISTORY), change.of_all),
+            RowDraw(steps(_CHANGE, _KEY, _HISTORY), change.of_account),
+            RowDraw(_KEY, lambda random, n: ((change.account(random, n),),), GET_BALANCE),
+        )
+        weights = [parameters.weights[name] for name in TPCB_TRANSACTIONS]
+        drawn = sources(draws, weights, sum(weights), seed=parameters.seed, purpose=PURPOSE, stream=stream)
+        self.tpcb_like: Callable[[], tuple[Any, ...]] = drawn[0]
+        self.simple_update: Callable[[], tuple[Any, ...]] = drawn[1]
+        self.select_only: Callable[[], Request] = drawn[2]
+
+
+class _Changes:
+    """Draws within the branches of a load."""
+
+    def __init__(self, parameters: Tpcb) -> None:
+        self._first, self._last = parameters.first, parameters.last
+        self._accounts = parameters.accounts_per_branch
+
+    def account(self, random: np.random.Generator, count: int) -> Ints:
+        """Accounts of the branches."""
+        return self._among(self._accounts, random, count)
+
+    def of_all(self, random: np.random.Generator, count: int) -> Sequence[Rows]:
+        """The arguments of account, balance, teller, branch and history."""
+        aids, bids, tids, deltas = self._draw(random, count)
+        return (deltas, aids), (aids,), (deltas, tids), (deltas, bids), (tids, bids, aids, deltas)
+
+    def of_account(self, random: np.random.Generator, count: int) -> Sequence[Rows]:
+        """The arguments of account, balance and history."""
+        aids, bids, tids, deltas = self._draw(random, count)
+        return (deltas, aids), (aids,), (tids, bids, aids, deltas)
+
+    def _draw(self, random: np.random.Generator, count: int) -> tuple[Ints, Ints, Ints, Ints]:
+        return (
+            self.account(random, count),
+            self._among(1, random, count),
+            self._among(TELLERS_PER_BRANCH, random, count),
+            random.integers(-DELTA_MAX, DELTA_MAX + 1, count),
+        )
+
+    def _among(self, each: int, random: np.random.Generator, count: int) -> Ints:
+        """Numbers from 1 of rows of which each branch has `each`."""
+        return random.integers((self._first - 1) * each + 1, self._last * each + 1, count)
+
+
+# It is not TPC-B: an account's branch does not follow its teller's, the balance is returned by a statement of its own,
+# and the scale does not grow with the throughput. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c, builtin_script.
+#
+# Money is conserved: the tellers' balances sum to the branches', the accounts' to the history's amounts; and, where no
+# load runs SimpleUpdate, the branches' do so too.
 
 _ALWAYS = (0.0, 0.0)
 
@@ -129,17 +352,16 @@ class TpcbWorkload:
     def population(self) -> Population:
         """The four tables, in units of accounts; `rows` makes their contents."""
         parameters = self.parameters
-        shapes = tpcb_tables.shapes(parameters.accounts)
+        tables = shapes(parameters.accounts)
         rows = (parameters.scale, parameters.tellers, parameters.accounts, 0)
         return Population(
             units=parameters.accounts,
             tables=tuple(
-                Table(name=one.name, columns=one.columns, rows=partial(getattr(tpcb_rows, one.name), parameters))
-                for one in shapes
+                Table(name=one.name, columns=one.columns, rows=partial(ROWS[one.name], parameters)) for one in tables
             ),
-            before=tpcb_tables.before(shapes),
-            after=tpcb_tables.after(shapes),
-            drop=ddl.drop(shapes),
+            before=before(tables),
+            after=after(tables),
+            drop=ddl.drop(tables),
             expected={name: (count, count) for name, count in zip(TABLES, rows, strict=True)},
         )
 

@@ -1,19 +1,30 @@
-"""The eight TPROC-H tables (TPC-H 1.4), and `refresh_state`: columns, DDL per dialect, indexes, expected cardinalities.
-
-`refresh_state` has one row: how many refresh sets have been inserted and deleted since the load. RF1 and RF2 take the
-number of their set from it, so that no set comes twice, in whatever iteration, on whatever system.
-
-Row stores get the primary keys and an index on each foreign key that the queries follow (1.5.4 permits both). DuckDB
-gets neither: its scans do not use them. No dialect has foreign keys.
-"""
+"""The TPROC-H tables: columns, DDL per dialect, and the rows of the generator in DuckDB's extension `tpch`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from proveout.core import errors
+from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.tproch.parameters import STATE, TABLES, Tproch
+from proveout.dsl.workloads.tproch import STATE, TABLES, Tproch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+# `refresh_state` has one row: how many refresh sets have been inserted and deleted since the load. RF1 and RF2 take the
+# number of their set from it, so that no set comes twice, in whatever iteration, on whatever system.
+#
+# Row stores get the primary keys and an index on each foreign key that the queries follow (1.5.4 permits both). DuckDB
+# gets neither: its scans do not use them. No dialect has foreign keys.
 
 Columns = tuple[tuple[str, str], ...]
 MONEY = "numeric(15,2)"
@@ -178,3 +189,79 @@ def _type(kind: str, dialect: Dialect) -> str:
     if dialect == "sqlite":
         return _TYPES["sqlite"].get(base, "TEXT")
     return _TYPES[dialect].get(base, base) + length
+
+
+PACKAGE = "duckdb_extension_tpch"
+
+RowColumns = list[npt.NDArray[np.generic]]
+
+
+class Generator:
+    """Makes the rows of a population, some units at a time. ProveoutError when the extension is missing."""
+
+    def __init__(self, parameters: Tproch) -> None:
+        self._parameters = parameters
+        self._connection: Any = None
+        self._made = (0, 0)
+
+    def rows(self, table: str, first: int, count: int) -> RowColumns:
+        """The columns of a table's rows in units `first` … `first + count - 1` (from 1)."""
+        if table == STATE:
+            return [np.array(values, dtype=np.int64) for values in (((1,), (0,), (0,)) if first == 1 else ((),) * 3)]
+        if self._made != (first, count):
+            self._make(first, count)
+        chosen = ", ".join(_selected(name, kind) for name, kind in COLUMNS[table])
+        found = self._connection.execute(f"SELECT {chosen} FROM {table}").fetchnumpy()  # noqa: S608 - names of ours
+        return [_column(kind, found[name]) for name, kind in COLUMNS[table]]
+
+    def _make(self, first: int, count: int) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = connection = generator_database()
+        for unit in range(first, first + count):
+            step = f"sf={self._parameters.scale}, children={self._parameters.units}, step={unit - 1}"
+            connection.execute(f"CALL dbgen({step if self._parameters.units > 1 else f'sf={self._parameters.scale}'})")
+        self._made = (first, count)
+
+
+def generator_database() -> Any:
+    """A new in-memory DuckDB with the extension. ProveoutError when it cannot be loaded."""
+    library = extension_library()
+    import duckdb  # noqa: PLC0415 - only after the check that it is there
+
+    try:
+        connection = duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false"})
+        connection.execute("LOAD '{}'".format(str(library).replace("'", "''")))
+    except duckdb.Error as error:
+        what = f"DuckDB {duckdb.__version__} cannot load its extension tpch, which makes the rows: {error}"
+        raise ProveoutError(what, where=str(library), way_out=_way_out()) from None
+    return connection
+
+
+def extension_library() -> Path:
+    """The file of the extension in its Python package. ProveoutError when the package is not installed."""
+    found = find_spec(PACKAGE) if find_spec("duckdb") else None
+    files: Sequence[Path] = ()
+    if found is not None and found.origin is not None:
+        files = sorted((Path(found.origin).parent / "extensions").glob("*/tpch.duckdb_extension"))
+    if not files:
+        what = "the rows of `kind: tproch` are made by DuckDB's extension tpch, which is not installed here"
+        raise ProveoutError(what, way_out=_way_out())
+    return files[-1]
+
+
+def _selected(name: str, kind: str) -> str:
+    """A column as `base.Table` has its kind: numerics as whole numbers."""
+    return f"CAST({name} * 100 AS BIGINT) AS {name}" if kind.startswith("numeric") else name
+
+
+def _column(kind: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    if kind == "date":
+        return values.astype("datetime64[D]")
+    if kind.startswith(("char", "text")):
+        return values.astype(f"S{kind[kind.index('(') + 1 : -1]}")
+    return values
+
+
+def _way_out() -> str:
+    return f"{errors.install_command('proveout[tproch]')} on the hosts that load the tables"

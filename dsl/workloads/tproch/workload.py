@@ -1,41 +1,321 @@
-"""The TPROC-H workload: a set of queries and refresh functions, in the order of a stream.
-
-A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so that
-reports can tell which queries returned rows. RF1 and RF2 are transactions with BEGIN and COMMIT.
-"""
+"""The TPROC-H workload: queries in the order of a stream, and the refresh functions RF1 and RF2."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator as Steps
 from functools import cached_property, partial
 from operator import itemgetter
 
+import numpy as np
+
 from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,
     Outcome,
     Population,
     Request,
+    Result,
+    Row,
     Statement,
     Table,
     TransactionType,
 )
-from proveout.dsl.workloads.tproch import refresh, streams, tables
-from proveout.dsl.workloads.tproch.parameters import (
+from proveout.dsl.workloads.random_streams import philox
+from proveout.dsl.workloads.tproch import (
     REFRESH_DELETE,
     REFRESH_INSERT,
+    SETS,
     STATE,
     TABLES,
     Tproch,
     query_name,
     refreshes,
+    tables,
     transactions,
 )
-from proveout.dsl.workloads.tproch.query_parameters import Parameters
-from proveout.dsl.workloads.tproch.query_templates import STATEMENTS
-from proveout.dsl.workloads.tproch.rows import Generator
+from proveout.dsl.workloads.tproch.queries import SHIP_MODES, STATEMENTS, WORDS, Parameters, in_dialect
+from proveout.dsl.workloads.tproch.tables import COLUMNS, Generator
+
+_ORDERS = """
+14 2 9 20 6 17 18 8 21 13 3 22 16 4 11 15 1 10 19 5 7 12
+21 3 18 5 11 7 6 20 17 12 16 15 13 10 2 8 14 19 9 22 1 4
+6 17 14 16 19 10 9 2 15 8 5 22 12 7 13 18 1 4 20 3 11 21
+8 5 4 6 17 7 1 18 22 14 9 10 15 11 20 2 21 19 13 16 12 3
+5 21 14 19 15 17 12 6 4 9 8 16 11 2 10 18 1 13 7 22 3 20
+21 15 4 6 7 16 19 18 14 22 11 13 3 1 2 5 8 20 12 17 10 9
+10 3 15 13 6 8 9 7 4 11 22 18 12 1 5 16 2 14 19 20 17 21
+18 8 20 21 2 4 22 17 1 11 9 19 3 13 5 7 10 16 6 14 15 12
+19 1 15 17 5 8 9 12 14 7 4 3 20 16 6 22 10 13 2 21 18 11
+8 13 2 20 17 3 6 21 18 11 19 10 15 4 22 1 7 12 9 14 5 16
+6 15 18 17 12 1 7 2 22 13 21 10 14 9 3 16 20 19 11 4 8 5
+15 14 18 17 10 20 16 11 1 8 4 22 5 12 3 9 21 2 13 6 19 7
+1 7 16 17 18 22 12 6 8 9 11 4 2 5 20 21 13 10 19 3 14 15
+21 17 7 3 1 10 12 22 9 16 6 11 2 4 5 14 8 20 13 18 15 19
+2 9 5 4 18 1 20 15 16 17 7 21 13 14 19 8 22 11 10 3 12 6
+16 9 17 8 14 11 10 12 6 21 7 3 15 5 22 20 1 13 19 2 4 18
+1 3 6 5 2 16 14 22 17 20 4 9 10 11 15 8 12 19 18 13 7 21
+3 16 5 11 21 9 2 15 10 18 17 7 8 19 14 13 1 4 22 20 6 12
+14 4 13 5 21 11 8 6 3 17 2 20 1 19 10 9 12 18 15 7 22 16
+4 12 22 14 5 15 16 2 8 10 17 9 21 7 3 6 13 18 11 20 19 1
+16 15 14 13 4 22 18 19 7 1 12 17 5 10 20 3 9 21 11 2 6 8
+20 14 21 12 15 17 4 19 13 10 11 1 16 5 18 7 8 22 9 6 3 2
+16 14 13 2 21 10 11 4 1 22 18 12 19 5 7 8 6 3 15 20 9 17
+18 15 9 14 12 2 8 11 22 21 16 1 6 17 5 10 19 4 20 13 3 7
+7 3 10 14 13 21 18 6 20 4 9 8 22 15 2 1 5 12 19 17 11 16
+18 1 13 7 16 10 14 2 19 5 21 11 22 15 8 17 20 3 4 12 6 9
+13 2 22 5 11 21 20 14 7 10 4 9 19 18 6 3 1 8 15 12 17 16
+14 17 21 8 2 9 6 4 5 13 22 7 15 3 1 18 16 11 10 12 20 19
+10 22 1 12 13 18 21 20 2 14 16 7 15 3 4 17 5 19 6 8 9 11
+10 8 9 18 12 6 1 5 20 11 17 22 16 3 13 2 15 21 14 19 7 4
+7 17 22 5 3 10 13 18 9 1 14 15 21 19 16 12 8 6 11 20 4 2
+2 9 21 3 4 7 1 11 16 5 20 19 18 8 17 13 10 12 15 6 14 22
+15 12 8 4 22 13 16 17 18 3 7 5 6 1 9 11 21 10 14 20 19 2
+15 16 2 11 17 7 5 14 20 4 21 3 10 9 12 8 13 6 18 19 22 1
+1 13 11 3 4 21 6 14 15 22 18 9 7 5 10 20 12 16 17 8 19 2
+14 17 22 20 8 16 5 10 1 13 2 21 12 9 4 18 3 7 6 19 15 11
+9 17 7 4 5 13 21 18 11 3 22 1 6 16 20 14 15 10 8 2 12 19
+13 14 5 22 19 11 9 6 18 15 8 10 7 4 17 16 3 1 12 2 21 20
+20 5 4 14 11 1 6 16 8 22 7 3 2 12 21 19 17 13 10 15 18 9
+3 7 14 15 6 5 21 20 18 10 4 16 19 1 13 9 8 17 11 12 22 2
+13 15 17 1 22 11 3 4 7 20 14 21 9 8 2 18 16 6 10 12 5 19
+"""
+ORDERS: tuple[tuple[int, ...], ...] = tuple(tuple(map(int, line.split())) for line in _ORDERS.strip().splitlines())
+
+
+def order(stream: int) -> tuple[int, ...]:
+    """The numbers of the 22 queries in the order of a stream."""
+    return ORDERS[stream % len(ORDERS)]
+
+
+# A set has 0.1 % of the orders. Order keys are sparse: of each 32 keys the population has the first eight, so that
+# three more generations fit between them. Set n = 1, 2, … inserts orders in place of those that it deletes: order i of
+# the population has the key `order_key(i, 0)`, and set n inserts `order_key(i, 1)` and deletes `order_key(i, 0)` for
+# its 0.1 % of all i. After 1,000 sets the population has been replaced once, and the next generation of keys follows.
+#
+# The rows of a set depend on (seed, n) only. The number comes from `refresh_state`, which the transaction raises: a
+# rollback takes it back, and sets are inserted and deleted in order. Rows go in statements of `BATCH` orders, with
+# their lines in statements of `BATCH` lines, the rest one by one; keys are deleted `BATCH` at a time. Comments are
+# words of ours, of the lengths that the specification gives.
+
+BATCH = 10
+PURPOSE = 40_100
+START, CURRENT = np.datetime64("1992-01-01"), np.datetime64("1995-06-17")
+ORDER_DAYS = 2_406
+"""Days on which an order may be placed: from 1992-01-01 to 151 days before 1998-12-31 (4.2.3)."""
+PRIORITIES = ("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW")
+INSTRUCTIONS = ("DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN")
+_WORDS = (*WORDS[0], *WORDS[1], "carefully", "quickly", "final", "ideas", "sleep", "among", "the", "regular")
+
+
+def order_key(index: int, generation: int) -> int:
+    """The key of the order with this index (from 1) in a generation of keys: bits 3 and 4 hold the generation."""
+    return index >> 3 << 5 | generation % 4 << 3 | index & 7
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSet:
+    """Set `number` (from 1) of a population."""
+
+    parameters: Tproch
+    number: int
+
+    @property
+    def inserted_keys(self) -> list[int]:
+        """The keys of the orders that RF1 inserts."""
+        return self._keys(1)
+
+    @property
+    def deleted_keys(self) -> list[int]:
+        """The keys of the orders that RF2 deletes."""
+        return self._keys(0)
+
+    def _keys(self, ahead: int) -> list[int]:
+        cycle, place = divmod(self.number - 1, SETS)
+        first = place * self.parameters.set_orders + 1
+        return [order_key(first + offset, cycle + ahead) for offset in range(self.parameters.set_orders)]
+
+    def rows(self) -> tuple[list[Row], list[Row]]:
+        """The rows of ORDERS and of LINEITEM that RF1 inserts, in the order of their columns."""
+        random = np.random.Generator(philox(self.parameters.seed, PURPOSE, self.number))
+        made = [self._order(random, key) for key in self.inserted_keys]
+        return [order for order, _ in made], [line for _, lines in made for line in lines]
+
+    def _order(self, random: np.random.Generator, key: int) -> tuple[Row, list[Row]]:
+        placed = START + np.timedelta64(_whole(random, 0, ORDER_DAYS - 1), "D")
+        lines = [self._line(random, key, number, placed) for number in range(1, _whole(random, 1, 7) + 1)]
+        # 4.2.3: the price of an order is that of its lines, with tax and discount
+        cents = sum(round(price * (100 + tax) * (100 - discount) / 10_000) for _, price, discount, tax in lines)
+        status = {line[9] for line, *_ in lines}
+        order = (
+            key,
+            self._customer(random),
+            status.pop() if len(status) == 1 else "P",
+            _money(cents),
+            str(placed),
+            PRIORITIES[_whole(random, 0, 4)],
+            f"Clerk#{_whole(random, 1, max(1, round(1_000 * self.parameters.scale))):09d}",
+            0,
+            _comment(random, 19, 78),
+        )
+        return order, [line for line, *_ in lines]
+
+    def _line(
+        self, random: np.random.Generator, key: int, number: int, placed: np.datetime64
+    ) -> tuple[Row, int, int, int]:
+        """A row of LINEITEM, and its price in cents, discount and tax in hundredths."""
+        part = _whole(random, 1, self.parameters.rows("part"))
+        quantity, discount, tax = _whole(random, 1, 50), _whole(random, 0, 10), _whole(random, 0, 8)
+        price = quantity * (90_000 + part // 10 % 20_001 + 100 * (part % 1_000))
+        shipped = placed + np.timedelta64(_whole(random, 1, 121), "D")
+        promised = placed + np.timedelta64(_whole(random, 30, 90), "D")
+        received = shipped + np.timedelta64(_whole(random, 1, 30), "D")
+        row = (
+            key,
+            part,
+            self._supplier(random, part),
+            number,
+            _money(quantity * 100),
+            _money(price),
+            _money(discount),
+            _money(tax),
+            "RA"[_whole(random, 0, 1)] if received <= CURRENT else "N",
+            "O" if shipped > CURRENT else "F",
+            str(shipped),
+            str(promised),
+            str(received),
+            INSTRUCTIONS[_whole(random, 0, 3)],
+            SHIP_MODES[_whole(random, 0, len(SHIP_MODES) - 1)],
+            _comment(random, 10, 43),
+        )
+        return row, price, discount, tax
+
+    def _customer(self, random: np.random.Generator) -> int:
+        """A customer; those whose number is divisible by three have no orders."""
+        return 3 * _whole(random, 0, self.parameters.rows("customer") // 3 - 1) + _whole(random, 1, 2)
+
+    def _supplier(self, random: np.random.Generator, part: int) -> int:
+        """One of the four suppliers of a part."""
+        suppliers = self.parameters.rows("supplier")
+        return (part + _whole(random, 0, 3) * (suppliers // 4 + (part - 1) // suppliers)) % suppliers + 1
+
+
+def _whole(random: np.random.Generator, low: int, high: int) -> int:
+    return int(random.integers(low, high + 1))
+
+
+def _money(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+def _comment(random: np.random.Generator, shortest: int, longest: int) -> str:
+    words = " ".join(_WORDS[index] for index in random.integers(0, len(_WORDS), 12).tolist())
+    return words[: _whole(random, shortest, longest)].strip()
+
+
+# ---- statements --------------------------------------------------------------------------------------------------
+
+
+def _value(kind: str, number: int) -> str:
+    """The place of an argument, converted to a column's kind where that is neither a number nor a text."""
+    if kind == "date":
+        return f"DAY(${number})"
+    return f"MONEY(${number})" if kind.startswith("numeric") else f"${number}"
+
+
+def _insert(table: str, rows: int) -> Statement:
+    columns = COLUMNS[table]
+    names = ", ".join(name for name, _ in columns)
+    tuples = [
+        "(" + ", ".join(_value(kind, row * len(columns) + at) for at, (_, kind) in enumerate(columns, 1)) + ")"
+        for row in range(rows)
+    ]
+    text = f"INSERT INTO {table} ({names}) VALUES {', '.join(tuples)}"  # noqa: S608 - names of ours
+    texts = {dialect: in_dialect(text, dialect) for dialect in DIALECTS}
+    if rows > 1:  # Oracle has no VALUES of several rows before release 23
+        into = " ".join(f"INTO {table} ({names}) VALUES {one}" for one in tuples)
+        texts["oracle"] = in_dialect(f"INSERT ALL {into} SELECT 1 FROM dual", "oracle")  # noqa: S608 - names of ours
+    types = tuple(int if kind.startswith("int") else str for _, kind in columns)
+    return Statement(name=f"insert-{table}-{rows}", text=texts, arguments=types * rows, reads=False)
+
+
+def _delete(table: str, key: str) -> Statement:
+    places = ", ".join(f"${number}" for number in range(1, BATCH + 1))
+    text = f"DELETE FROM {table} WHERE {key} IN ({places})"  # noqa: S608 - names of ours
+    return Statement(name=f"delete-{table}", text=_for_all(text), arguments=(int,) * BATCH, reads=False)
+
+
+def _for_all(text: str) -> dict[Dialect, str]:
+    return dict.fromkeys(DIALECTS, text)
+
+
+def _state(name: str, text: str, *, reads: bool) -> Statement:
+    return Statement(
+        name=name,
+        text=_for_all(text.format(table=STATE)),
+        arguments=(),
+        columns=(int,) if reads else (),
+        reads=reads,
+        rows_max=1 if reads else None,
+    )
+
+
+INSERTS = {(table, rows): _insert(table, rows) for table in ("orders", "lineitem") for rows in (BATCH, 1)}
+DELETES = (_delete("lineitem", "l_orderkey"), _delete("orders", "o_orderkey"))
+TAKE = {
+    column: _state(f"take-{column}", f"UPDATE {{table}} SET {column} = {column} + 1 WHERE id = 1", reads=False)  # noqa: S608
+    for column in ("inserted", "deleted")
+}
+NUMBER = {
+    column: _state(f"number-{column}", f"SELECT {column} FROM {{table}} WHERE id = 1", reads=True)  # noqa: S608
+    for column in ("inserted", "deleted")
+}
+INSERT_STATEMENTS = (TAKE["inserted"], NUMBER["inserted"], *INSERTS.values())
+DELETE_STATEMENTS = (TAKE["deleted"], NUMBER["deleted"], *DELETES)
+
+
+# ---- bodies ------------------------------------------------------------------------------------------------------
+
+
+def insert_set(parameters: Tproch) -> Body:
+    """RF1: insert the next set."""
+    number = yield from _next_set("inserted")
+    orders, lines = RefreshSet(parameters, number).rows()
+    for table, rows in (("orders", orders), ("lineitem", lines)):
+        yield from _inserts(table, rows)
+    return Outcome.COMMIT
+
+
+def delete_set(parameters: Tproch) -> Body:
+    """RF2: delete the orders, with their lines, that the next set replaces."""
+    number = yield from _next_set("deleted")
+    keys = RefreshSet(parameters, number).deleted_keys
+    for first in range(0, len(keys), BATCH):
+        part = keys[first : first + BATCH]
+        part += part[-1:] * (BATCH - len(part))
+        for statement in DELETES:
+            yield statement, tuple(part)
+    return Outcome.COMMIT
+
+
+def _next_set(column: str) -> Steps[Request, Result, int]:
+    yield TAKE[column], ()
+    result = yield NUMBER[column], ()
+    return int(result.rows()[0][0])
+
+
+def _inserts(table: str, rows: Sequence[Row]) -> Steps[Request, Result, None]:
+    whole = len(rows) // BATCH * BATCH
+    for first in range(0, whole, BATCH):
+        yield INSERTS[table, BATCH], tuple(value for row in rows[first : first + BATCH] for value in row)
+    for row in rows[whole:]:
+        yield INSERTS[table, 1], row
+
+
+# A query is a transaction of one statement, outside BEGIN; where it finds no row it counts as a logical failure, so
+# that reports can tell which queries returned rows. RF1 and RF2 are transactions with BEGIN and COMMIT.
 
 TERMINAL_MASK = 2**32 - 1
 SLICE_UNITS = 2
@@ -52,14 +332,10 @@ class TprochWorkload:
 
     @cached_property
     def transactions(self) -> tuple[TransactionType, ...]:
-        """Those of a pass, see `parameters.transactions`."""
+        """Those of a pass, see `tproch.transactions`."""
         made = {query_name(number): _query(number) for number in self.parameters.queries}
-        made[REFRESH_INSERT] = self._refresh(
-            REFRESH_INSERT, refresh.insert_set, refresh.INSERT_STATEMENTS, refresh.NUMBER["inserted"]
-        )
-        made[REFRESH_DELETE] = self._refresh(
-            REFRESH_DELETE, refresh.delete_set, refresh.DELETE_STATEMENTS, refresh.NUMBER["deleted"]
-        )
+        made[REFRESH_INSERT] = self._refresh(REFRESH_INSERT, insert_set, INSERT_STATEMENTS, NUMBER["inserted"])
+        made[REFRESH_DELETE] = self._refresh(REFRESH_DELETE, delete_set, DELETE_STATEMENTS, NUMBER["deleted"])
         return tuple(made[name] for name in transactions(self.parameters))
 
     def _refresh(
@@ -80,7 +356,7 @@ class TprochWorkload:
         names = transactions(self.parameters)
         if self.parameters.test == "refresh":
             return names
-        ordered = [query_name(number) for number in streams.order(self.stream(terminal))]
+        ordered = [query_name(number) for number in order(self.stream(terminal))]
         queries = [name for name in ordered if name in names]
         return [REFRESH_INSERT, *queries, REFRESH_DELETE] if refreshes(self.parameters) else queries
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from proveout import __version__
-from proveout.core import private_directory
+from proveout.core import directories
 
 VERBS: tuple[str, ...] = (
     "run",
@@ -41,12 +41,18 @@ VERBS: tuple[str, ...] = (
 )
 """The verbs in the order of the help.
 
-Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; its examples are that module's
-`EPILOG`.
+Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; `epilog_of("x")` are its examples.
 """
 
-_FOLDERS = {**dict.fromkeys(("runs", "noise", "trend"), "history"), **dict.fromkeys(("deploy", "inventory"), "lab")}
-"""The folders of verbs that are not in this one."""
+_MODULES = {
+    "resume": "run",
+    "tui": "watch",
+    **dict.fromkeys(("runs", "noise", "trend"), "history"),
+    "schema": "check",
+    **dict.fromkeys(("deploy", "inventory"), "lab"),
+    "audit": "pki",
+}
+"""The modules of verbs that share one with another verb."""
 
 EPILOG = """Examples:
 
@@ -65,7 +71,7 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Entry point of the `proveout` command."""
-    private_directory.sweep()
+    directories.sweep()
     sys.exit(execute(sys.argv[1:]))
 
 
@@ -76,7 +82,7 @@ def execute(arguments: Sequence[str]) -> int:
     try:
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
-        from proveout.cli.common.messages import show_error
+        from proveout.cli.messages import show_error
 
         show_error(error)
         return error.exit_code
@@ -104,7 +110,7 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
         module = importlib.import_module(module_of(verb))
-        found, examples = getattr(module, verb), _examples(module.EPILOG)
+        found, examples = getattr(module, verb), _examples(epilog_of(verb))
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
@@ -114,7 +120,13 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
 
 def module_of(verb: str) -> str:
     """The module of a verb: `proveout.cli.run`."""
-    return ".".join(part for part in (__name__, _FOLDERS.get(verb, ""), verb) if part)
+    return f"{__name__}.{_MODULES.get(verb, verb)}"
+
+
+def epilog_of(verb: str) -> str:
+    """The examples of a verb."""
+    module = importlib.import_module(module_of(verb))
+    return str(getattr(module, f"{verb.upper()}_EPILOG", None) or module.EPILOG)
 
 
 def _examples(text: str) -> str:

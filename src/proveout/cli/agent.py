@@ -78,8 +78,8 @@ def _check_policy(file: Path, own: list[Path]) -> None:
 
 
 def _print_unit(options: Options, pki: Path) -> None:
+    from proveout.agent.daemon.process import STATE, unit
     from proveout.agent.daemon.servicer import read_policy
-    from proveout.agent.daemon.systemd_unit import STATE, unit
 
     state_dir = options.state_dir if os.geteuid() == 0 else Path(STATE)
     found = read_policy(options)

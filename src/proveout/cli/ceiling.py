@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.cli.options import Inventory, Overrides, parse_overrides
 from proveout.core.numbers import number
 from proveout.dsl import engines
 

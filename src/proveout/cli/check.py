@@ -1,4 +1,4 @@
-"""`proveout check`: every problem of a plan at once, with `--connect` those of its hosts and systems too."""
+"""`proveout check` and `proveout schema`: every problem of a plan at once; the plan format for editors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.common import completion
-from proveout.cli.common.options import (
+from proveout.cli import options
+from proveout.cli.options import (
     Annotations,
     AnnotationsOption,
     CodeQuality,
@@ -25,12 +25,13 @@ from proveout.cli.common.options import (
 from proveout.core.data_classes import dataclass, field
 
 if TYPE_CHECKING:
-    from proveout.cli.common.connected import Access
-    from proveout.cli.common.plan_outputs import Checked
+    from proveout.cli.doctor import Access
+    from proveout.cli.outputs import Checked
     from proveout.core.errors import PlanProblem
     from proveout.dsl.plan.plan import Plan
 
-EPILOG = """Examples:
+
+CHECK_EPILOG = """Examples:
 
   proveout check plans/hlr-cache-embedded.yaml
 
@@ -52,7 +53,7 @@ FORMAT = "proveout.check/1"
 
 def check(
     plans: Annotated[
-        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=completion.plan_files)
+        list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", autocompletion=options.plan_files)
     ],
     *,
     parameters: Overrides = None,
@@ -79,8 +80,7 @@ def check(
     With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
     all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
-    from proveout.cli.common import outputs as output_files
-    from proveout.cli.common import plan_outputs
+    from proveout.cli import outputs as output_files
 
     if not connect and (pki is not None or policy is not None or runs_dir is not None):
         raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy/--runs-dir")
@@ -100,12 +100,12 @@ def check(
 
         document = {"format": FORMAT, "exit_code": code, "plans": results}
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
-    plan_outputs.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
+    output_files.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
     return code
 
 
 def _access(pki: Path | None, policy: Path | None, runs_dir: Path | None) -> Access:
-    from proveout.cli.common.connected import Access  # brings asyncio, 35 ms
+    from proveout.cli.doctor import Access  # brings asyncio, 35 ms
 
     return Access(pki=pki, policy=policy, runs_dir=runs_dir)
 
@@ -123,13 +123,13 @@ class _Checking:
 
     def of(self, path: Path) -> dict[str, Any]:
         """Check one plan; the result for programs."""
-        from proveout.cli.common.messages import show_error
-        from proveout.cli.common.plan_outputs import Checked
+        from proveout.cli.messages import show_error
+        from proveout.cli.outputs import Checked
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
+        from proveout.dsl.rules import resets
         from proveout.dsl.rules.load_rules import overlaps
         from proveout.dsl.rules.repeat_rules import hints
-        from proveout.dsl.rules.resets import removed_ddl
 
         try:
             plan, unused = compile_with_notes(path, overrides=self.overrides, inventory=self.inventory)
@@ -139,7 +139,7 @@ class _Checking:
             self.checked.append(Checked(file=str(path), problems=error.problems))
             found = [_data(problem) for problem in error.problems]
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-        notes = (*unused, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
+        notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)
         counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
@@ -153,9 +153,9 @@ class _Checking:
 
     def connected(self, path: Path, plan: Plan, access: Access, notes: Sequence[PlanProblem]) -> dict[str, Any]:
         """Check the hosts and systems of a plan that is fine itself."""
-        from proveout.cli.common.connected import as_data, as_plan_problem, probe
-        from proveout.cli.common.plan_outputs import Checked
-        from proveout.coordinator.schedule.preflight.findings import exit_code
+        from proveout.cli.doctor import as_data, as_plan_problem, probe
+        from proveout.cli.outputs import Checked
+        from proveout.coordinator.schedule.batches import exit_code
 
         probed = probe(plan, access)
         errors = [as_plan_problem(problem) for problem in probed.problems if problem.is_error]
@@ -169,7 +169,7 @@ class _Checking:
 
     def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
         """Print notes and problems; when quiet, the errors among them."""
-        from proveout.cli.common.messages import describe
+        from proveout.cli.messages import describe
 
         for one in () if self.as_json else errors if self.quiet else found:
             typer.echo(f"{describe(one)}\n", err=True)
@@ -221,3 +221,44 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+EPILOG = """Examples:
+
+  proveout schema > plans/plan.schema.json
+
+  proveout schema --result > result.schema.json
+
+  proveout schema --compare > compare.schema.json
+
+A plan's first line points editors at it:
+
+  # yaml-language-server: $schema=plan.schema.json
+"""
+
+
+def schema(
+    *,
+    result: Annotated[
+        bool, typer.Option("--result", help="The schema of `--json` files (proveout.result/1) instead.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="The schema of `compare --json` files (proveout.compare/1) instead.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
+    if result and compare:
+        raise typer.BadParameter("one schema at a time: --result or --compare")
+    if compare:
+        from proveout.coordinator.report import json_documents
+
+        typer.echo(json_documents.comparison_schema_json(), nl=False)
+        return
+    if result:
+        from proveout.coordinator.report import json_documents
+
+        typer.echo(json_documents.result_schema_json(), nl=False)
+        return
+    from proveout.dsl.compile.json_schema import schema_json
+
+    typer.echo(schema_json(), nl=False)

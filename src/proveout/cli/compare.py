@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.common import completion
-from proveout.cli.common.options import Annotations, AnnotationsOption, Quiet, RunsDir
+from proveout.cli import options
+from proveout.cli.options import Annotations, AnnotationsOption, Quiet, RunsDir
 
 if TYPE_CHECKING:
-    from proveout.coordinator.compare.comparison import ComparedRuns
-    from proveout.coordinator.compare.fail_if import Condition, Judgement
+    from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
     from proveout.coordinator.results.results import RunResults
 
 EPILOG = """Examples:
@@ -35,7 +34,7 @@ def compare(
         typer.Argument(
             metavar="RUN RUN...",
             help="Runs: names, directories or `latest`; the first is the reference A, the others are B, C, …",
-            autocompletion=completion.runs,
+            autocompletion=options.runs,
         ),
     ],
     *,
@@ -77,10 +76,9 @@ def compare(
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
     --fail-if is undecidable.
     """
-    from proveout.cli.common import outputs as output_files
-    from proveout.coordinator.compare import comparison as comparing
-    from proveout.coordinator.compare import fail_if as regression
-    from proveout.coordinator.report import annotations as marks
+    from proveout.cli import outputs as output_files
+    from proveout.coordinator import comparison as comparing
+    from proveout.coordinator.report import ci_reports as marks
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
@@ -89,7 +87,7 @@ def compare(
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
     compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
-    judged = [regression.judge(condition, one) for one in compared for condition in conditions]
+    judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
     again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
     again += [*(["--band", band] if band else []), *(["--runs-dir", str(runs_dir)] if runs_dir else [])]
     _print(compared, judged, quiet=quiet, whole="" if full else f"proveout compare {shlex.join(again)} --full")
@@ -97,15 +95,14 @@ def compare(
         remarks = marks.of_conditions(judged, comparing.legend(compared))
         sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
     _write(outputs, results, compared, judged)
-    raise typer.Exit(regression.exit_code(judged))
+    raise typer.Exit(comparing.exit_code(judged))
 
 
 def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:
     """Print the conditions alone, the short form, where `whole` is the command that prints everything, or all."""
-    from proveout.coordinator.compare.comparison import legend
-    from proveout.coordinator.compare.fail_if import sentence
+    from proveout.coordinator.comparison import legend, sentence
     from proveout.coordinator.report import terminal
-    from proveout.coordinator.report.compare.comparison_document import comparison_document
+    from proveout.coordinator.report.comparison_document import comparison_document
 
     if not quiet:
         document = comparison_document(compared, judged)
@@ -129,7 +126,7 @@ def _band(text: str | None) -> float:
 
 
 def _results(runs_dir: Path | None, name: str) -> RunResults:
-    from proveout.cli.common import messages
+    from proveout.cli import messages
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import read
@@ -144,25 +141,25 @@ def _results(runs_dir: Path | None, name: str) -> RunResults:
 
 
 def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
-    from proveout.coordinator.compare import fail_if as regression
-    from proveout.coordinator.storage.event_codec import recorded_plan
+    from proveout.coordinator import comparison as comparing
+    from proveout.coordinator.storage.journal import recorded_plan
 
     assert reference.run is not None  # noqa: S101 - `_results` has checked
     plan = recorded_plan(reference.run.plan) if texts else None
-    return [regression.check(text, plan) for text in texts if plan is not None]
+    return [comparing.check(text, plan) for text in texts if plan is not None]
 
 
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
     from proveout.coordinator.report import html, markdown
-    from proveout.coordinator.report.compare.comparison_document import comparison_document
-    from proveout.coordinator.report.compare.comparison_json import to_json
+    from proveout.coordinator.report.comparison_document import comparison_document
+    from proveout.coordinator.report.json_documents import comparison_to_json
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.errors import ProveoutError
 
     writers = {
-        "json": lambda: to_json(compared, judged),
+        "json": lambda: comparison_to_json(compared, judged),
         "markdown": lambda: markdown.render(comparison_document(compared, judged)),
         "html": lambda: html.render(comparison_document(compared, judged, runs)),
     }

@@ -1,25 +1,108 @@
-"""`proveout doctor`: check the software and settings of this machine, and the needs of a plan.
+"""`proveout doctor`: check the software and settings of this machine, and with a plan its hosts and systems.
 
-Data flow: `agent.diagnosis` (this machine), and for a plan what its systems, pools, secrets and agents want -> findings
--> lines or JSON.
+`check --connect` uses the same checks of hosts and systems.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, PolicyFile, RunsDir, parse_overrides
+from proveout.cli import options
+from proveout.cli.options import Inventory, Overrides, PolicyFile, RunsDir, parse_overrides
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import PlanProblem, ProveoutError, Where
 
 if TYPE_CHECKING:
     from proveout.agent.diagnosis import Finding
-    from proveout.cli.common.connected import Access
+    from proveout.coordinator.agents.preflight import Probed
+    from proveout.coordinator.certificates import Credentials
+    from proveout.coordinator.schedule.batches import Problem
     from proveout.dsl.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Credentials and folders that the command line names."""
+
+    pki: Path | None = None
+    policy: Path | None = None
+    runs_dir: Path | None = None
+
+
+def probe(plan: Plan, access: Access) -> Probed:
+    """Check all hosts and running systems; hosts whose certificates are missing are problems too."""
+    from dataclasses import replace
+
+    from proveout.cli.run_session import checked_policy
+    from proveout.coordinator.agents import preflight
+    from proveout.coordinator.agents.preflight import Reach
+    from proveout.coordinator.schedule.batches import problems
+    from proveout.coordinator.storage import run_directory
+    from proveout.core import directories
+    from proveout.proto.wire.results import CheckFinding
+
+    credentials: Credentials | None = None
+    policy = checked_policy(access.policy)
+    found: list[tuple[str, str, CheckFinding]] = []
+    try:
+        credentials = _credentials(plan, access.pki)
+    except ProveoutError as fault:
+        remote = [one.name for one in plan.hosts if not one.is_local]
+        finding = CheckFinding(code="login", subject=f"hosts.{remote[0]}", message=fault.what, way_out=fault.way_out)
+        found += [(name, "", finding) for name in remote]
+    root = run_directory.runs_directory(access.runs_dir, os.environ)
+    with directories.make("check") as logs:
+        reach = Reach(log_dir=logs, verb="check", credentials=credentials, policy=policy)
+        probed = asyncio.run(preflight.probe(plan, reach, root))
+    return replace(probed, problems=(*problems(plan, found), *probed.problems))
+
+
+def _credentials(plan: Plan, pki: Path | None) -> Credentials | None:
+    from proveout.cli.run_session import PKI_VARIABLE, remote_credentials
+
+    return remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
+
+
+def as_plan_problem(problem: Problem) -> PlanProblem:
+    """The problem with its line of the plan, as `check` shows those of the plan itself."""
+    hosts = f"host {', '.join(problem.hosts)}: "
+    return PlanProblem(
+        message=f"{hosts}{problem.text()}",
+        where=problem.where,
+        hint=problem.finding.way_out,
+        source_line=_line(problem.where),
+    )
+
+
+def as_data(problem: Problem) -> dict[str, Any]:
+    """The problem for programs."""
+    return {
+        "code": problem.finding.code,
+        "severity": "error" if problem.is_error else "warning",
+        "file": problem.where.file,
+        "line": problem.where.line,
+        "column": problem.where.column,
+        "hosts": list(problem.hosts),
+        "system": problem.system,
+        "subject": problem.finding.subject,
+        "message": problem.finding.message,
+        "way_out": problem.finding.way_out,
+    }
+
+
+def _line(where: Where) -> str:
+    try:
+        lines = Path(where.file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+
 
 EPILOG = """Examples:
 
@@ -42,7 +125,7 @@ def doctor(
     plan: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=completion.plan_files
+            metavar="[PLAN]", help="Also look at what this plan needs here.", autocompletion=options.plan_files
         ),
     ] = None,
     *,
@@ -63,7 +146,6 @@ def doctor(
     nothing is missing, 1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis
-    from proveout.cli.common.connected import Access
     from proveout.coordinator.storage import run_directory
 
     folder = run_directory.runs_directory(runs_dir, os.environ)
@@ -124,14 +206,14 @@ def _pools(plan: Plan) -> Iterator[Finding]:
     from importlib.util import find_spec
 
     from proveout.agent.diagnosis import Finding
-    from proveout.core import extras
+    from proveout.core import errors
     from proveout.dsl.plan.stages import Ladder, Search
 
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
             yield Finding(area="plan", name="Ray", state="ok", detail="installed")
         else:
-            way_out = f"{extras.install_command('proveout[ray]')} on every client host"
+            way_out = f"{errors.install_command('proveout[ray]')} on every client host"
             yield Finding(area="plan", name="Ray", state="missing", detail="a stage has a Ray pool", way_out=way_out)
 
 
@@ -194,7 +276,7 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
 def _certificates(plan: Plan, pki: Path | None) -> Iterator[Finding]:
     """The certificate that hosts with a remote agent require."""
     from proveout.agent.diagnosis import Finding
-    from proveout.cli.common import run_session
+    from proveout.cli import run_session
     from proveout.core.errors import ProveoutError
 
     if all(host.is_local for host in plan.hosts):
@@ -210,7 +292,6 @@ def _certificates(plan: Plan, pki: Path | None) -> Iterator[Finding]:
 def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
     """The checks of a preflight: agents, systems, statements, rights."""
     from proveout.agent.diagnosis import Finding
-    from proveout.cli.common.connected import probe
 
     probed = probe(plan, access)
     for one in probed.problems:
@@ -228,7 +309,7 @@ def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
 
 def _changes(plan: Plan) -> Iterator[Finding]:
     from proveout.agent.diagnosis import Finding
-    from proveout.cli.common.home_services import tunes_here
+    from proveout.cli.home_services import tunes_here
 
     if tunes_here(plan):
         way_out = (

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.common.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
+from proveout.cli.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
 
 if TYPE_CHECKING:
-    from proveout.coordinator.agents.dry_run import HostAnswer
-    from proveout.coordinator.noise.noise_record import NoiseRecord
+    from proveout.coordinator.agents.preflight import HostAnswer
+    from proveout.coordinator.noise import NoiseRecord
     from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
@@ -58,8 +58,8 @@ def explain(
     import json
     import os
 
-    from proveout.coordinator.noise import noise_record
-    from proveout.coordinator.report.history import noise_document
+    from proveout.coordinator import noise as coordinator_noise
+    from proveout.coordinator.report import history_documents
     from proveout.coordinator.storage import run_directory
     from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
@@ -72,10 +72,10 @@ def explain(
         raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
-    records = tuple(noise_record.records(run_directory.runs_directory(runs_dir, os.environ)))
+    records = tuple(coordinator_noise.records(run_directory.runs_directory(runs_dir, os.environ)))
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
-        document |= {"noise": noise} if (noise := noise_document.explain_data(compiled, records)) else {}
+        document |= {"noise": noise} if (noise := history_documents.explain_data(compiled, records)) else {}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo(
@@ -91,10 +91,10 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     import asyncio
     import os
 
-    from proveout.cli.common.run_session import PKI_VARIABLE, checked_policy, remote_credentials
-    from proveout.coordinator.agents.dry_run import Reach, ask
+    from proveout.cli.run_session import PKI_VARIABLE, checked_policy, remote_credentials
     from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.core import private_directory
+    from proveout.coordinator.agents.preflight import Reach, ask
+    from proveout.core import directories
     from proveout.dsl.plan.stages import Ladder
 
     where = checked_policy(policy)
@@ -102,7 +102,7 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
     tunings = (*plan.tunings, *(tuning for fault in faults for tuning in fault.tunings))
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
-    with private_directory.make("explain") as logs:
+    with directories.make("explain") as logs:
         return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
 
 
@@ -113,9 +113,9 @@ def _refused(answer: HostAnswer) -> bool:
 def _client_lines(plan: Plan) -> Iterator[str]:
     """The ceilings of this machine's load generator, where they were measured, beside the rates that the plan offers
     from it."""
+    from proveout.agent.diagnosis import rate_findings
     from proveout.agent.load import ceiling_store
-    from proveout.agent.preflight.host_check import rate_findings
-    from proveout.coordinator.schedule.preflight.preflight_tasks import offered_rates
+    from proveout.coordinator.schedule.preflight import offered_rates
     from proveout.core.numbers import number
 
     title = "\nload generator of this machine, by `proveout ceiling`\n"
@@ -133,7 +133,7 @@ def _client_lines(plan: Plan) -> Iterator[str]:
 
 def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
     """The changes that the plan's repeats can show."""
-    from proveout.coordinator.report.history.noise_document import explain_lines
+    from proveout.coordinator.report.history_documents import explain_lines
 
     if lines := list(explain_lines(plan, records)):
         yield "\nchanges that the repeats can show (in 80 of 100 runs)"

@@ -1,4 +1,4 @@
-"""`proveout pki`: the certificates of a lab: an authority in a directory; invite, renew and revoke members."""
+"""`proveout pki` and `proveout audit`: the certificates of a lab, and a check of audit logs for changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-EPILOG = """Examples:
+PKI_EPILOG = """Examples:
 
   proveout pki init ~/lab-authority
 
@@ -61,7 +61,7 @@ def init(
     days: Annotated[float, typer.Option(help="Days that the certificates of members are valid.")] = 7.0,
 ) -> None:
     """Create an authority. Its key stays in DIR: keep DIR where plans are started, and off the hosts under test."""
-    from proveout.coordinator.pki.ca import Ledger
+    from proveout.coordinator.certificates import Ledger
 
     if not 0 < days * 24 <= HOURS_MAX:
         raise typer.BadParameter(f"a certificate is valid for up to {HOURS_MAX // 24} days", param_hint="--days")
@@ -79,7 +79,7 @@ def issue(
     address: Addresses = None,
 ) -> None:
     """Create keys and certificates of a member here, to copy to its host by hand: without enrolment and renewal."""
-    from proveout.coordinator.pki.ca import Ledger, Member, write_member
+    from proveout.coordinator.certificates import Ledger, Member, write_member
 
     ledger = Ledger.open(directory)
     names = write_member(ledger, Member(role=role, name=name, addresses=tuple(address or ())), out)
@@ -98,7 +98,7 @@ def invite(
     minutes: Annotated[float, typer.Option(help="Minutes that the token is valid; 10 at most.")] = 10.0,
 ) -> None:
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
-    from proveout.coordinator.pki.ca import Ledger, Member
+    from proveout.coordinator.certificates import Ledger, Member
 
     ledger = Ledger.open(directory)
     member = Member(role=role, name=name, addresses=tuple(address or ()))
@@ -127,7 +127,7 @@ def enrol(
     ],
 ) -> None:
     """Enrol this host with the token of an invitation. Keys are created here and stay here."""
-    from proveout.proto.trust.enrolment import enrol as ask
+    from proveout.proto.enrolment import enrol as ask
 
     role = asyncio.run(ask(authority, ca_hash, token, out))
     typer.echo(f"enrolled as {role}; keys and certificates are in {out}")
@@ -138,8 +138,8 @@ def renew(
     out: Annotated[Path, typer.Argument(metavar="PKI", help="A member's directory.", show_default=False)],
 ) -> None:
     """Renew a member's certificates when two thirds of their lifetime are over. Running agents do it by themselves."""
-    from proveout.proto.trust.enrolment import ROLES, authority_of
-    from proveout.proto.trust.enrolment import renew as ask
+    from proveout.proto.enrolment import ROLES, authority_of
+    from proveout.proto.enrolment import renew as ask
 
     role = next((role for role in ROLES if (out / f"{role}.pem").exists()), None)
     if role is None or authority_of(out) is None:
@@ -156,7 +156,7 @@ def revoke(
 
     Elsewhere copy DIR/denied into each member's directory of certificates; it is read whenever it changes.
     """
-    from proveout.coordinator.pki.ca import Ledger, rows
+    from proveout.coordinator.certificates import Ledger, rows
 
     ledger = Ledger.open(directory)
     for row in rows(ledger.revoke(who)):
@@ -168,7 +168,7 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
-    from proveout.coordinator.pki.ca import Ledger, rows
+    from proveout.coordinator.certificates import Ledger, rows
 
     ledger = Ledger.open(directory)
     found = rows(ledger.issued())
@@ -190,7 +190,7 @@ def serve(
     """Enrol hosts, renew certificates and publish revocations until SIGTERM or Ctrl-C."""
     import logging
 
-    from proveout.coordinator.pki.ca_server import serve as run
+    from proveout.coordinator.ca_server import serve as run
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 
@@ -202,3 +202,45 @@ def serve(
         await run(directory, listen, names, lambda where: typer.echo(f"listening {where}"), stop)
 
     asyncio.run(until_told())
+
+
+EPILOG = """Examples:
+
+  proveout audit verify /var/lib/proveout/audit.log
+
+  proveout audit verify db1-audit.log --against runs/smoke-20260114-101500-3f2a/audit.log
+"""
+
+audit = typer.Typer(help="Logs that show when they were changed.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@audit.callback()
+def group() -> None:
+    """Tamper-evident logs of an agent, of a run, of the authority."""
+
+
+@audit.command()
+def verify(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="An audit.log.", show_default=False)],
+    against: Annotated[
+        list[Path] | None, typer.Option("--against", metavar="LOG", help="The log of another side; may be repeated.")
+    ] = None,
+) -> None:
+    """Check that no line was changed, removed, added or moved. Exit code 1, with the first wrong line, otherwise.
+
+    Lines cut off the end show only against the log of another side, which notes how far this one was at each session;
+    so does a log that was removed and restarted: the other side has never seen it.
+    """
+    from proveout.proto.audit_log import verify as check
+
+    found = check(log, against or ())
+    typer.echo(f"{log}: {found.head.number} lines, each follows from the one before")
+    if not against:
+        typer.echo(
+            "this log alone cannot show whether lines are missing at its end: name the other side's log with --against"
+        )
+    else:
+        typer.echo(
+            f"{found.seen_by_others} times another log has seen it, the last time at line {found.last_seen}: all agree"
+        )
+        typer.echo(f"lines after {found.last_seen} are in this log only")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.common import completion
-from proveout.cli.common.options import RunsDir
+from proveout.cli import options
+from proveout.cli.options import RunsDir
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ReportUnwritable(ProveoutError):
 def report(
     run: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=completion.runs),
+        typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=options.runs),
     ],
     *,
     runs_dir: RunsDir = None,
@@ -78,7 +78,7 @@ def report(
 
     A missing result.json is written as well when the run has ended.
     """
-    from proveout.cli.common import messages, outputs
+    from proveout.cli import messages, outputs
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import read
@@ -139,8 +139,8 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
     from proveout.coordinator.report.figures import vega
-    from proveout.coordinator.report.figures.over_time.timeline import read_timeline
     from proveout.coordinator.report.figures.selection import figures as draw
+    from proveout.coordinator.report.figures.timeline import read_timeline
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:

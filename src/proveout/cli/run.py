@@ -1,13 +1,22 @@
-"""`proveout run`: run a plan."""
+"""`proveout run` and `proveout resume`: run a plan or continue a run, with a screen or with progress lines.
+
+With a screen, the run is a child process, and this process shows it as a watcher.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from proveout.cli.common.options import (
+from proveout.cli import options as cli_options
+from proveout.cli.options import (
     Annotations,
     AnnotationsOption,
     CodeQuality,
@@ -24,9 +33,141 @@ from proveout.cli.common.options import (
     parse_labels,
     parse_overrides,
 )
-from proveout.cli.common.with_screen import TellFd
+from proveout.coordinator.live.run_process import LOG, RunProcess
+from proveout.core.errors import ProveoutError
 
-EPILOG = """Examples:
+if TYPE_CHECKING:
+    from proveout.tui.services import RunServices, Source
+
+
+TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
+"""The option by which the run gets the pipe for the name of its directory."""
+
+
+class NoTerminal(ProveoutError):
+    """A screen was requested without a terminal."""
+
+    exit_code = 2
+
+
+class RunKilled(ProveoutError):
+    """The process of the run was killed while its screen was open."""
+
+    exit_code = 4
+
+
+def wanted(*, headless: bool) -> bool:
+    """Whether to show a screen: there is a terminal, and no option or variable forbids it."""
+    everywhere = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # Textual draws on stderr
+    return not headless and everywhere and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def need_terminal() -> None:
+    """Raise NoTerminal when there is none."""
+    if not wanted(headless=False):
+        raise NoTerminal(
+            "there is no terminal to show a run on",
+            way_out="`proveout runs` lists the runs; a run's journal and result.json are in its directory.",
+        )
+
+
+def show(source: Source, services: RunServices | None = None, *, read_only: bool = False) -> str:
+    """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
+    run."""
+    from proveout.tui.run_app import RunApp
+
+    app = RunApp(source, services, read_only=read_only)
+    left = app.run()
+    if app.fault:
+        raise ProveoutError(app.fault)
+    return left or "detached"
+
+
+def words(
+    parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
+) -> list[str]:
+    """The options as words of a command line, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir
+    …`.
+    """
+    found = [word for parameter in parameters or () for word in ("-p", parameter)]
+    for name, path in options.items():
+        if path is not None:
+            found += [f"--{name.replace('_', '-')}", str(path.absolute())]
+    return found if metrics is None else [*found, f"--metrics={metrics}"]
+
+
+def run_with_screen(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:
+    """Start the run, show it, and return its exit code; 0 when the screen is detached.
+
+    Output of the run before it has a directory goes to `output`, the terminal by default: above all the error when it
+    does not start.
+    """
+    child = RunProcess(*arguments, output=output)
+    before = {number: signal.signal(number, lambda *_: child.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        directory = child.directory()
+        if directory is None:  # it has printed the error
+            return child.wait()
+        return _watched(child, directory)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tell(fd: int | None, directory: Path) -> None:
+    """In the child: send the name of the run's directory, and write output there from now on."""
+    if fd is None:
+        return
+    log = os.open(directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    os.close(log)
+    with suppress(OSError):  # the screen is gone already; the run is not
+        os.write(fd, os.fsencode(directory) + b"\n")
+    os.close(fd)
+
+
+def _watched(child: RunProcess, directory: Path) -> int:
+    from proveout.cli.run_session import LocalRun
+    from proveout.coordinator.live.event_feed import Tail
+    from proveout.coordinator.storage.run_directory import RunDirectory
+
+    left = show(Tail(directory), LocalRun(RunDirectory(directory)))
+    if left == "detached" and child.is_alive:
+        sys.stdout.write(
+            f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
+        )
+        return 0
+    exit_code = child.wait()
+    if exit_code < 0:
+        raise RunKilled(
+            f"the run's process was ended by signal {-exit_code}",
+            where=str(directory),
+            way_out="`proveout resume` continues it.",
+        )
+    summary(directory)
+    return exit_code
+
+
+def summary(directory: Path) -> None:
+    """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
+    from proveout.cli.run_session import report_path
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.run_document import run_summary
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.coordinator.storage.run_directory import RunDirectory
+
+    if is_driven(directory):
+        sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
+        return
+    terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
+    if (report := report_path(RunDirectory(directory))).is_file():
+        sys.stdout.write(f"Report: {report}\n")
+
+
+RUN_EPILOG = """Examples:
 
   proveout run plans/hlr-cache-embedded.yaml
 
@@ -68,30 +209,96 @@ def run(
     Exit codes: 0 no verdict failed or is inconclusive (those of severity `warn` do not count), 1 a verdict failed, 2
     the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
-    from proveout.cli.common import outputs as output_files
-    from proveout.cli.common import plan_outputs, run_session, with_screen
-    from proveout.coordinator.exporter import http_server
+    from proveout.cli import outputs as output_files
+    from proveout.cli import run_session
+    from proveout.coordinator import exporter
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
 
     outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
-    if with_screen.wanted(headless=headless or quiet or annotations is Annotations.github):
+    if wanted(headless=headless or quiet or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
-        words = with_screen.words(parameters, files, metrics=metrics)
-        words += [word for label in labels or () for word in ("--label", label)]
-        words += ["--no-preflight"] if no_preflight else []
-        raise typer.Exit(with_screen.run(["run", str(plan), *words]))
+        arguments = words(parameters, files, metrics=metrics)
+        arguments += [word for label in labels or () for word in ("--label", label)]
+        arguments += ["--no-preflight"] if no_preflight else []
+        raise typer.Exit(run_with_screen(["run", str(plan), *arguments]))
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
     checked = output_files.check_outputs(outputs)
-    with plan_outputs.of_problems(plan, checked, annotations):
+    with output_files.of_problems(plan, checked, annotations):
         compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
-    with http_server.bound(metrics) as listening:
+    with exporter.bound(metrics) as listening:
         options = run_session.begin(
             compiled, named, overrides=overrides, outputs=checked, labels=labelled, preflight=not no_preflight
         )
         with Journal(options.directory.path) as journal:
-            with_screen.tell(tell_fd, options.directory.path)  # a watcher opens the journal
+            tell(tell_fd, options.directory.path)  # a watcher opens the journal
             show = run_session.printer(headless=headless, quiet=quiet)
             exit_code = run_session.execute(options, journal, show, checked, annotations, metrics=listening)
+    raise typer.Exit(exit_code)
+
+
+# Of a run that has finished, it makes the result files that are missing.
+
+EPILOG = """Examples:
+
+  proveout resume latest
+
+  proveout resume smoke-20260114-101500-3f2a --headless
+"""
+
+
+def resume(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=cli_options.runs
+        ),
+    ],
+    *,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    runs_dir: RunsDir = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    codequality: CodeQuality = None,
+    gitlab_metrics: GitlabMetrics = None,
+    annotations: AnnotationsOption = Annotations.auto,
+    quiet: Quiet = False,
+    metrics: MetricsAddress = None,
+    tell_fd: TellFd = None,
+) -> None:
+    """Continue a run at its first unfinished iteration; finished ones are not run again.
+
+    The plan must be the one of the run. For a run that has finished, missing result files are
+    written. Exit codes as of `run`.
+    """
+    from proveout.cli import messages, run_session
+    from proveout.cli import outputs as output_files
+    from proveout.coordinator import exporter
+    from proveout.coordinator.storage import resume as resuming
+    from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage.journal import Journal
+
+    if wanted(headless=headless or quiet or annotations is Annotations.github):
+        named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
+        named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
+        raise typer.Exit(run_with_screen(["resume", run, *words(None, named, metrics=metrics)]))
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
+    messages.note_unchecked(directory.path)
+    with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
+        chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+        try:
+            found = resuming.examine(directory)
+        except resuming.Finished:
+            directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
+            raise typer.Exit(
+                output_files.complete(directory, output_files.check_outputs(chosen), annotations, quiet=quiet)
+            ) from None
+        earlier = {name: Path(path) for name, path in found.command.outputs.items()}
+        outputs = output_files.check_outputs({name: chosen[name] or earlier.get(name) for name in output_files.OUTPUTS})
+        options = run_session.again(found.plan, directory, found.command, crashed=found.crashed)
+        tell(tell_fd, directory.path)
+        show = run_session.printer(headless=headless, quiet=quiet, earlier=found.events)
+        exit_code = run_session.execute(options, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -1,22 +1,26 @@
-"""`proveout watch`: show a run that is under way, or the result of one that has ended."""
+"""`proveout watch` and `proveout tui`: a screen for one run, and a screen with all plans and runs of this folder."""
 
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.common import completion
-from proveout.cli.common.options import RunsDir
-from proveout.core import extras
+from proveout.cli import options
+from proveout.cli.options import RunsDir
+from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.tui.run.event_source import Source
+    from proveout.tui.services import Choice, Resume, Source, Start
 
-EPILOG = """Examples:
+
+WATCH_EPILOG = """Examples:
 
   proveout watch
 
@@ -34,7 +38,7 @@ class MissingPackages(ProveoutError):
 
 def watch(
     run: Annotated[
-        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=completion.runs)
+        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=options.runs)
     ] = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
@@ -53,29 +57,30 @@ def watch(
     With --web the screen is served to browsers on this machine, until Ctrl-C. The address that is printed has a secret
     token; a browser cannot stop or change the run.
     """
-    from proveout.cli.common import messages, with_screen
-    from proveout.cli.common.run_services import LocalRun
+    from proveout.cli import messages
+    from proveout.cli import run as cli_run
+    from proveout.cli.run_session import LocalRun
     from proveout.coordinator.storage import run_directory
 
     if not (web or served):
-        with_screen.need_terminal()
+        cli_run.need_terminal()
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     if web:
         serve(directory, speed, host, port)
         return
     if served:  # the process of a browser; its standard output is the screen
         address = LocalRun(directory, speed, report_address="report.html")
-        with_screen.show(source(directory, speed), address, read_only=True)
+        cli_run.show(source(directory, speed), address, read_only=True)
         return
     messages.note_unchecked(directory.path)
-    with_screen.show(source(directory, speed), LocalRun(directory, speed))
-    with_screen.summary(directory.path)
+    cli_run.show(source(directory, speed), LocalRun(directory, speed))
+    cli_run.summary(directory.path)
 
 
 def source(directory: RunDirectory, speed: float) -> Source:
     """The live events while a coordinator runs, else a replay that begins at its end."""
-    from proveout.cli.common.run_services import replay
-    from proveout.coordinator.live.follow import Tail
+    from proveout.cli.run_session import replay
+    from proveout.coordinator.live.event_feed import Tail
     from proveout.coordinator.storage.journal import is_driven
 
     if is_driven(directory.path):
@@ -87,9 +92,9 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
     """Serve the screen to browsers until Ctrl-C. ProveoutError when the packages are missing, or the address is not
     free."""
     try:
-        from proveout.cli.common import web_screen
+        from proveout.cli import web_screen
     except ModuleNotFoundError as error:
-        command = extras.install_command("proveout[web]")
+        command = errors.install_command("proveout[web]")
         raise MissingPackages(f"--web needs the package {error.name}", way_out=f"Install it with: {command}") from error
 
     def told(address: str) -> None:
@@ -99,3 +104,106 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
         typer.echo("Ctrl-C ends the server; the run continues.")
 
     web_screen.serve(directory, speed, host, port, told)
+
+
+EPILOG = """Examples:
+
+  proveout tui
+
+  proveout tui ~/studies plans/smoke.yaml --runs-dir /var/lib/proveout/runs
+"""
+
+ERROR_MAX = 4000
+SPEED = 10.0
+"""Initial speed of a replay, as of `watch`."""
+
+
+def tui(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PLACE]...",
+            help="Plan files, or folders with plans [default: here and ./plans].",
+            autocompletion=options.plan_files,
+        ),
+    ] = None,
+    *,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Show the plans found here and the runs so far; start, watch, resume and compare them.
+
+    Exit code 0, or 2 when there is no terminal or a place that was named does not exist.
+    """
+    from proveout.cli import run
+    from proveout.cli.home_services import LocalServices
+    from proveout.coordinator.storage import run_directory
+    from proveout.tui.home.app import HomeApp, Place
+    from proveout.tui.home.screens import HomeView
+
+    run.need_terminal()
+    for place in places or ():
+        if not place.exists():
+            raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
+    folder = run_directory.runs_directory(runs_dir, os.environ)
+    chosen = places or [Path(), Path("plans")]
+    services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
+    view, left = HomeView(), Place()
+    while True:
+        app = HomeApp(services, view, left)
+        choice = app.run()
+        if choice is None:
+            return
+        view, left = app.view, app.place
+        left.notice = carried_out(choice, folder)
+        left.pane = left.pane if left.notice else "runs"
+
+
+def carried_out(choice: Choice, runs: Path) -> str:
+    """Execute the choice, to its end or until its screen is left; the error, "" for none."""
+    from proveout.cli import run
+    from proveout.cli.run_session import LocalRun
+    from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.tui.services import Watch
+
+    try:
+        if isinstance(choice, Watch):
+            directory = RunDirectory(Path(choice.run))
+            run.show(source(directory, SPEED), LocalRun(directory, SPEED))
+            return ""
+        return _run(words(choice, runs))
+    except ProveoutError as fault:
+        return str(fault)
+
+
+def words(choice: Start | Resume, runs: Path) -> list[str]:
+    """The command line of a choice."""
+    from proveout.cli import run
+    from proveout.tui.services import Start
+
+    if not isinstance(choice, Start):
+        return ["resume", choice.run, "--runs-dir", str(runs)]
+    files = {
+        "runs_dir": runs,
+        "inventory": _path(choice.inventory),
+        "pki": _path(choice.pki),
+        "policy": _path(choice.policy),
+    }
+    given = [f"{name}={text}" for name, text in choice.overrides.items()]
+    return ["run", choice.plan, *run.words(given, files)]
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _run(arguments: list[str]) -> str:
+    """Run it with its screen; the error when it did not start, else ""."""
+    from proveout.cli import run
+    from proveout.core.numbers import safe_lines
+
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.write(f"proveout {safe_lines(' '.join(arguments[:2]))} …\n")
+        sys.stdout.flush()
+        code = run.run_with_screen(arguments, output)
+        output.seek(0)
+        return output.read(ERROR_MAX).decode(errors="replace").strip() if code else ""

@@ -1,10 +1,6 @@
-"""Frozen dataclasses as plain data and back, strictly, by their own type hints; paths and digests of plain data.
+"""Frozen dataclasses as plain data and back, strictly, by their own type hints; frames and JSON lines over pipes.
 
-Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value. A missing
-or unknown field, or a value of another type, is a TypeError, KeyError or ValueError. Unions of dataclasses are
-distinguished by their `kind` field. Used for run events and for the plan that a run recorded. An int in a float field
-stays an int, because the digest of a plan depends on it; pydantic's TypeAdapter converts it to a float, also in strict
-mode.
+Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value.
 """
 
 from __future__ import annotations
@@ -13,9 +9,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
+import struct
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import asyncio
+
 
 _T = TypeVar("_T")
 
@@ -152,3 +154,47 @@ def _checked(kind: type, data: Any) -> Any:
     if not isinstance(data, kind):
         raise TypeError(f"{data!r} is not a {kind.__name__}")
     return data
+
+
+FRAME_BYTES_MAX = 4 * 1024 * 1024
+"""The default size limit, which is also the limit of a gRPC message."""
+
+_LENGTH = struct.Struct("!I")
+
+
+def frame(*parts: bytes) -> bytes:
+    """One frame with the concatenated parts."""
+    return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
+
+
+async def read_frame(stream: asyncio.StreamReader, limit: int = FRAME_BYTES_MAX) -> bytes | None:
+    """The content of the next frame; None at the end of the stream, also within a frame. ValueError above `limit`
+    bytes."""
+    try:
+        (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
+        if length > limit:
+            raise ValueError(f"a frame of {length} bytes is above the limit of {limit}")
+        return await stream.readexactly(length)
+    except EOFError:
+        return None
+
+
+def read_frame_blocking(descriptor: int) -> bytes | None:
+    """The content of the next frame from a blocking descriptor; None at its end, also within a frame."""
+    head = _read_exactly(descriptor, _LENGTH.size)
+    return None if head is None else _read_exactly(descriptor, *_LENGTH.unpack(head))
+
+
+def json_line(value: Any) -> bytes:
+    """`value` as one line of JSON, with its line feed."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def _read_exactly(descriptor: int, length: int) -> bytes | None:
+    content = bytearray()
+    while len(content) < length:
+        piece = os.read(descriptor, length - len(content))
+        if not piece:
+            return None
+        content += piece
+    return bytes(content)

@@ -1,10 +1,10 @@
-"""Linux system calls that Python's standard library lacks or makes awkward: prctl, capabilities and advisory file
-locks.
+"""Linux system calls that Python's standard library lacks: prctl, capabilities and file locks; names of kernel
+parameters and units.
 
-Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os` and
-`signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from their
-files, without site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7),
-flock(2).
+Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os`
+and `signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from
+their files, without site-packages, and import this module by its file name. Sources: prctl(2), capset(2),
+capabilities(7), flock(2).
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ import ctypes
 import fcntl
 import os
 import signal
+
+# Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os`
+# and `signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from their
+# files, without site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7),
+# flock(2).
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -134,3 +139,18 @@ def _header() -> ctypes.Array[ctypes.c_uint32]:
 def _capset(sets: tuple[int, int, int, int, int, int]) -> None:
     """Effective, permitted, inheritable (bits 0 to 31), then the same three for bits 32 to 63."""
     checked(LIBC.capset(ctypes.byref(_header()), ctypes.byref((ctypes.c_uint32 * 6)(*sets))), "capset")
+
+
+PROGRAM_SYSCTLS = (
+    "kernel.core_pattern",
+    "kernel.hotplug",
+    "kernel.modprobe",
+    "kernel.poweroff_cmd",
+    "kernel.usermodehelper.*",
+    "fs.binfmt_misc.*",
+)
+"""Patterns of kernel parameters that hold a program which the kernel starts as root: refused in a plan and in an
+agent's policy.
+Source: Documentation/admin-guide/sysctl of Linux."""
+UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
+"""Kinds of systemd's units that an operation may name."""

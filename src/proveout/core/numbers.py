@@ -1,18 +1,6 @@
 """Format numbers, times, rates, sizes and intervals for people, and make text from outside harmless. Pure.
 
 Every surface uses these functions: terminal, TUI, HTML, Markdown, JUnit, log, evidence of verdicts and findings.
-
-- A number with an interval is rounded to the second significant digit of the interval's half-width: 12,344 ± 123 is
-  printed as 12,340 ± 120. It keeps at least 2 significant digits of its own, whatever the interval. The rule is that of
-  the Guide to the Expression of Uncertainty in Measurement (JCGM 100:2008, 7.2.6).
-- A number without an interval has at most 4 significant digits (times and percentages: 3). A whole number without unit
-  is a count and has all its digits, and so has a limit that a plan sets.
-- Numbers that are compared with each other are printed by one `Notation`: one unit, and digits enough to tell different
-  numbers apart and to keep their order. 999.7 beside a limit of 1,000 is never printed as 1,000. Numbers that differ by
-  less than the rounding of sums of floats (1e-14) are the same number.
-- A number that is missing or not finite is printed as `-`.
-
-Rounding works on exact decimals: no digit of a printed number comes from binary arithmetic.
 """
 
 from __future__ import annotations
@@ -26,7 +14,57 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
-from proveout.core.search_interval import SEARCH, confirmed
+
+CONFIRMATIONS_MIN = 9
+"""The full-length iterations that must accept a rate before it is the lower end of an interval."""
+CONFIDENCE = 0.90
+"""The level of the interval: each end is wrong in at most 5 % of searches."""
+SEARCH = "search"
+"""The method of the estimate."""
+
+
+def confirmed(rate: float, upper: float | None, confirmations: int) -> dict[str, Any]:
+    """The answer as an estimate: `mean` and `median` are the confirmed rate, `n` the number of its confirmations.
+
+    `lower` is that rate, where at least `CONFIRMATIONS_MIN` full-length iterations accepted it; otherwise, or without
+    an `upper`, `reason` says why the end is not there. `upper` is the lowest rate that was shown to be too high.
+    """
+    result: dict[str, Any] = {"mean": rate, "median": rate, "n": confirmations, "values": []}
+    result |= {"method": SEARCH, "confidence": CONFIDENCE}
+    if upper is not None:
+        result["upper"] = upper
+    else:
+        result["reason"] = "no rate above it was shown to be too high"
+    if confirmations >= CONFIRMATIONS_MIN:
+        return result | {"lower": rate}
+    times = "once" if confirmations == 1 else f"{confirmations} times"
+    result["reason"] = (
+        f"the rate was confirmed {times}, and a lower end takes {CONFIRMATIONS_MIN} "
+        f"(`confirm: {{times: {CONFIRMATIONS_MIN}}}`)"
+    )
+    return result
+
+
+def ends(estimate: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of an estimate, infinite at an end that is not there; None without an interval."""
+    if "lower" not in estimate and "upper" not in estimate:
+        return None
+    return float(estimate.get("lower", -math.inf)), float(estimate.get("upper", math.inf))
+
+
+# Every surface uses these functions: terminal, TUI, HTML, Markdown, JUnit, log, evidence of verdicts and findings.
+#
+# - A number with an interval is rounded to the second significant digit of the interval's half-width: 12,344 ± 123 is
+#   printed as 12,340 ± 120. It keeps at least 2 significant digits of its own, whatever the interval. The rule is that
+#   of the Guide to the Expression of Uncertainty in Measurement (JCGM 100:2008, 7.2.6).
+# - A number without an interval has at most 4 significant digits (times and percentages: 3). A whole number without
+#   unit is a count and has all its digits, and so has a limit that a plan sets.
+# - Numbers that are compared with each other are printed by one `Notation`: one unit, and digits enough to tell
+#   different numbers apart and to keep their order. 999.7 beside a limit of 1,000 is never printed as 1,000. Numbers
+#   that differ by less than the rounding of sums of floats (1e-14) are the same number.
+# - A number that is missing or not finite is printed as `-`.
+#
+# Rounding works on exact decimals: no digit of a printed number comes from binary arithmetic.
 
 Estimate: TypeAlias = Mapping[str, Any]
 

@@ -1,27 +1,15 @@
-"""Statistics over repeats: estimates with intervals, ratios, differences. Pure; knows no event.
+"""Statistics over repeats: estimates with intervals, ratios, differences, slopes, power. Pure; knows no event.
 
-Data flow: `results` turns the repeats of a rung into estimates; `dsl.expr.evaluation` is handed `ratio` as a function;
-`verdict` reads the bounds, compares two estimates with `difference`, and states `repeats_to_decide` where they do not
-decide. `follow_each_other` tests whether iterations in the order of time are independent. The answer of a search is an
-estimate too (`search_interval.confirmed`).
-
-The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
-dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 % confidence
-interval) and `cv` only when the repeats give them. A bound that is not there makes a comparison inconclusive; it is
-never invented. `degrees` are those of Student's t behind the bounds.
-
-All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
-estimate has its level in `confidence`. An estimate of the best of k candidates has `chosen_from: k`, and its bounds
-hold at that level for all k together. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second
-to import.
+Data flow: the repeats of a rung -> `Estimate`s -> the environment of expressions, verdicts and reports.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
@@ -29,8 +17,125 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.core.power import CONFIDENCE, REPEATS_MAX, repeats_needed
-from proveout.core.search_interval import SEARCH
+from proveout.core.numbers import SEARCH
+
+# A test at level α = 1 - confidence decides when the t interval leaves out the limit. With the true distance δ, the
+# standard deviation σ of one repeat and n repeats, the statistic T follows the noncentral t with ν degrees of freedom
+# and noncentrality λ = δ / (σ √(arms / n)); ν = n - 1 for one arm (a limit, or differences of pairs), ν = 2 (n - 1) for
+# two arms of n repeats each. One arm: the power is P(|T| > t(1 - α/2; ν)). Two arms: `statistics.ratio` takes Welch's
+# degrees of freedom w = (n - 1) / (q² + (1 - q)²), where q = s_x² / (s_x² + s_y²) is independent of T and has a Beta((n
+# - 1)/2, (n - 1)/2) distribution; the power is the mean of P(|T| > t(1 - α/2; w)) over q, here at 64 quantiles. The
+# simpler ν in the place of w would promise 80 % where 3 repeats show 69 %. Distance and deviation have one scale: for
+# relative changes that of logarithms (`log_change`, a coefficient of variation is a deviation there).
+#
+# Assumptions: normal repeats, independent of each other, the same deviation in both arms. Source: Cohen, Statistical
+# Power Analysis for the Behavioral Sciences (2nd ed. 1988), 2.5; Johnson & Kotz, Continuous Univariate Distributions 2
+# (1970), ch. 31, for the noncentral t; Welch, Biometrika 34 (1947).
+
+CONFIDENCE = 0.95
+POWER = 0.80
+"""The chance with which a stated change is shown."""
+REPEATS_MAX = 10_000
+"""More than these are not counted."""
+_HALVINGS = 60
+_QUANTILES = (np.arange(64) + 0.5) / 64.0
+
+
+def log_change(change: float) -> float:
+    """A relative change as a distance of logarithms: |ln(1 + change)|; `change` is above -1."""
+    return abs(math.log1p(change))
+
+
+def power(distance: float, deviation: float, repeats: int, *, arms: int = 1, confidence: float = CONFIDENCE) -> float:
+    """The chance that `repeats` (per arm) show a true `distance`; both directions count as shown.
+
+    0 with fewer than 2 repeats, which have no interval.
+
+    >>> round(power(1.0, 1.0, 34, arms=2), 3), round(power(1.0, 1.0, 10), 3)
+    (0.982, 0.803)
+    """
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
+    if repeats < 2:
+        return 0.0
+    if deviation <= 0.0:
+        return 1.0 if distance > 0.0 else 0.0
+    degrees = float(arms * (repeats - 1))
+    critical = special.stdtrit(_interval_degrees(repeats, arms), 0.5 + confidence / 2.0)
+    shift = abs(distance) / deviation * math.sqrt(repeats / arms)
+    largest = float(critical.max())
+    if shift - largest > 8.0 * (1.0 + largest / math.sqrt(degrees)):
+        return 1.0  # far beyond: the series of the distribution loses its digits there
+    above = 1.0 - special.nctdtr(degrees, shift, critical)
+    below = np.nan_to_num(special.nctdtr(degrees, shift, -critical), nan=0.0)
+    return min(max(float(np.mean(above + below)), 0.0), 1.0)
+
+
+def _interval_degrees(repeats: int, arms: int) -> npt.NDArray[np.float64]:
+    """The degrees of freedom of the interval: n - 1, or Welch's at the quantiles of the share of one variance."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
+    if arms == 1:
+        return np.asarray([repeats - 1.0])
+    share = special.betaincinv((repeats - 1) / 2.0, (repeats - 1) / 2.0, _QUANTILES)
+    degrees: npt.NDArray[np.float64] = (repeats - 1) / (share**2 + (1.0 - share) ** 2)
+    return degrees
+
+
+def repeats_needed(
+    distance: float, deviation: float, *, arms: int = 1, chance: float = POWER, confidence: float = CONFIDENCE
+) -> int | None:
+    """The fewest repeats (per arm) that show a true `distance` with this chance; None above `REPEATS_MAX`.
+
+    >>> repeats_needed(0.01, 0.03), repeats_needed(0.05, 0.03, arms=2), repeats_needed(0.0, 0.03)
+    (73, 7, None)
+    """
+
+    def enough(repeats: int) -> bool:
+        return power(distance, deviation, repeats, arms=arms, confidence=confidence) >= chance
+
+    if distance == 0.0 or not enough(REPEATS_MAX):
+        return None
+    low, high = 1, 2
+    while not enough(high):
+        low, high = high, min(high * 2, REPEATS_MAX)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def detectable(
+    deviation: float, repeats: int, *, arms: int = 1, chance: float = POWER, confidence: float = CONFIDENCE
+) -> float | None:
+    """The smallest true distance that `repeats` (per arm) show with this chance; None with fewer than 2.
+
+    >>> round(detectable(0.03, 3, arms=2), 4), round(detectable(0.03, 10, arms=2), 4)
+    (0.1052, 0.04)
+    """
+    if repeats < 2:
+        return None
+    if deviation <= 0.0:
+        return 0.0
+    low, high = 0.0, deviation
+    while power(high, deviation, repeats, arms=arms, confidence=confidence) < chance:
+        low, high = high, high * 2.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        shown = power(middle, deviation, repeats, arms=arms, confidence=confidence) >= chance
+        low, high = (low, middle) if shown else (middle, high)
+    return high
+
+
+# The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
+# dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 %
+# confidence interval) and `cv` only when the repeats give them. A bound that is not there makes a comparison
+# inconclusive; it is never invented. `degrees` are those of Student's t behind the bounds.
+#
+# All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
+# estimate has its level in `confidence`. An estimate of the best of k candidates has `chosen_from: k`, and its bounds
+# hold at that level for all k together. Quantiles come from `scipy.special` because `scipy.stats` takes most of a
+# second to import.
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Estimate: TypeAlias = dict[str, Any]
@@ -456,7 +561,7 @@ def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] |
     """The numbers of repeats (of each side) that may decide on which side of `limit` an estimate, a ratio or a
     difference is: the fewest, and the most or None where perhaps no number does.
 
-    A number of repeats decides with 80 % chance if distance and variance are the true ones (`power.repeats_needed`).
+    A number of repeats decides with 80 % chance if distance and variance are the true ones (`repeats_needed`).
     Both are known from few repeats only: the two numbers are those at the ends of the 80 % interval of their quotient,
     from the noncentral t distribution of (mean - limit) / its standard error. None as the most: the interval holds 0,
     the value may be the limit itself, or it takes more than `REPEATS_MAX`.
@@ -526,3 +631,105 @@ def follow_each_other(groups: Sequence[str], values: Sequence[float]) -> Followi
     found = float((np.diff(data) ** 2).sum()) / squares
     share = (1 + int((ratios <= found * (1.0 + 1e-9)).sum())) / (ORDERS + 1)
     return Following(ratio=found, expected=float(ratios.mean()), share=share) if share <= FOLLOWING else None
+
+
+BLOCKS = 5
+POINTS_MIN = BLOCKS + 1
+"""The readings below which a slope has no interval: each block needs an increment of its own."""
+SLOPE_POINTS_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSlope:
+    """A slope (units of y per unit of x) with 95 % bounds of the true one; no bounds with too few points.
+
+    The slope is that of least squares, the bounds are those of the blocks: the slope can lie beside their middle.
+    """
+
+    slope: float
+    lower: float | None = None
+    upper: float | None = None
+
+
+def block_slope(x: Sequence[float], y: Sequence[float]) -> BlockSlope | None:
+    """The least-squares slope, with bounds from the slopes of 5 consecutive blocks: t with 4 degrees of freedom.
+
+    The slope of all points is the better estimate of one window: of independent errors it varies a third as much as the
+    mean of the blocks' slopes, of a random walk as much. Over repeats its interval needs nothing of the errors within a
+    window. For the bounds the points are cut into 5 blocks of equal numbers of increments; neighbouring blocks share
+    the point between them.
+    b_i is the least-squares slope within block i, and the interval is mean(b) ± t(4) · s(b)/√5. The slopes of a random
+    walk's blocks are independent, because they depend on disjoint increments: the interval is exact for normal
+    increments and conservative for other symmetric ones. Errors that are independent, or an AR(1), make neighbouring
+    slopes correlate negatively, and the interval too wide. It is too narrow where the increments themselves follow each
+    other, or are very skew, and the points are few: an upper bound of 2.5 % then misses in 3 to 8 % (ADR 64). With 3 to
+    5 points the slope has no bounds; with fewer, or two points at the same time, it is None.
+
+    Source: Ibragimov & Müller, t-Statistic Based Correlation and Heterogeneity Robust Inference, Journal of Business &
+    Economic Statistics 28 (2010): t over estimates of disjoint groups.
+
+    >>> block_slope(range(11), [0.5 * second for second in range(11)])
+    BlockSlope(slope=0.5, lower=0.5, upper=0.5)
+    """
+    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if len(xs) < SLOPE_POINTS_MIN or not (np.diff(xs) > 0.0).all():
+        return None
+    edges = np.rint(np.linspace(0, len(xs) - 1, BLOCKS + 1)).astype(int)
+    whole = _least_squares(xs, ys)
+    if len(xs) < POINTS_MIN:
+        return BlockSlope(whole)
+    slopes = [_least_squares(xs[first : last + 1], ys[first : last + 1]) for first, last in itertools.pairwise(edges)]
+    mean, half = float(np.mean(slopes)), t_quantile(BLOCKS - 1) * float(np.std(slopes, ddof=1)) / math.sqrt(BLOCKS)
+    return BlockSlope(whole, mean - half, mean + half)
+
+
+def _least_squares(xs: Floats, ys: Floats) -> float:
+    run = xs - xs.mean()
+    return float(run @ ys / (run @ run))
+
+
+# Used where recovery is measured (`coordinator.measure.fault_effects`, `coordinator.measure.phases`),
+# and where a plan is checked, by the counts of independent arrivals at its rate (`dsl.compile.notes`).
+
+SPANS = (1, 2, 5, 10, 20, 50, 100)
+"""Of a fault, bins: from a tenth of a second to 10 s."""
+BIN_S = 0.1
+SPANS_BEFORE = 6
+MARGIN_MAX = 0.5
+"""Of a fault: the largest share of the throughput that chance may move it by."""
+RUNS_S = (3, 5, 10, 20, 50)
+"""Of a phase, whole seconds."""
+FALSE_ALARM = 0.01
+OVERLAP = 3.0
+"""The spans of a time overlap, and count as so many independent ones for each length of a span."""
+DEVIATION_MIN = 0.5
+"""Transactions: the most regular arrivals vary by that when they are counted in bins."""
+
+
+def quantile(freedom: int, spans: float, sides: int = 1) -> float:
+    """The deviations from the mean, in standard deviations known with so many degrees of freedom, that one of so many
+    spans that do not overlap exceeds by chance with a probability of `FALSE_ALARM`."""
+    return t_quantile(freedom, 1.0 - FALSE_ALARM / (sides * OVERLAP * max(spans, 1.0)))
+
+
+def fault_margin(rate: float, before_s: float, after_s: float) -> float:
+    """The least margin of independent arrivals at `rate` a second, with so many undisturbed seconds before a fault and
+    so many observed ones from it on; infinite without enough spans before."""
+    return min(_margins(rate, round(before_s / BIN_S), round(after_s / BIN_S)), default=math.inf)
+
+
+def _margins(rate: float, before: int, after: int) -> Iterator[float]:
+    for width in SPANS:
+        spans = before // width
+        if spans < SPANS_BEFORE or width > after:
+            return
+        mean = rate * width * BIN_S
+        yield quantile(spans - 1, after / width) * max(math.sqrt(mean), DEVIATION_MIN) / mean
+
+
+def phase_margin(rate: float, before_s: int, after_s: int) -> float:
+    """As `fault_margin`, of a phase between two others of so many whole seconds."""
+    lengths = [length for length in RUNS_S if length <= after_s]
+    if not lengths or before_s < 2:
+        return math.inf
+    return min(quantile(before_s - 1, after_s / length, sides=2) / math.sqrt(rate * length) for length in lengths)

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from eventually import eventually, eventually_async
 
-from proveout.agent.capture import kinds, own_processes, proc_counters
-from proveout.agent.capture.own_processes import ProcessTree, find_root
-from proveout.agent.capture.schedule import Control, Schedule
+from proveout.agent.capture import kinds
+from proveout.agent.capture import os as capture_os
+from proveout.agent.capture.kinds import Control, Schedule
+from proveout.agent.capture.os import ProcessTree, find_root
 from proveout.agent.errors import TaskFault
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.dsl.plan.topology import Capture
@@ -49,8 +50,8 @@ def table(readings: Any) -> dict[tuple[str, str], float]:
 
 def test_counters_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU times are seconds of all cores; disks are whole disks; the network without lo; pressure from the some line."""
-    monkeypatch.setattr(proc_counters, "TICKS_PER_S", 100)
-    assert table(proc_counters.parse_cpu(STAT + "ctxt 4711\n")) == {
+    monkeypatch.setattr(capture_os, "TICKS_PER_S", 100)
+    assert table(capture_os.parse_cpu(STAT + "ctxt 4711\n")) == {
         ("cpu.cores", ""): 2,
         ("cpu.user_s_total", ""): pytest.approx(10.5),
         ("cpu.system_s_total", ""): pytest.approx(3.2),
@@ -59,30 +60,30 @@ def test_counters_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
         ("cpu.steal_s_total", ""): 0.25,
         ("cpu.context_switches_total", ""): 4711,
     }
-    assert table(proc_counters.parse_memory(MEMINFO)) == {
+    assert table(capture_os.parse_memory(MEMINFO)) == {
         ("memory.total_bytes", ""): 1000 * 1024,
         ("memory.available_bytes", ""): 400 * 1024,
         ("memory.used_bytes", ""): 600 * 1024,
     }
-    assert table(proc_counters.parse_disks(DISKSTATS, frozenset({"vda"}))) == {
+    assert table(capture_os.parse_disks(DISKSTATS, frozenset({"vda"}))) == {
         ("disk.reads_total", "vda"): 100,
         ("disk.read_bytes_total", "vda"): 2000 * 512,
         ("disk.writes_total", "vda"): 200,
         ("disk.write_bytes_total", "vda"): 4000 * 512,
         ("disk.busy_s_total", "vda"): 0.09,
     }
-    assert table(proc_counters.parse_network(NET)) == {
+    assert table(capture_os.parse_network(NET)) == {
         ("network.received_bytes_total", "eth0"): 1234,
         ("network.received_packets_total", "eth0"): 10,
         ("network.sent_bytes_total", "eth0"): 5678,
         ("network.sent_packets_total", "eth0"): 20,
     }
-    assert table(proc_counters.parse_pressure(PRESSURE, "io")) == {("pressure.io_us_total", ""): 3906943}
-    assert table(proc_counters.parse_load_average("4.75 1.98 0.81 5/510 16157\n")) == {("load_average.1m", ""): 4.75}
+    assert table(capture_os.parse_pressure(PRESSURE, "io")) == {("pressure.io_us_total", ""): 3906943}
+    assert table(capture_os.parse_load_average("4.75 1.98 0.81 5/510 16157\n")) == {("load_average.1m", ""): 4.75}
 
 
 def test_the_open_files_agree_with_psutil() -> None:
-    counters = proc_counters.Counters()
+    counters = capture_os.Counters()
     before = psutil.cpu_times()
     readings = table(counters.read())
     after = psutil.cpu_times()
@@ -147,8 +148,8 @@ def test_the_use_of_a_server_a_load_worker_and_another_agents_server_is_known(
     other = used(tmp_path, "postgres", of_agent=False)
     assert other["cpu_s_total"] >= 0.08
     assert (other["servers_cpu_s_total"], "servers_written_bytes_total" in other) == (0.0, False)
-    real = own_processes._read
-    monkeypatch.setattr(own_processes, "_read", lambda path: b"" if path.endswith("/io") else real(path))
+    real = capture_os._read
+    monkeypatch.setattr(capture_os, "_read", lambda path: b"" if path.endswith("/io") else real(path))
     assert "servers_written_bytes_total" not in used(tmp_path, "postgres"), "I/O that cannot be read is unknown"
 
 
@@ -256,7 +257,7 @@ class Clock:
 def test_looks_are_at_absolute_instants_and_late_ones_skip_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the edges of a window do not shift the others."""
     clock, control = Clock(), Control()
-    monkeypatch.setattr("proveout.agent.capture.schedule.time", clock)
+    monkeypatch.setattr("proveout.agent.capture.kinds.time", clock)
     monkeypatch.setattr(control, "_changed", clock)
     schedule = Schedule(control, every_s=0.2, poll_s=0.1)
     control.look_at([50_000_000, 90_000_000])

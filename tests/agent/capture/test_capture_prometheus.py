@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from eventually import PATIENCE_S, eventually_async
 
-from proveout.agent.capture import kinds, prometheus, schedule
+from proveout.agent.capture import kinds, prometheus
 from proveout.agent.capture.prometheus import select
 from proveout.agent.errors import TaskFault
-from proveout.coordinator.measure.capture_metrics import exported_metrics
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.captures import Recording, Window, exported_metrics
 from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture
@@ -214,7 +213,7 @@ async def test_a_bad_answer_at_the_start_is_a_fault_without_the_password(
 async def test_an_exporter_that_never_answers_does_not_delay_the_end_of_the_capture(
     task_context: Any, exporter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "END_S", 0.05)
+    monkeypatch.setattr(kinds, "END_S", 0.05)
     held = threading.Event()
 
     def answer(number: int) -> tuple[int, bytes]:

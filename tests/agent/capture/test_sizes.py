@@ -14,14 +14,13 @@ import pytest
 from eventually import eventually_async
 
 from proveout.agent.capture import kinds
-from proveout.agent.capture.sizes import OTHERS, TABLES_MAX, SizeObserver, readings
+from proveout.agent.capture.databases import OTHERS, TABLES_MAX, SizeObserver, readings
 from proveout.agent.engines.adapter import CapturesSizes, Catalogue, Tick
 from proveout.agent.engines.mysql import sql as mysql_statements
-from proveout.agent.engines.oracle.capture_connection import SIZES as ORACLE
+from proveout.agent.engines.oracle.captures import SIZES as ORACLE
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.coordinator.measure.capture_metrics import sizes_metrics
-from proveout.coordinator.measure.timeseries import Recording
+from proveout.coordinator.measure.captures import Recording, sizes_metrics
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureSample
 from proveout.proto.wire.tasks import Endpoint, RunCapture

@@ -13,13 +13,13 @@ import pytest
 from distribution_postgres import distribution_postgres
 from report_window import captured
 
-from proveout.agent.capture.statements import MARK, StatementReports
-from proveout.agent.engines.mysql import provision, statements
+from proveout.agent.capture.reports import MARK, StatementReports
+from proveout.agent.engines.adapter import PlanStep, StatementCounts
+from proveout.agent.engines.mysql import captures, provision
+from proveout.agent.engines.mysql.captures import NOT_APART, explainable
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
-from proveout.agent.engines.mysql.statements import NOT_APART, explainable
-from proveout.agent.engines.postgres.statements.pg_stat_statements import steps
-from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
+from proveout.agent.engines.postgres.captures import steps
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.base import Statement
@@ -155,8 +155,8 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(counting: str) -> None:
 def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
     counting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "COUNTED", "SELECT /* proveout */ 1 FROM DUAL WHERE 1 = 0")
-    session = statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=counting))
+    monkeypatch.setattr(captures, "COUNTED", "SELECT /* proveout */ 1 FROM DUAL WHERE 1 = 0")
+    session = captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=counting))
     ids = session.counts()
     together = next(id for id, text in session.texts(ids).items() if text == NOT_APART)
     assert ids[together].calls >= 5
@@ -165,7 +165,7 @@ def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
 
 def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:
     with pytest.raises(TaskFault, match="is off") as raised:
-        statements.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+        captures.MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
     assert "performance_schema = ON" in raised.value.way_out
 
 

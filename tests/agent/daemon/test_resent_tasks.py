@@ -13,8 +13,8 @@ import pytest
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.security.signatures import TaskVerifier
-from proveout.proto.trust.audit_log import AuditLog
+from proveout.agent.security.authz import TaskVerifier
+from proveout.proto.audit_log import AuditLog
 from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec

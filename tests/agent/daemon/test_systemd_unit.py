@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.daemon.systemd_unit import CAPABILITIES, unit
+from proveout.agent.daemon.process import CAPABILITIES, unit
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.cli import execute
 

@@ -12,7 +12,7 @@ from restarts import external
 
 from proveout.agent.daemon import handlers
 from proveout.agent.daemon.handlers import TABLE, is_away, patiently
-from proveout.agent.engines.postgres.connection import connection_fault, statement_fault
+from proveout.agent.engines.postgres.sql import connection_fault, statement_fault
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Done, SqlDone
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql

@@ -19,9 +19,9 @@ from psycopg.conninfo import make_conninfo
 from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
 
 from proveout.agent.engines import handlers
-from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded import workspace
 from proveout.agent.engines.embedded.confinement import landlock_version
-from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
+from proveout.agent.engines.embedded.workspace import SupervisorClient
 from proveout.agent.engines.postgres import roles
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
@@ -58,7 +58,7 @@ def client() -> Iterator[SupervisorClient]:
     made.end()
 
 
-def attempt(client: SupervisorClient, case: Escape, target: Target, reach: file_access.Access | None) -> int:
+def attempt(client: SupervisorClient, case: Escape, target: Target, reach: workspace.Access | None) -> int:
     """The exit status of an attempt as the agent's own user, the worst case."""
     for path, text in ((target.key, "secret"), (f"{target.home}/.ssh/authorized_keys", "")):
         Path(path).write_text(text)
@@ -79,7 +79,7 @@ def test_an_escape_is_refused(case: Escape, client: SupervisorClient, target: Ta
         pytest.skip(f"Landlock refuses this from version {case.since} on")
     if case.needs_root and os.geteuid() != 0:
         pytest.skip("an agent that is not root has no right to change its bounding set")
-    reach = file_access.of_server(PYTHON, read=[], write=[Path(target.data)])
+    reach = workspace.of_server(PYTHON, read=[], write=[Path(target.data)])
     assert attempt(client, case, target, reach) == REFUSED
     assert Path(target.key).read_text() == "secret"
     assert Path(target.home, ".ssh", "authorized_keys").read_text() == ""
@@ -98,9 +98,9 @@ def test_a_server_may_use_its_own_files_and_a_helper_may_run_programs(client: Su
         "os.mkdir(data + '/a'); open(data + '/a/f', 'w').write('x'); os.rename(data + '/a/f', data + '/g');"
         " os.truncate(data + '/g', 0); socket.socket(socket.AF_UNIX).bind(data + '/s'); open('/dev/null', 'w').write('x')",
     )
-    assert attempt(client, own, target, file_access.of_server(PYTHON, read=[], write=[Path(target.data)])) == ESCAPED
+    assert attempt(client, own, target, workspace.of_server(PYTHON, read=[], write=[Path(target.data)])) == ESCAPED
     shell = next(case for case in ESCAPES if case.name == "run-shell")
-    assert attempt(client, shell, target, file_access.of_helper(PYTHON, write=[])) == ESCAPED
+    assert attempt(client, shell, target, workspace.of_helper(PYTHON, write=[])) == ESCAPED
 
 
 @needs_landlock

@@ -9,8 +9,8 @@ import duckdb
 import psycopg
 import pytest
 
-from proveout.agent.engines import database_schema as schema
-from proveout.agent.engines.database_schema import MORE, OBJECTS_MAX, TEXT_MAX, objects, read_schema
+from proveout.agent.engines import handlers as schema
+from proveout.agent.engines.handlers import MORE, OBJECTS_MAX, TEXT_MAX, objects, read_schema
 from proveout.agent.engines.mysql.sql import run_all
 from proveout.proto.wire.tasks import Endpoint
 

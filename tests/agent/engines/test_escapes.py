@@ -19,26 +19,19 @@ from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.provision import Server as MysqlServer
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.provision import Server as PostgresServer
-from proveout.agent.engines.session_calls import execute
+from proveout.agent.engines.sessions import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.sandbox import dispatch
 from proveout.agent.tuning.sql_access import Databases
-from proveout.dsl.operations.database.postgres_parameters import objection
+from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.proto.wire.tasks import (
-    Checkpoint,
-    Endpoint,
-    LinkSystems,
-    PopulateSystem,
-    RunSql,
-    StartSystem,
-)
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, LinkSystems, PopulateSystem, RunSql, StartSystem
 
 pytestmark = pytest.mark.server
 

@@ -21,9 +21,9 @@ import psycopg
 import pytest
 from eventually import PATIENCE_S, eventually
 
-from proveout.agent.engines.embedded import data_store, server_cleanup, supervisor
-from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
-from proveout.agent.engines.embedded.workspace import is_locked
+from proveout.agent.engines.embedded import data_store, supervisor
+from proveout.agent.engines.embedded import supervisor as embedded_supervisor
+from proveout.agent.engines.embedded.workspace import SupervisorClient, is_locked
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
@@ -312,16 +312,16 @@ if {hold}:
 def test_only_a_dead_servers_own_segment_is_removed(
     tmp_path: Path, offset: int, hold: bool, uid: int, removed: bool
 ) -> None:
-    entry: dict[str, Any] = server_cleanup.entry_of(str(tmp_path), "/usr/bin/postgres", os.geteuid() + uid)
+    entry: dict[str, Any] = embedded_supervisor.entry_of(str(tmp_path), "/usr/bin/postgres", os.geteuid() + uid)
     key = ctypes.c_int32(entry["inode"] + offset).value
     process, identifier = attached(key, hold=hold)
     try:
         assert identifier in segments()
-        server_cleanup.clear(entry)
+        embedded_supervisor.clear(entry)
         assert (identifier not in segments()) == removed
     finally:
         process.communicate()
-        server_cleanup.LIBC.shmctl(identifier, server_cleanup.IPC_RMID, None)
+        embedded_supervisor.LIBC.shmctl(identifier, embedded_supervisor.IPC_RMID, None)
 
 
 def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_path: Path) -> None:
@@ -332,12 +332,12 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
     program = str(Path(f"/proc/{here.pid}/exe").readlink())
     try:
         for wrong in (
-            server_cleanup.entry_of(str(data), "/usr/bin/postgres", None),
-            server_cleanup.entry_of(str(data), program, os.geteuid() + 1) | {"uid": os.geteuid() + 1},
+            embedded_supervisor.entry_of(str(data), "/usr/bin/postgres", None),
+            embedded_supervisor.entry_of(str(data), program, os.geteuid() + 1) | {"uid": os.geteuid() + 1},
         ):
-            server_cleanup.clear(wrong)
+            embedded_supervisor.clear(wrong)
             assert here.poll() is None
-        server_cleanup.clear(server_cleanup.entry_of(str(data), program, None))
+        embedded_supervisor.clear(embedded_supervisor.entry_of(str(data), program, None))
         assert here.wait(PATIENCE_S) == -signal.SIGKILL
         assert elsewhere.poll() is None
     finally:
@@ -350,15 +350,15 @@ def test_a_session_without_a_supervisor_is_removed_and_one_in_creation_is_kept(t
     killed, new = tmp_path / f"{data_store.SESSION_PREFIX}killed", tmp_path / f"{data_store.SESSION_PREFIX}new"
     for folder in (killed, new):
         folder.mkdir()
-    server_cleanup.note(str(killed), server_cleanup.entry_of(str(tmp_path), "postgres", None))
-    with (killed / server_cleanup.FILE).open("a") as file:
+    embedded_supervisor.note(str(killed), embedded_supervisor.entry_of(str(tmp_path), "postgres", None))
+    with (killed / embedded_supervisor.FILE).open("a") as file:
         file.write('{"device": ')  # the supervisor was killed in the middle of a line
-    assert len(server_cleanup.read(str(killed))) == 1
+    assert len(embedded_supervisor.read(str(killed))) == 1
     data_store.sweep((tmp_path,), locked=lambda _: False)
     assert (killed.exists(), new.exists()) == (False, True)
 
 
 def test_a_later_process_with_the_number_of_the_maker_is_not_the_maker() -> None:
     now_s = int(time.time())
-    assert server_cleanup._lives(os.getpid(), now_s)
-    assert not server_cleanup._lives(os.getpid(), now_s - 86_400), "this process began after that"
+    assert embedded_supervisor._lives(os.getpid(), now_s)
+    assert not embedded_supervisor._lives(os.getpid(), now_s - 86_400), "this process began after that"

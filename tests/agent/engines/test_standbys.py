@@ -16,9 +16,9 @@ import pytest
 from eventually import PATIENCE_S, eventually
 
 from proveout.agent.engines.adapter import Tick
-from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.embedded.data_store import ServerRole
+from proveout.agent.engines.mysql.captures import LagObserver
 from proveout.agent.engines.mysql.dsn import connect, parse
-from proveout.agent.engines.mysql.lag import LagObserver
 from proveout.agent.engines.mysql.provision import Server as MysqlServer
 from proveout.agent.engines.postgres.provision import Server as PostgresServer
 from proveout.agent.errors import TaskFault

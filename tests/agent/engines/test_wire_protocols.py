@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql import protocol as mysql
-from proveout.agent.engines.mysql.binary_values import execution, lenenc, length, placeholders
-from proveout.agent.engines.mysql.binary_values import message as mysql_message
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
 from proveout.agent.engines.mysql.driver import kind_of
+from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
+from proveout.agent.engines.mysql.protocol import message as mysql_message
+from proveout.agent.engines.postgres import protocol as postgres
 from proveout.agent.engines.postgres.driver import binary_integer
 from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
-from proveout.agent.engines.postgres.wire import protocol as postgres
-from proveout.coordinator.pki.certificates import Authority
+from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 
 TEXT = {"postgres": "S", "mysql": "S"}
@@ -81,12 +81,12 @@ class PostgresInPython:
 class PostgresCompiled(PostgresInPython):
     """The same, compiled."""
 
-    native = "proveout.agent.engines.postgres.wire.protocol_native"
+    native = "proveout.agent.engines.postgres.protocol_native"
     decoders = (bytes.decode, None)  # it decodes integers itself
 
     @staticmethod
     def session(here: socket.socket) -> Any:
-        from proveout.agent.engines.postgres.wire.protocol_native import Wire
+        from proveout.agent.engines.postgres.protocol_native import Wire
 
         os.set_blocking(here.fileno(), False)  # as libpq leaves it
         failures = postgres.Failures(postgres_failure).of
@@ -94,7 +94,7 @@ class PostgresCompiled(PostgresInPython):
 
     @classmethod
     def prepared(cls, statement: Statement, name: bytes = b"s0", kinds: Sequence[str | None] = ("i",)) -> Any:
-        from proveout.agent.engines.postgres.wire.protocol_native import Prepared
+        from proveout.agent.engines.postgres.protocol_native import Prepared
 
         head, tail = postgres.around(name, list(kinds), 1)
         return Prepared(statement, head, tuple(kinds), tail, cls.decoders[: len(statement.columns)])

@@ -7,12 +7,11 @@ from typing import Any
 
 from eventually import eventually_async
 
-from proveout.agent.faults.injection import inject_fault
+from proveout.agent.tuning.fault_injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.stages import Windows
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.proto.wire.results import FaultInjected, FaultStep
 from proveout.proto.wire.tasks import InjectFault
 

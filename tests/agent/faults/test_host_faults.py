@@ -13,14 +13,14 @@ import pytest
 from eventually import eventually
 from fault_bench import disturbance
 
-from proveout.agent.faults.fault_host import HostDisturbances
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import revert
+from proveout.agent.tuning.fault_host import HostDisturbances
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import BusyQuery
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 ROOM = 8 << 20
 PAGE = 4096
@@ -107,7 +107,7 @@ def test_cpus_are_busy_and_idle_again(tmp_path: Path) -> None:
 
 def test_busy_processes_end_with_their_agent(tmp_path: Path) -> None:
     code = (
-        "import os, signal; from proveout.agent.faults.fault_host import HostDisturbances as Of\n"
+        "import os, signal; from proveout.agent.tuning.fault_host import HostDisturbances as Of\n"
         "from proveout.dsl.operations.change import BusyCpus\n"
         "of = Of(); of.make(BusyCpus(cpus=(min(os.sched_getaffinity(0)),), share=0.1))\n"
         "print(next(iter(of._busy.values())).pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -12,7 +12,7 @@ from fault_bench import injection, steps, tuner, until
 from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.faults.injection import inject_fault
+from proveout.agent.tuning.fault_injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.proto.wire.results import FaultInjected, FaultStep
 

@@ -19,27 +19,18 @@ import pytest
 from eventually import PATIENCE_S
 from fault_bench import disturbance
 
-from proveout.agent.faults.fault_host import HostDisturbances
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.host import DisturbanceQuery, Host
-from proveout.agent.tuning.programs import Processes
+from proveout.agent.tuning.fault_host import HostDisturbances
+from proveout.agent.tuning.host import DisturbanceQuery, Host, Processes
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.facts import (
-    Fact,
-    Facts,
-    Output,
-    OutputQuery,
-    PlaceFact,
-    PlaceQuery,
-    QdiscQuery,
-)
-from proveout.dsl.operations.faults.network_faults import Delay, NetworkPartition
+from proveout.dsl.operations.facts import Fact, Facts, Output, OutputQuery, PlaceFact, PlaceQuery, QdiscQuery
+from proveout.dsl.operations.faults import Delay, NetworkPartition
 from proveout.dsl.operations.operation import Misfit
+from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.plan.topology import System
-from proveout.dsl.plan.tuning_step import Tuning
 
 pytestmark = [
     pytest.mark.root,

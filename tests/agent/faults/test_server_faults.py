@@ -17,8 +17,8 @@ from fault_bench import InPlace, disturbance, injection, steps, tuner, until
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.errors import TaskFault
-from proveout.agent.faults.injection import inject_fault
 from proveout.agent.tuning import sql_access
+from proveout.agent.tuning.fault_injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint, StartSystem

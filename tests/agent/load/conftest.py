@@ -19,9 +19,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
+from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.engines.table import driver
-from proveout.agent.engines.wire import PURE_PYTHON
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
@@ -29,9 +29,9 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import built_in
-from proveout.dsl.workloads.tptbm.statements import everywhere
+from proveout.dsl.workloads.tptbm.workload import everywhere
 from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 

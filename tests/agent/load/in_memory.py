@@ -18,10 +18,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.load.loop.event_loop import PolledLoop
-from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.event_loop import Connection, PolledLoop, Reconnector, SessionLoop
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.session_loop import Connection, SessionLoop
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements

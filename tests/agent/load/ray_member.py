@@ -18,7 +18,7 @@ from typing import Any
 from conftest import LoadContext, workload_of
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray.ray_task import form_pool
+from proveout.agent.load.ray_task import form_pool
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad

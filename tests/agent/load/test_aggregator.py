@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.load import worker_messages
+from proveout.agent.load import worker, worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
-from proveout.agent.load.loop import chunk_writer
-from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.worker import ChunkWriter
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Handling, Hang, Histogram, LoadSecond
 
@@ -193,8 +192,8 @@ def test_first_errors_are_few_and_short() -> None:
 
 
 def test_a_full_pipe_to_the_agent_loses_records_and_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_writer, "PIPE_BYTES", 4096)
-    monkeypatch.setattr(chunk_writer, "WAITING_MAX", 100_000)
+    monkeypatch.setattr(worker, "PIPE_BYTES", 4096)
+    monkeypatch.setattr(worker, "CHUNK_WAITING_MAX", 100_000)
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as end, os.fdopen(writing, "wb"):
         out = ChunkWriter(writing)

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 from in_memory import LoopOf, Session, both_loops, run
 
-from proveout.agent.engines.wire import PURE_PYTHON
+from proveout.agent.engines.driver_contract import PURE_PYTHON
 from proveout.agent.load.loop import arrival_schedule as schedule_module
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import kinds, mix
 from proveout.agent.load.pacing import Pacing
 from proveout.dsl.plan.stages import Think
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.hlr.parameters import Hlr
 
 TERMINALS, ARRIVALS = 3, 40
 THINK_S = 0.004

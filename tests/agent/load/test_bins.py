@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.loop.recorder import Incident
 from proveout.coordinator.agents.sanity import COUNT_MAX, SECOND_MAX, objection
-from proveout.proto.wire import bins
+from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import LoadSecond
 
@@ -38,19 +38,19 @@ def test_a_second_has_its_tenths_and_the_last_one_is_cut() -> None:
             Incident("retry", 0, "40001", 10 * S, 10 * S + 1),
         ),
     )
-    tables = [bins.decode(second.bins) for second in found]
+    tables = [histogram.decode(second.bins) for second in found]
     assert [len(table) for table in tables] == [10, 10, 10, 5]
     first = [2, 1, 20 * MS, 60 * MS, -3 * MS, 55 * MS, 65 * MS, 10 * MS]
     assert tables[0][0].tolist() == first
-    assert tables[0][1:, : bins.FIRST].sum() == 0
-    assert (tables[0][1:, bins.FIRST :] == bins.NONE).all()
-    assert tables[1][0].tolist() == [1, 0, 0, 0, -50 * MS, 50 * MS, bins.NONE, bins.NONE]
+    assert tables[0][1:, : histogram.FIRST].sum() == 0
+    assert (tables[0][1:, histogram.FIRST :] == histogram.NONE).all()
+    assert tables[1][0].tolist() == [1, 0, 0, 0, -50 * MS, 50 * MS, histogram.NONE, histogram.NONE]
 
 
 def test_under_closed_arrival_a_transaction_is_intended_when_it_starts() -> None:
     record = (0, 10 * S, 10 * S + 30 * MS, 10 * S + 40 * MS)
-    table = bins.decode(seconds(record, is_open=False)[0].bins)
-    assert table[0, [bins.OLDEST, bins.SLOWEST]].tolist() == [30 * MS, 10 * MS]
+    table = histogram.decode(seconds(record, is_open=False)[0].bins)
+    assert table[0, [histogram.OLDEST, histogram.SLOWEST]].tolist() == [30 * MS, 10 * MS]
 
 
 @given(st.lists(st.tuples(st.integers(0, 999), st.integers(0, 400), st.booleans()), max_size=60))
@@ -58,15 +58,16 @@ def test_bins_of_several_workers_are_those_of_all_records(drawn: list[tuple[int,
     """Each record: ended at this ms, after a response of so many ms, answered or not."""
     records = np.array([(end - took, end) for end, took, _ in drawn], dtype=np.int64).reshape(-1, 2) * MS
     fine = np.array([ok for *_, ok in drawn], dtype=bool)
-    whole = bins.of_records(0, S, records[fine], records[~fine])
+    whole = histogram.of_records(0, S, records[fine], records[~fine])
     parts = [
-        bins.decode(bins.of_records(0, S, records[n::3][fine[n::3]], records[n::3][~fine[n::3]])) for n in range(3)
+        histogram.decode(histogram.of_records(0, S, records[n::3][fine[n::3]], records[n::3][~fine[n::3]]))
+        for n in range(3)
     ]
-    assert bins.encode(bins.merged(parts)) == whole
-    assert bins.is_sound(whole, longest_ns=SECOND_MAX * S, count_max=COUNT_MAX)
-    table = bins.decode(whole)
-    assert table[:, bins.ANSWERED].sum() == fine.sum()
-    assert table[:, bins.FAILED].sum() == sum(took > 0 and not ok for _, took, ok in drawn)
+    assert histogram.encode(histogram.merged(parts)) == whole
+    assert histogram.is_sound(whole, longest_ns=SECOND_MAX * S, count_max=COUNT_MAX)
+    table = histogram.decode(whole)
+    assert table[:, histogram.ANSWERED].sum() == fine.sum()
+    assert table[:, histogram.FAILED].sum() == sum(took > 0 and not ok for _, took, ok in drawn)
 
 
 def test_impossible_ones_are_refused() -> None:
@@ -74,14 +75,14 @@ def test_impossible_ones_are_refused() -> None:
     assert objection(Sample(key=KEY, sequence=1, sample=second)) is None
     held = [second.bins[:-1], second.bins * 2]
     for column, value in (
-        (bins.ANSWERED, -1),
-        (bins.OLDEST, -(2**62)),
-        (bins.LAST, bins.NONE),
-        (bins.FIRST, 2 * MS),  # after the last
+        (histogram.ANSWERED, -1),
+        (histogram.OLDEST, -(2**62)),
+        (histogram.LAST, histogram.NONE),
+        (histogram.FIRST, 2 * MS),  # after the last
     ):
-        table = bins.decode(second.bins)
+        table = histogram.decode(second.bins)
         table[0, column] = value
-        held.append(bins.encode(table))
+        held.append(histogram.encode(table))
     for number, one in enumerate(held):
         bad = LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=(), bins=one)
         assert objection(Sample(key=KEY, sequence=1, sample=bad)), number

@@ -11,7 +11,7 @@ import pytest
 
 from proveout.agent.load import ceiling_store
 from proveout.agent.load.ceiling_store import FILE, Ceiling, Known, keep, known
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.transaction import Tally
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.commits import COUNT_COMMIT, load_id, tracked
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr.workload import build
-from proveout.proto.wire.commit_readings import READINGS_MAX, of, together
+from proveout.proto.wire.histogram import READINGS_MAX, of, together
 from proveout.proto.wire.results import CommitReading
 
 ROW = (7, 3)

@@ -19,7 +19,7 @@ import pytest
 from eventually import eventually
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop import handling
+from proveout.agent.load.loop import client_delays
 from proveout.agent.load.loop.arrival_schedule import Schedule
 
 CONNECTIONS = 8
@@ -93,7 +93,7 @@ def connections(family: str, sampler: Any) -> Iterator[list[tuple[Session, socke
             def is_stamped() -> bool:
                 server.send(b"?")
                 select.select([client], [], [])
-                stamped = handling.arrival_ns(client.fileno()) > 0
+                stamped = client_delays.arrival_ns(client.fileno()) > 0
                 client.recv(100)
                 return stamped
 
@@ -103,7 +103,7 @@ def connections(family: str, sampler: Any) -> Iterator[list[tuple[Session, socke
 
 @pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
 def test_samples_are_the_time_from_the_arrival_to_the_turn(module: ModuleType, family: str) -> None:
-    sampler = getattr(module, "Sampler", handling.Sampler)()
+    sampler = getattr(module, "Sampler", client_delays.Sampler)()
     terminals: dict[int, Any] = {}
     with connections(family, sampler) as found, contextlib.closing(select.epoll()) as epoll:
         for session, _ in found:
@@ -135,8 +135,8 @@ def test_samples_are_the_time_from_the_arrival_to_the_turn(module: ModuleType, f
 def test_what_was_before_epoll_s_return_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without time stamps: the wait for a CPU in full, and of the rest of a round without sleep a part by the place."""
     at = {"now": 0, "waited": 0, "turns": 5}
-    monkeypatch.setattr(handling, "time", SimpleNamespace(monotonic_ns=lambda: at["now"]))
-    sampler = handling.Sampler()
+    monkeypatch.setattr(client_delays, "time", SimpleNamespace(monotonic_ns=lambda: at["now"]))
+    sampler = client_delays.Sampler()
     monkeypatch.setattr(sampler, "_runqueue", lambda: (at["waited"], at["turns"]))
     sampler.all_stamped = False
     sampler.calls()
@@ -160,7 +160,7 @@ def test_what_was_before_epoll_s_return_is_estimated(monkeypatch: pytest.MonkeyP
 
 
 def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_less_often() -> None:
-    sampler = handling.Sampler()
+    sampler = client_delays.Sampler()
 
     def sampled(batches: int) -> int:
         """The samples of so many batches between two ticks."""
@@ -179,5 +179,5 @@ def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_less_often() -> N
     sampled(320)
     assert sampled(320) == pytest.approx(32, rel=0.5)
     sampled(100_000)
-    assert sampled(100_000) == pytest.approx(100_000 / handling.STRIDE_MAX, rel=0.1)
+    assert sampled(100_000) == pytest.approx(100_000 / client_delays.STRIDE_MAX, rel=0.1)
     sampler.close()

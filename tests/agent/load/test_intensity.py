@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.agent.load.intensity import NEVER_S
-from proveout.agent.load.pacing import NEVER_NS, Pacing, Timeline
+from proveout.agent.load.pacing import NEVER_NS, NEVER_S, Pacing, Timeline
 from proveout.dsl.plan.phases import Level, edges_s, level_at, mean_level
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import LoadShare

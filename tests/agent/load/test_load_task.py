@@ -21,7 +21,7 @@ from eventually import eventually_async
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import pool_share, run_load
 from proveout.dsl.plan.stages import Sessions
 from proveout.proto.wire import histogram

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.engines.wire import PURE_PYTHON
+from proveout.agent.engines.driver_contract import PURE_PYTHON
 
 pytest.importorskip(
     "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled: the others ran in Python"

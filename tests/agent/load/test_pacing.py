@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.coordinator.load_shares import load_shares
+from proveout.coordinator.measure.load_merge import load_shares
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import LoadShare

@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from eventually import eventually
 
-from proveout.agent.engines.embedded.server_role import ServerRole
-from proveout.agent.engines.pgbouncer import places
-from proveout.agent.engines.pgbouncer.provision import CONFIGURATION, USERS, Pooler, configuration, find_program
+from proveout.agent.engines import pgbouncer
+from proveout.agent.engines.embedded.data_store import ServerRole
+from proveout.agent.engines.pgbouncer import CONFIGURATION, USERS, Pooler, configuration, find_program
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.plan.topology import System
@@ -31,7 +31,7 @@ from proveout.proto.wire.tasks import PopulateSystem
 from .conftest import LoadContext, Spec, hlr
 
 needs_pgbouncer = pytest.mark.skipif(
-    shutil.which("pgbouncer", path=places.PLACES) is None, reason="Debian: apt-get install pgbouncer"
+    shutil.which("pgbouncer", path=pgbouncer.PLACES) is None, reason="Debian: apt-get install pgbouncer"
 )
 SIZE = 3
 DB = System(name="db", engine="postgres", host="h", provision="embedded", settings=(("fsync", "off"),))
@@ -163,7 +163,7 @@ def test_one_without_a_supervisor_is_ended_by_the_next_start(pair: tuple[Server,
 
 
 def test_a_host_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES", "/nowhere")
+    monkeypatch.setattr(pgbouncer, "PLACES", "/nowhere")
     with pytest.raises(TaskFault, match="PgBouncer is not installed") as caught:
         find_program()
     assert "apt-get install pgbouncer" in caught.value.way_out

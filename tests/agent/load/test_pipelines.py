@@ -10,8 +10,7 @@ import pytest
 from proveout.agent.load.loop.transaction import Kind
 from proveout.agent.load.loop.transaction_loop import Times
 from proveout.dsl.workloads.base import Body, Last, Outcome, Statement, TransactionType
-from proveout.dsl.workloads.commits import tracked
-from proveout.dsl.workloads.pipelines import PIPELINE, together
+from proveout.dsl.workloads.commits import PIPELINE, together, tracked
 
 READ = Statement(name="read", text={}, arguments=(int,))
 WRITE = Statement(name="write", text={}, arguments=(int,), reads=False)

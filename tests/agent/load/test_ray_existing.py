@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray.ray_task import NODE
+from proveout.agent.load.ray_task import NODE
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.proto.wire.tasks import LoadPool

@@ -25,10 +25,10 @@ import psutil
 import pytest
 from eventually import eventually_async
 
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.dispatch import start_system
-from proveout.coordinator.pki.certificates import cluster_secrets
+from proveout.coordinator.certificates import cluster_secrets
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import PopulateSystem, StartSystem

@@ -18,14 +18,13 @@ import psutil
 import pytest
 
 from proveout.agent.errors import TaskFault
+from proveout.agent.load import ray_node
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import kinds, mix
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.pools.ray import ray_node
-from proveout.agent.load.pools.ray.ray_node import RayNode
-from proveout.agent.load.pools.ray.ray_security import is_open
-from proveout.agent.load.pools.ray.ray_task import DRIVER, NODE
+from proveout.agent.load.ray_node import RayNode, is_open
+from proveout.agent.load.ray_task import DRIVER, NODE
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import LoadPool, RunLoad

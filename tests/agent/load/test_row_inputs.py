@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from proveout.agent.engines.postgres.driver import failure_of
-from proveout.agent.engines.postgres.wire.protocol import Failures, around, connection_lost, send_rest
+from proveout.agent.engines.postgres.protocol import Failures, around, connection_lost, send_rest
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of
 from proveout.agent.load.loop.transaction_loop_python import NEXT
 from proveout.dsl.workloads.base import Statement, TransactionType, WorkloadKind
@@ -89,7 +89,7 @@ class Server:
 
 
 def prepared_of(statement: Statement) -> Any:
-    from proveout.agent.engines.postgres.wire.protocol_native import Prepared
+    from proveout.agent.engines.postgres.protocol_native import Prepared
 
     kinds = tuple("q" if kind is int else None for kind in statement.arguments)
     head, tail = around(statement.name.encode(), kinds, 1)
@@ -98,7 +98,7 @@ def prepared_of(statement: Statement) -> Any:
 
 def sent(loop: ModuleType, workload: WorkloadKind, kind: TransactionType, *, rows: bool) -> bytes:
     """The messages of a terminal in some transactions; `rows`: with the source of the workload itself."""
-    from proveout.agent.engines.postgres.wire.protocol_native import Wire
+    from proveout.agent.engines.postgres.protocol_native import Wire
 
     server = Server()
     source = kind.inputs(workload.keys(5))

@@ -14,7 +14,7 @@ from proveout.agent.load.loop import transaction_loop_python
 from proveout.agent.load.loop.transaction import CONTROLS, begin_of, carries_commit, in_transaction
 from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, walk
 from proveout.dsl.workloads.commits import tracked
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr.workload import build
 
 HLR = build(Hlr(population=1_000))

@@ -14,11 +14,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
-from proveout.agent.engines.members import Members
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.postgres.driver import PostgresDriver
+from proveout.agent.engines.sessions import Members
 from proveout.agent.engines.table import driver
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.worker import configure
 from proveout.agent.security.task_rules import objection
 from proveout.dsl.workloads.base import Statement

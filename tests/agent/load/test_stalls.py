@@ -6,9 +6,9 @@ import dataclasses
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.coordinator.agents.sanity import objection
+from proveout.proto.wire.histogram import STALLS_MAX, common
 from proveout.proto.wire.messages import TaskDone
 from proveout.proto.wire.results import LoadResult, Stall
-from proveout.proto.wire.stalls import STALLS_MAX, common
 
 from .test_aggregator import LAST, NAMES, S, chunk, merger
 

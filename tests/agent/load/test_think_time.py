@@ -11,10 +11,10 @@ import pytest
 
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
+from proveout.agent.load.loop.transaction import ThinkTimes
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.think_time import ThinkTimes
 from proveout.dsl.plan.stages import Think
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr.workload import build
 
 

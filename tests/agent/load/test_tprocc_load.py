@@ -10,7 +10,7 @@ from eventually import eventually_async
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.load.invariants import check_invariants
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import conform
 from proveout.proto.wire.results import LoadResult

@@ -19,7 +19,7 @@ from cutting_proxy import CuttingProxy, Where
 from eventually import eventually, eventually_async
 
 from proveout.agent.engines.postgres.provision import Server
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.tuning import sql_access
 from proveout.dsl import engines

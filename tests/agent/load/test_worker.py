@@ -17,17 +17,17 @@ import pytest
 from eventually import PATIENCE_S
 from in_memory import LoopOf, Session, both_loops, run
 
+from proveout.agent.engines import sessions as engines_sessions
+from proveout.agent.engines.sessions import cancel_statements
 from proveout.agent.load import worker, worker_messages
-from proveout.agent.load.connection_opener import open_all
-from proveout.agent.load.loop import cancellation, event_loop, thread_loop
-from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.chunk_writer import ChunkWriter
+from proveout.agent.load.loop import event_loop, thread_loop
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.worker import ChunkWriter, open_all
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import Statement
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr import workload as hlr
-from proveout.dsl.workloads.hlr.parameters import Hlr
 
 from .conftest import Spec
 
@@ -36,8 +36,8 @@ TERMINALS = 3
 
 @pytest.fixture(autouse=True)
 def _cancels_are_repeated_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellation, "CANCEL_S", PATIENCE_S)
-    monkeypatch.setattr(cancellation, "AGAIN_S", 0.02)
+    monkeypatch.setattr(engines_sessions, "CANCEL_S", PATIENCE_S)
+    monkeypatch.setattr(engines_sessions, "AGAIN_S", 0.02)
     monkeypatch.setattr(event_loop, "DRAIN_S", 0.02)
     monkeypatch.setattr(thread_loop, "JOIN_S", 0.02)
 

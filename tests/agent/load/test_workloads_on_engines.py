@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.loop.transaction import statements
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.conformance import conform

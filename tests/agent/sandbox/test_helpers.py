@@ -21,18 +21,19 @@ from psycopg.conninfo import make_conninfo
 from proveout.agent.daemon.handlers import HANDLERS as TABLE
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
-from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
+from proveout.agent.load.populate import populate
+from proveout.agent.sandbox import dispatch, helper_main, privileges
+from proveout.agent.sandbox import helper as sandbox_helper
 from proveout.agent.sandbox.helper import Helper
-from proveout.agent.sandbox.sync_client import SyncClient
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.core.framing import FRAME_BYTES_MAX
+from proveout.agent.tuning.sql_access import SyncClient
+from proveout.core.json_data import FRAME_BYTES_MAX
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
+from proveout.proto.wire.codec import WireFault
 from proveout.proto.wire.messages import Cancel, LogLine
-from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import CaptureResult, Compared, SqlDone, TaskResult
 from proveout.proto.wire.tasks import (
     CompareSystems,
@@ -236,7 +237,7 @@ async def test_a_result_that_cannot_be_sent_is_a_fault(result: Any, monkeypatch:
     await server._call(7, "rows", {"endpoint": end, "statement": "SELECT 1"})
     stream = asyncio.StreamReader()
     stream.feed_data(b"".join(frames))
-    kind, number, code, what, *_ = await helper_messages.read_from_helper(stream)  # type: ignore[misc]
+    kind, number, code, what, *_ = await sandbox_helper.read_from_helper(stream)  # type: ignore[misc]
     assert (kind, number, code) == ("fault", 7, "fault")
     assert what.startswith("the result of rows: ")
 
@@ -337,7 +338,7 @@ AGENT = {
 def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
     """A new kind of task that connects to a system must not run in the agent by default."""
     delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
-    assert delegated - {"StartSystem"} == {
+    assert delegated - {"StartSystem", "SnapshotSystem"} == {
         "CheckSystem", "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
         "RestoreCopy",
     }  # fmt: skip
@@ -358,12 +359,12 @@ def stream(*pieces: bytes) -> asyncio.StreamReader:
 
 async def test_frames_are_read_as_they_were_written() -> None:
     cancel, line = Cancel(key="a/b#1", reason="because"), LogLine(level="info", text="ä\n")
-    assert await helper_messages.read_from_agent(stream(helper_messages.to_helper(cancel))) == cancel
-    both = stream(helper_messages.to_agent(line), helper_messages.control("done", 3, None))
-    assert await helper_messages.read_from_helper(both) == line
-    assert await helper_messages.read_from_helper(both) == ["done", 3, None]
-    assert await helper_messages.read_from_helper(both) is None
-    assert await helper_messages.read_from_helper(stream(helper_messages.to_agent(line)[:-1])) is None, (
+    assert await sandbox_helper.read_from_agent(stream(sandbox_helper.to_helper(cancel))) == cancel
+    both = stream(sandbox_helper.to_agent(line), sandbox_helper.control("done", 3, None))
+    assert await sandbox_helper.read_from_helper(both) == line
+    assert await sandbox_helper.read_from_helper(both) == ["done", 3, None]
+    assert await sandbox_helper.read_from_helper(both) is None
+    assert await sandbox_helper.read_from_helper(stream(sandbox_helper.to_agent(line)[:-1])) is None, (
         "the stream ended within a frame"
     )
 
@@ -382,4 +383,4 @@ async def test_frames_are_read_as_they_were_written() -> None:
 )
 async def test_an_invalid_frame_is_a_fault(frame: bytes) -> None:
     with pytest.raises(WireFault):
-        await helper_messages.read_from_helper(stream(frame))
+        await sandbox_helper.read_from_helper(stream(frame))

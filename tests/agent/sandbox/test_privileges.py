@@ -12,8 +12,8 @@ import pytest
 from eventually import eventually_async
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.local import Pool, WorkerProcess
-from proveout.agent.load.population.worker_pool import Worker
+from proveout.agent.load.local_pool import Pool, WorkerProcess
+from proveout.agent.load.populate import Worker
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import NOTHING, Policy

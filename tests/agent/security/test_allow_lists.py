@@ -27,10 +27,11 @@ from pydantic import BaseModel, ValidationError
 from proveout.agent.daemon.servicer import Options, _audit_log, read_policy
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import allow_lists, policy_file
+from proveout.agent.security import policy as security_policy
+from proveout.agent.security import policy_file
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import ProveoutError
-from proveout.proto.trust.audit_log import FILE
+from proveout.proto.audit_log import FILE
 
 DEBIAN = Path(__file__).parent / "debian"
 WHY = "nothing but the lab reads it"
@@ -156,7 +157,7 @@ OPERATIONS = (
 
 def test_programs_of_tuning_operations_are_known() -> None:
     for argv in OPERATIONS:
-        tool = Tool(path=argv[0], arguments=("*",), known=allow_lists.known_arguments(argv[0]))
+        tool = Tool(path=argv[0], arguments=("*",), known=security_policy.known_arguments(argv[0]))
         assert tool.known is not None, argv
         assert Policy(tools=(tool,)).allows_tool(argv), argv
         assert taken(policy_file.ToolEntry, path=argv[0], arguments=list(argv[1:])), argv

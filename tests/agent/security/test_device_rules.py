@@ -12,11 +12,11 @@ import pytest
 from policy_attacks import LISTED, RULES
 from pydantic import ValidationError
 
-from proveout.agent.security import device_rules
+from proveout.agent.security import policy as security_policy
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host
 from proveout.dsl.operations.facts import ABSENT, Facts, FileQuery
-from proveout.dsl.operations.storage.udev_rules import UdevRules
+from proveout.dsl.operations.multipath import UdevRules
 
 FILE = "/etc/udev/rules.d/66-x.rules"
 DRV_CFG = "/bin/emc/scaleio/drv_cfg"
@@ -114,4 +114,4 @@ def test_a_refusal_names_the_rule_and_the_way_out() -> None:
     ],
 )
 def test_a_pattern_within_a_listed_one(value: str, listed: str, expected: bool) -> None:
-    assert device_rules.is_within(value, listed) is expected
+    assert security_policy.is_within(value, listed) is expected

@@ -9,7 +9,7 @@ import pytest
 
 from proveout.dsl.plan.phases import PHASES_MAX, POINTS_MAX, Level
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.rules.phase_rules import load_problems
+from proveout.dsl.rules.ladder_rules import load_problems
 
 WINDOWS = Windows(ramp_up_s=0.0, measure_s=20.0, ramp_down_s=0.0, phases=(("calm", 10.0), ("spike", 10.0)))
 LEVEL = Level(for_s=10.0, values=(500.0,))

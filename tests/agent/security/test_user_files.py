@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.security import data_dirs, policy_file, user_files
+from proveout.agent.security import data_dirs, policy_file
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.topology import System
@@ -37,13 +37,13 @@ def listing(*paths: Path) -> Policy:
 
 def refusal(policy: Policy, path: Path | str) -> str:
     with pytest.raises(TaskFault) as caught:
-        user_files.require(policy, end(path))
+        data_dirs.require(policy, end(path))
     return f"{caught.value.code}: {caught.value.what} ({caught.value.way_out})"
 
 
 def test_a_policy_lists_files_and_folders_and_without_it_none_is_opened(file: Path) -> None:
     for policy in (listing(file), listing(file.parent), OWN):
-        user_files.require(policy, end(file))
+        data_dirs.require(policy, end(file))
     for policy in (NOTHING, listing(file.parent / "shop"), listing(Path("/srv"))):
         text = refusal(policy, file)
         assert text.startswith(f"refused: opening the database file {file} is not allowed"), text
@@ -87,12 +87,12 @@ def test_a_permanent_agent_opens_no_file_that_another_user_can_replace(tmp_path:
         for path in (folder, file):
             os.chown(path, 61234, 61234)
         folder.chmod(0o755)
-        user_files.require(listing(folder), end(file))
+        data_dirs.require(listing(folder), end(file))
         for mode, owner in ((0o777, 61234), (0o775, 61234), (0o755, 61235)):
             folder.chmod(mode)
             os.chown(folder, owner, owner)
             assert "other users can put another file in the place" in refusal(listing(folder), file)
-            user_files.require(OWN, end(file))
+            data_dirs.require(OWN, end(file))
 
 
 def test_a_policy_file_lists_database_files(tmp_path: Path) -> None:

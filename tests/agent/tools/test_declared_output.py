@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tools.declared_output import declared
-from proveout.agent.tools.generator_output import Measured
+from proveout.agent.tools.generator_output import Measured, declared
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.workloads.program.parameters import Program
+from proveout.dsl.workloads.program import Program
 
 S = 1_000_000_000
 T0_NS = 50 * S

@@ -14,7 +14,7 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio import check_devices, lay_out_argv, run_argv
 from proveout.agent.tools.fio_output import Documents, FioRun, snapshot
 from proveout.agent.tools.program import PREFIX, ToolFolder
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.tasks import RunFio

@@ -27,7 +27,7 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio import check_devices
 from proveout.agent.tools.program import ToolFolder
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond

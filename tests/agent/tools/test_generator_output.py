@@ -11,8 +11,8 @@ import pytest
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tools import generator
+from proveout.agent.tools.generator import PASSWORD_FILE
 from proveout.agent.tools.generator_output import pgbench, sysbench
-from proveout.agent.tools.template_fields import PASSWORD_FILE
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import Endpoint
 

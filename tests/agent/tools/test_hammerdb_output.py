@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from proveout.agent.tools.hammerdb_output import numbers
-from proveout.agent.values.value_table import NoValue
-from proveout.dsl.workloads.program.parameters import BUILT_IN_VALUES
+from proveout.agent.capture.query_values import NoValue
+from proveout.agent.tools.generator_output import numbers
+from proveout.dsl.workloads.program import BUILT_IN_VALUES
 
 VERSION_4 = """\
 Vuser 1:Beginning rampup time of 2 minutes

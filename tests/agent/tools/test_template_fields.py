@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.tools.target_address import address
-from proveout.agent.tools.template_fields import checked, load_fields, variables
+from proveout.agent.tools.generator import address, checked, load_fields, variables
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
-from proveout.dsl.workloads.program.parameters import FIELDS, Program
+from proveout.dsl.workloads.program import FIELDS, Program
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 FOLDER = Path("/run/tool")

@@ -22,11 +22,9 @@ from tuning_bench import StubTools, StubUnits, picture, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
-from proveout.agent.tuning.host import Host, Units
-from proveout.agent.tuning.programs import Tools
+from proveout.agent.tuning.host import Attributes, Host, Tools, Units
 from proveout.agent.tuning.sql_access import Databases
-from proveout.agent.tuning.sysfs import Attributes
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
 OPEN = Policy(

@@ -21,7 +21,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from tuning_bench import put
 
-from proveout.dsl.operations.kernel.sysctl import COUPLED, path_of
+from proveout.dsl.operations.kernel import COUPLED, path_of
 
 PAIRS = {path_of(one): path_of(other) for pair in COUPLED.items() for one, other in (pair, pair[::-1])}
 NO_ZERO = ("dirty_bytes", "dirty_background_bytes")

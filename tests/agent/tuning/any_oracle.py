@@ -21,10 +21,10 @@ from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
-from proveout.dsl.operations.database.oracle_parameters import OPEN
-from proveout.dsl.operations.database.sql_literals import bytes_of
+from proveout.dsl.operations.disks import NOTHING_FOUND
 from proveout.dsl.operations.facts import Output, Rows
-from proveout.dsl.operations.storage.disk import NOTHING_FOUND
+from proveout.dsl.operations.oracle import OPEN
+from proveout.dsl.operations.sql import bytes_of
 
 _SET = re.compile(r"ALTER SYSTEM SET (\w+|\"_\w+\") = (.*) SCOPE=(SPFILE|MEMORY) SID='(\*|\w+)'", re.S)
 _RESET = re.compile(r"ALTER SYSTEM RESET (\w+|\"_\w+\") SCOPE=SPFILE SID='(\*|\w+)'")

@@ -14,7 +14,7 @@ from any_host import GOOD, Case, World, valid_tuning, world
 from hypothesis import strategies as st
 
 from proveout.agent.tuning.sql_access import Databases
-from proveout.dsl.operations.database.postgres_settings import RELOAD
+from proveout.dsl.operations.postgres_settings import RELOAD
 from proveout.proto.wire.tasks import Endpoint
 
 SETTINGS: dict[str, Sequence[str]] = {

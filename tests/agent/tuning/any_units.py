@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
 from proveout.agent.errors import TaskFault
+from proveout.dsl.operations.disks import unit_of
 from proveout.dsl.operations.facts import Output, UnitFact
-from proveout.dsl.operations.storage.mount import unit_of
 
 STATES = ["enabled", "enabled", "disabled", "enabled-runtime", "static", "masked", "indirect", "generated"]
 ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}

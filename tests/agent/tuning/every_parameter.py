@@ -19,7 +19,7 @@ from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.kernel.sysctl import name_of
+from proveout.dsl.operations.kernel import name_of
 
 NET = Path("/proc/sys/net")
 READ_AND_WRITE = 0o600

@@ -18,13 +18,11 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine as machines
 from proveout.agent.tuning import revert, undo_journal
 from proveout.agent.tuning import tuner as tuners
-from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of
-from proveout.agent.tuning.machine_journals import Machine
-from proveout.agent.tuning.public_dsn import public
+from proveout.agent.tuning.machine import MACHINE, FileLock, Held, Holder, TurnTaken, claims_of, holder_of, public
 from proveout.agent.tuning.tuner import Tuner
-from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.agent.tuning.undo_journal import Machine, UndoJournal
 from proveout.dsl.operations.change import SetText
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 SWAP, DIRTY = "proc/sys/vm/swappiness", "proc/sys/vm/dirty_ratio"

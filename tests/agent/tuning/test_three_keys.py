@@ -19,7 +19,7 @@ from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.operation import Step
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 DEVICE = "/dev/disk/by-id/wwn-0x600a"
 OTHER_NAME = "/dev/disk/by-id/scsi-3600a"

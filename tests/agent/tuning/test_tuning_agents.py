@@ -16,7 +16,7 @@ from tuning_bench import tuning
 
 from proveout.coordinator.agents.local_agents import COMMAND, LocalFabric
 from proveout.coordinator.agents.session import AgentSession, Received, SessionEvent, connect
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.messages import Cancel, Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import TuningDone
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, Task, TaskSpec, VerifyTuning

@@ -54,11 +54,11 @@ from proveout.dsl.operations.facts import (
     UnitFact,
     UnitQuery,
 )
-from proveout.dsl.operations.host.file import rendered
+from proveout.dsl.operations.host import rendered
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS, operation_of
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Problems

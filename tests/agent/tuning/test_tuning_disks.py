@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tuning_bench import tuning
 
-from proveout.agent.security import allow_lists
+from proveout.agent.security import policy
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
@@ -21,7 +21,7 @@ from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import Rows
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 
 MIB = 1024 * 1024
@@ -33,9 +33,7 @@ pytestmark = pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="this 
 
 def host_of(disk: str) -> Host:
     """A host whose policy lists the programs with the arguments that are known of them, and the disk."""
-    tools = tuple(
-        Tool(path=program, arguments=("*",), known=allow_lists.known_arguments(program)) for program in PROGRAMS
-    )
+    tools = tuple(Tool(path=program, arguments=("*",), known=policy.known_arguments(program)) for program in PROGRAMS)
     return Host(
         policy=Policy(
             source="/etc/proveout/policy.yaml", tools=tools, devices=(disk,), destructive=True, paths=("/sys/block",)

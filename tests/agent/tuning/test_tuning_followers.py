@@ -17,7 +17,7 @@ from tuning_bench import StubTools, host_in, picture, put, tuning
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.file_changes import Files, Original
+from proveout.agent.tuning.host import Files, Original
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal

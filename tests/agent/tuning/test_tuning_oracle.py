@@ -24,7 +24,7 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.database.oracle_parameters import OPEN
+from proveout.dsl.operations.oracle import OPEN
 from proveout.proto.wire.tasks import Endpoint
 
 VIEWS = """

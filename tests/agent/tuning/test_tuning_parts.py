@@ -15,11 +15,8 @@ from tuning_bench import StubTools, host_in, put, tuning
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning import revert
-from proveout.agent.tuning.file_changes import Files
-from proveout.agent.tuning.host import Systemd
-from proveout.agent.tuning.programs import Processes, must
+from proveout.agent.tuning.host import Attributes, Files, Processes, Systemd, must
 from proveout.agent.tuning.sql_access import Databases
-from proveout.agent.tuning.sysfs import Attributes
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import Statement

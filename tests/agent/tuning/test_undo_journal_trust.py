@@ -18,7 +18,7 @@ from tuning_bench import tuning
 from proveout.agent.daemon import servicer
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING
-from proveout.agent.tuning.file_changes import Original
+from proveout.agent.tuning.host import Original
 from proveout.agent.tuning.machine import TurnTaken
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import FILE, UndoJournal, places_in

@@ -20,7 +20,7 @@ from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.stages import Tuning
 
 POLICY = Policy(
     source="/etc/proveout/policy.yaml",

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.values.command_output import decoded, parse
-from proveout.agent.values.value_table import NoValue, ValueTable, read_values
-from proveout.dsl.plan.commands import OutputRows
-from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.agent.capture.command_values import decoded, parse
+from proveout.agent.capture.query_values import NoValue, ValueTable, read_values
+from proveout.dsl.plan.commands import MeasuredValue, OutputRows
 
 
 def table(text: str, **form: Any) -> ValueTable:

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from proveout.agent.capture import command_values
+from proveout.agent.capture.command_values import run_command
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import policy_file
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.security.task_rules import objection
-from proveout.agent.values import command_runs
-from proveout.agent.values.command_runs import run_command
-from proveout.dsl.plan.commands import Command, OutputRows
-from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.tasks import RunCapture, RunCommand
 
@@ -144,7 +143,7 @@ class Now:
     def __init__(self, outputs: list[bytes | TaskFault]) -> None:
         self.outputs = outputs
 
-    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_runs.CommandObserver:
+    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_values.CommandObserver:
         def answer(_: object, work: Any) -> bytes:
             work.close()
             found = self.outputs.pop(0)
@@ -152,10 +151,10 @@ class Now:
                 raise found
             return found
 
-        monkeypatch.setattr(command_runs.CommandObserver, "_on_loop", answer)
+        monkeypatch.setattr(command_values.CommandObserver, "_on_loop", answer)
         capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
-        program = command_runs.SampledProgram(context.policy, capture.command)
-        return command_runs.CommandObserver(RunCapture(capture=capture), program, None)  # type: ignore[arg-type]
+        program = command_values.SampledProgram(context.policy, capture.command)
+        return command_values.CommandObserver(RunCapture(capture=capture), program, None)  # type: ignore[arg-type]
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
@@ -181,9 +180,9 @@ def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPat
 # ---- one process for all samples of a capture --------------------------------------------------------------------------
 
 
-def sampled(*argv: str, within_s: float = 30.0) -> command_runs.SampledProgram:
+def sampled(*argv: str, within_s: float = 30.0) -> command_values.SampledProgram:
     policy = Policy(source="p", commands=(Tool(path=argv[0], arguments=("*",)),))
-    return command_runs.SampledProgram(policy, Command(argv=argv, within_s=within_s, exit_codes=(0, 3)))
+    return command_values.SampledProgram(policy, Command(argv=argv, within_s=within_s, exit_codes=(0, 3)))
 
 
 async def test_the_samples_of_a_program_share_one_repeater() -> None:

@@ -13,15 +13,13 @@ import psycopg
 import pytest
 from eventually import eventually_async
 
-from proveout.agent.capture import kinds
+from proveout.agent.capture import kinds, query_values
+from proveout.agent.capture.query_values import QueryObserver, values_of, wait_until
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.handlers import run_sql
 from proveout.agent.errors import TaskFault
-from proveout.agent.values import queries
-from proveout.agent.values.queries import QueryObserver, values_of, wait_until
-from proveout.coordinator.measure.capture_metrics import measured_metrics
-from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
+from proveout.coordinator.measure.captures import Recording, Window, measured_metrics
+from proveout.dsl.plan.commands import MeasuredValue, WaitUntil
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql, wait_names
@@ -118,7 +116,7 @@ def test_a_wait_sees_what_others_commit_and_ends_when_it_is_given_up(postgres_en
 
 
 def test_a_query_of_a_wait_is_broken_off(postgres_end: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "LIMIT_S", 0.1)
+    monkeypatch.setattr(query_values, "LIMIT_S", 0.1)
     wait = WaitUntil(query="SELECT pg_sleep(600)", equals="0", every_s=0.02, within_s=0.1)
     with pytest.raises(TaskFault, match="took longer than"):
         wait_until(postgres_end, wait, lambda: False)
@@ -147,7 +145,7 @@ async def test_a_stage_runs_statements_waits_and_reads(postgres_end: Endpoint, t
 def test_a_slow_query_and_a_lost_connection_cost_their_samples_only(
     postgres_end: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "LIMIT_S", 0.2)
+    monkeypatch.setattr(query_values, "LIMIT_S", 0.2)
     with psycopg.connect(postgres_end.dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE nap (s float)")
         connection.execute("INSERT INTO nap VALUES (0)")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proveout.agent.security.task_rules import objection
-from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
+from proveout.dsl.plan.commands import MeasuredValue, WaitUntil
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.values.value_table import NoValue, ValueTable, number, read_values, same
-from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.agent.capture.query_values import NoValue, ValueTable, number, read_values, same
+from proveout.dsl.plan.commands import MeasuredValue
 
 TABLE = ValueTable(
     columns=("NAME", "bytes", "Factor"),

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from terminals import Terminal
 
-from proveout.cli import execute
-from proveout.cli.common import completion
+from proveout.cli import execute, options
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,8 +67,8 @@ def test_candidates_of_words(
 
 
 def test_folders_above_and_at_the_root_keep_what_was_typed(here: Path) -> None:
-    assert "/tmp/" in completion.plan_files("/tm")
-    assert completion.plan_files(f"{here}/plans/pre") == [f"{here}/plans/prepaid.yaml"]
+    assert "/tmp/" in options.plan_files("/tm")
+    assert options.plan_files(f"{here}/plans/pre") == [f"{here}/plans/prepaid.yaml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -10,7 +10,7 @@ import histories
 import pytest
 from histories import tick
 
-from proveout.cli.common.headless import HeadlessPrinter, QuietPrinter, wants_colour
+from proveout.cli.headless import HeadlessPrinter, QuietPrinter, wants_colour
 from proveout.proto import events as e
 
 PLAN = {"stages": [{"id": "base", "kind": "ladder", "threads": [4], "repeat": 3}]}

@@ -11,12 +11,12 @@ import pytest
 import recorded_runs
 from recorded_runs import iteration
 
-from proveout.cli.common.home_services import LocalServices, plan_files
-from proveout.cli.tui import words
+from proveout.cli.home_services import LocalServices, plan_files
+from proveout.cli.watch import words
 from proveout.coordinator.storage.journal import Journal
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.proto.events import Event, RunFinished, SearchFinished, VerdictReached
-from proveout.tui.home.services import Resume, Start
+from proveout.tui.services import Resume, Start
 
 ROOT = Path(__file__).parents[3]
 

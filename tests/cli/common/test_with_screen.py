@@ -17,8 +17,7 @@ from eventually import eventually
 from recorded_runs import record
 from terminals import Terminal
 
-from proveout.cli import execute
-from proveout.cli.common import with_screen
+from proveout.cli import execute, run
 from proveout.coordinator.live.run_process import LOG
 from proveout.coordinator.storage.journal import is_driven, read
 from proveout.core.errors import ProveoutError
@@ -102,10 +101,10 @@ def test_the_exit_code_is_that_of_the_run(
     """The screen and the process of the run are replaced."""
     directory = tmp_path / record(tmp_path, {1: [100.0, 101.0]})
     child = SimpleNamespace(directory=lambda: directory, wait=lambda: ended, is_alive=ended is None)
-    monkeypatch.setattr(with_screen, "RunProcess", lambda *_, **__: child)
-    monkeypatch.setattr(with_screen, "show", lambda *_, **__: left)
+    monkeypatch.setattr(run, "RunProcess", lambda *_, **__: child)
+    monkeypatch.setattr(run, "show", lambda *_, **__: left)
     try:
-        assert with_screen.run(["run", "plan.yaml"]) == code
+        assert run.run_with_screen(["run", "plan.yaml"]) == code
     except ProveoutError as error:
         assert (error.exit_code, error.way_out) == (code, told)
     else:
@@ -127,7 +126,7 @@ def test_a_screen_needs_a_terminal(verb: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_command_line_is_repeated_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    found = with_screen.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
+    found = run.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
     assert found == ["-p", "a=1", "-p", "b=[1, 2]", "--runs-dir", str(tmp_path / "r")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.coordinator.agents.clock_sync import DRIFT_PPM, KEPT, ClockFilter, Exchange
+from proveout.coordinator.agents.session import DRIFT_PPM, KEPT, ClockFilter, Exchange
 from proveout.proto.wire.messages import BeatReply
 
 MS = 1_000_000

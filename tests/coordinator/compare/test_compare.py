@@ -13,17 +13,16 @@ from records import begun
 from records import ended as stage_ended
 from runs_to_compare import BASE, FACTS, HOSTILE, results, searched, slower
 
-from proveout.coordinator.compare import comparison as comparing
-from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparability import NotComparable, differences, refused
-from proveout.coordinator.compare.comparison import ComparedRuns, compare
+from proveout.coordinator import comparison
+from proveout.coordinator import comparison as comparing
+from proveout.coordinator.comparability import NotComparable, differences, refused
+from proveout.coordinator.comparison import ComparedRuns, compare
 from proveout.coordinator.report import html as html_renderer
+from proveout.coordinator.report import json_documents, terminal
 from proveout.coordinator.report import markdown as markdown_renderer
-from proveout.coordinator.report import terminal
-from proveout.coordinator.report.compare import comparison_json
-from proveout.coordinator.report.compare.change_tables import level_note
-from proveout.coordinator.report.compare.comparison_document import comparison_document
-from proveout.coordinator.report.compare.overlaid_figures import overlaid
+from proveout.coordinator.report.comparison_document import comparison_document
+from proveout.coordinator.report.comparison_figures import overlaid
+from proveout.coordinator.report.comparison_tables import level_note
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
@@ -53,7 +52,7 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "cap, search (intervals of 80 %)" in text
-    document = comparison_json.document([compared], [])
+    document = json_documents.comparison_document([compared], [])
     stages = {stage["id"]: stage for stage in document["comparisons"][0]["stages"]}
     assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
 
@@ -163,14 +162,14 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
 )
 def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
     compared = compare(results(plan, BASE), results(plan, slower(factor), run_id="two"))
-    judged = fail_if.judge(fail_if.check(text, plan), compared)
+    judged = comparison.judge(comparison.check(text, plan), compared)
     assert judged.outcome == outcome, judged.evidence
-    assert fail_if.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
+    assert comparison.exit_code([judged]) == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 3}[outcome]
 
 
 def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, {1: BASE[1], 4: slower(0.8)[4]}, run_id="two"))
-    judged = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared)
+    judged = comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared)
     assert judged.holds
     assert len(judged.evidence) == 1
     assert "ladder at 4 threads" in judged.evidence[0]
@@ -187,20 +186,20 @@ def test_a_condition_holds_when_it_holds_at_one_rung(plan: Plan) -> None:
 )
 def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: str, words: str) -> None:
     with pytest.raises(ExpressionFault) as raised:
-        fail_if.check(text, plan)
+        comparison.check(text, plan)
     assert words in str(raised.value)
 
 
 def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
     odd = FACTS | {"kernel": HOSTILE}
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
-    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = markdown_renderer.render(comparison_document(compared, judged))
     assert "| TPS | 3,010 | 2,408 | 0.800 × | (" in markdown
     assert "❌ FAILED" in markdown
     assert "-5% holds at 2 of 2 rungs" in markdown
     assert "fails if" not in markdown
-    data = json.loads(comparison_json.to_json(compared, judged))
+    data = json.loads(json_documents.comparison_to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
     assert data["exit_code"] == 1
     rung = data["comparisons"][0]["stages"][0]["rungs"][1]
@@ -222,7 +221,7 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
 def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
     compared = [compare(*runs)]
-    judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
+    judged = [comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared[0])]
     together = overlaid(runs)
     assert list(together.stages) == ["A: ladder", "B: ladder"]
     html = html_renderer.render(comparison_document(compared, judged, runs))
@@ -264,7 +263,7 @@ def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) 
     assert "more than 2 % apart" in note
     text = markdown_renderer.render(comparison_document([compared], []))
     assert "rates differ" in text
-    document = comparison_json.document([compared], [])
+    document = json_documents.comparison_document([compared], [])
     (stage,) = document["comparisons"][0]["stages"]
     assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
 
@@ -273,9 +272,9 @@ def test_a_condition_on_what_follows_another_offered_rate_is_undecidable(plan: P
     one, two = offered(plan, {4: 4_000.0}, "one"), offered(plan, {4: 3_000.0}, "two")
     compared = compare(one, two, despite=True)
     for text in ("tps.change.upper < -5%", "ladder.peak.tps.change.upper < -5%", "ladder.at(4).tps.change < -5%"):
-        judged = fail_if.judge(fail_if.check(text, plan), compared)
+        judged = comparison.judge(comparison.check(text, plan), compared)
         assert judged.outcome == "INCONCLUSIVE"
-    (evidence,) = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared).evidence
+    (evidence,) = comparison.judge(comparison.check("tps.change.upper < -5%", plan), compared).evidence
     assert "the offered rates differ (4,000 and 3,000 a second, from ${cap.rate * 0.8})" in evidence
 
 
@@ -295,7 +294,7 @@ def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
 def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
     compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, 900.0, None, "two"))
     assert "| upper end | 1,100 | open |" in markdown_renderer.render(comparison_document([compared], []))
-    stages = comparison_json.document([compared], [])["comparisons"][0]["stages"]
+    stages = json_documents.comparison_document([compared], [])["comparisons"][0]["stages"]
     (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
     assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]
 

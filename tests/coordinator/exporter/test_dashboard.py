@@ -23,8 +23,7 @@ from eventually import eventually
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from records import begun, iteration, run_started
 
-from proveout.coordinator.exporter.instruments import Instruments
-from proveout.coordinator.exporter.series import CONTENT_TYPE
+from proveout.coordinator.exporter import CONTENT_TYPE, Instruments
 from proveout.proto import events as e
 
 DASHBOARD = json.loads((Path(__file__).parents[3] / "docs" / "grafana" / "proveout-run.json").read_text())

@@ -17,9 +17,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from records import begun, ended, run_started, summary
 from records import iteration as iteration_ended
 
-from proveout.coordinator.exporter import http_server
-from proveout.coordinator.exporter import series as board
-from proveout.coordinator.exporter.instruments import Instruments
+from proveout.coordinator import exporter
+from proveout.coordinator import exporter as board
+from proveout.coordinator.exporter import Instruments
 from proveout.proto import events as e
 
 ID = e.IterationId(stage="ladder", rung=4, repeat=2, attempt=1)
@@ -214,7 +214,7 @@ def test_series_are_bounded_and_external_names_are_only_labels(monkeypatch: pyte
 
 
 async def ask(
-    place: http_server.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    place: exporter.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 ) -> tuple[str, bytes]:
     """Send a request; return the head (lower case) and the body of the answer."""
     where = place.socket.getsockname()
@@ -229,16 +229,16 @@ async def ask(
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[http_server.Listening]:
+async def place() -> AsyncIterator[exporter.Listening]:
     """A served endpoint of a run that has begun."""
-    with http_server.bound("0") as found:
+    with exporter.bound("0") as found:
         assert found is not None
-        async with http_server.serving(found, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
+        async with exporter.serving(found, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
             instruments(e.Stamped(sequence=2, unix_s=2.0, event=tick(77.0)))
             yield found
 
 
-async def test_a_scraper_gets_the_newest_text_over_tcp(place: http_server.Listening) -> None:
+async def test_a_scraper_gets_the_newest_text_over_tcp(place: exporter.Listening) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", place.shown)
     head, body = await ask(place)
     assert head.startswith("http/1.1 200 ok\r\n")
@@ -253,27 +253,27 @@ async def test_a_scraper_gets_the_newest_text_over_tcp(place: http_server.Listen
     ("request_", "status"),
     [(b"GET / HTTP/1.1\r\n\r\n", "404"), (b"POST /metrics HTTP/1.1\r\n\r\n", "405"), (b"\x00\xff\r\n\r\n", "405")],
 )
-async def test_other_requests_are_refused(place: http_server.Listening, request_: bytes, status: str) -> None:
+async def test_other_requests_are_refused(place: exporter.Listening, request_: bytes, status: str) -> None:
     head, _ = await ask(place, request_)
     assert head.split()[1] == status
 
 
 async def test_idle_clients_and_too_long_requests_are_disconnected(
-    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+    place: exporter.Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "PATIENCE_S", 0.1)
-    for request in (b"GET /metr", b"x" * (http_server.REQUEST_BYTES_MAX * 3)):
+    monkeypatch.setattr(exporter, "PATIENCE_S", 0.1)
+    for request in (b"GET /metr", b"x" * (exporter.REQUEST_BYTES_MAX * 3)):
         with contextlib.suppress(ConnectionError):  # a reset also disconnects
             assert await ask(place, request) == ("", b"")
-    monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(exporter, "PATIENCE_S", 60.0)
     assert (await ask(place))[0].startswith("http/1.1 200")
 
 
 async def test_connections_above_the_maximum_are_not_served(
-    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+    place: exporter.Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
-    monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(exporter, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(exporter, "PATIENCE_S", 60.0)
     waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
     await served(place, False)  # both have been accepted
     for _, writer in waiting:
@@ -281,7 +281,7 @@ async def test_connections_above_the_maximum_are_not_served(
     await served(place, True)  # their end is detected
 
 
-async def served(place: http_server.Listening, wanted: bool) -> None:
+async def served(place: exporter.Listening, wanted: bool) -> None:
     """Wait until a further scraper is served, or is not."""
     found = not wanted
     async with asyncio.timeout(PATIENCE_S):
@@ -292,10 +292,10 @@ async def served(place: http_server.Listening, wanted: bool) -> None:
 
 
 async def test_it_ends_with_the_run_despite_an_open_connection() -> None:
-    with http_server.bound("0") as place:
+    with exporter.bound("0") as place:
         assert place is not None
         address = place.socket.getsockname()
-        async with http_server.serving(place):
+        async with exporter.serving(place):
             _, writer = await asyncio.open_connection(*address)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(*address)
@@ -303,9 +303,9 @@ async def test_it_ends_with_the_run_despite_an_open_connection() -> None:
 
 
 async def test_requests_in_quick_succession_share_one_text(
-    place: http_server.Listening, monkeypatch: pytest.MonkeyPatch
+    place: exporter.Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "FRESH_S", 1_000.0)
+    monkeypatch.setattr(exporter, "FRESH_S", 1_000.0)
     made: list[bytes] = []
     text = board.Board.text
 
@@ -320,12 +320,12 @@ async def test_requests_in_quick_succession_share_one_text(
 
 async def test_a_unix_socket_has_mode_0600_and_is_removed_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
-    with http_server.bound(str(path)) as place:
+    with exporter.bound(str(path)) as place:
         assert place is not None
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        async with http_server.serving(place):
+        async with exporter.serving(place):
             assert (await ask(place))[1].endswith(b"# EOF\n")
-        with pytest.raises(http_server.UnusableMetricsAddress, match="in use"), http_server.bound(str(path)):
+        with pytest.raises(exporter.UnusableMetricsAddress, match="in use"), exporter.bound(str(path)):
             pass
         assert path.exists()
     assert not path.exists()
@@ -335,10 +335,10 @@ def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path
     dead, file = tmp_path / "dead.sock", tmp_path / "file"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    with http_server.bound(str(dead)) as place:
+    with exporter.bound(str(dead)) as place:
         assert place is not None
     file.write_text("mine")
-    with pytest.raises(http_server.UnusableMetricsAddress, match="cannot listen there"), http_server.bound(str(file)):
+    with pytest.raises(exporter.UnusableMetricsAddress, match="cannot listen there"), exporter.bound(str(file)):
         pass
     assert file.read_text() == "mine"
 
@@ -349,8 +349,8 @@ def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with (
-            pytest.raises(http_server.UnusableMetricsAddress, match=f"{address}.*in use") as refused,
-            http_server.bound(address),
+            pytest.raises(exporter.UnusableMetricsAddress, match=f"{address}.*in use") as refused,
+            exporter.bound(address),
         ):
             pass
         assert refused.value.exit_code == 2
@@ -358,7 +358,7 @@ def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
 
 @pytest.mark.parametrize("address", ["", "1:2:3", "127.0.0.1:70000", "::1"])
 def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> None:
-    with pytest.raises(http_server.UnusableMetricsAddress, match="Unix socket"), http_server.bound(address):
+    with pytest.raises(exporter.UnusableMetricsAddress, match="Unix socket"), exporter.bound(address):
         pass
 
 
@@ -367,4 +367,4 @@ def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> Non
     [("9464", "127.0.0.1", 9464), (":9464", "127.0.0.1", 9464), ("[::1]:1", "::1", 1), ("0.0.0.0:0", "0.0.0.0", 0)],
 )
 def test_addresses(address: str, host: str, port: int) -> None:
-    assert http_server.parse(address) == (host, port)
+    assert exporter.parse(address) == (host, port)

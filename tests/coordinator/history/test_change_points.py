@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proveout.coordinator.history.change_points import (
+from proveout.coordinator.history.metric_history import (
     AFTER_MIN,
     EFFECT_RUNS_MIN,
     HISTORY_MIN,

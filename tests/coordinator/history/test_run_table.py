@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_runs import plan, record
 
-from proveout.coordinator.history import run_folder
-from proveout.coordinator.history.run_folder import read_folder
-from proveout.coordinator.history.run_summary import study_digest
-from proveout.coordinator.history.run_table import to_parquet, to_table
+from proveout.coordinator.history import runs as history_runs
+from proveout.coordinator.history.runs import read_folder, study_digest, to_parquet, to_table
 from proveout.coordinator.storage.journal import FILE
 from proveout.core.json_data import to_plain
 
@@ -55,8 +53,8 @@ def test_runs_that_have_ended_are_read_once(tmp_path: Path, cache: Path, monkeyp
     assert seen == [(0, 2), (1, 2), (2, 2)]
     assert len(list(cache.iterdir())) == 1  # the other one may go on
     opened: list[Path] = []
-    real = run_folder.journal.read
-    monkeypatch.setattr(run_folder.journal, "read", lambda path: opened.append(path) or real(path))  # type: ignore[func-returns-value]
+    real = history_runs.journal.read
+    monkeypatch.setattr(history_runs.journal, "read", lambda path: opened.append(path) or real(path))  # type: ignore[func-returns-value]
     assert read_folder(runs) == first
     assert len(opened) == 1
     for entry in cache.iterdir():
@@ -72,7 +70,7 @@ def test_a_summary_that_an_earlier_release_cached_is_not_used(
     runs = tmp_path / "runs"
     record(runs, {1: [100.0, 101.0]})
     with monkeypatch.context() as earlier:
-        earlier.setattr(run_folder, "FORMAT", 2)
+        earlier.setattr(history_runs, "FORMAT", 2)
         old = read_folder(runs).runs[0]
         (entry,) = cache.iterdir()
         plain = dataclasses.replace(old, rungs=(dataclasses.replace(old.rungs[0], numbers={"rate": {"mean": 900.0}}),))

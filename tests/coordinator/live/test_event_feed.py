@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from eventually import PATIENCE_S, eventually_async
 
-from proveout.coordinator.live import event_feed, follow
-from proveout.coordinator.live.follow import Tail
+from proveout.coordinator.live import event_feed
+from proveout.coordinator.live.event_feed import Tail
 from proveout.coordinator.storage.journal import Journal
 from proveout.proto import events as e
 
@@ -133,7 +133,7 @@ async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(
         return await connect(directory)
 
     monkeypatch.setattr(event_feed, "connect", counted)
-    monkeypatch.setattr(follow, "STOP_S", PATIENCE_S)
+    monkeypatch.setattr(event_feed, "STOP_S", PATIENCE_S)
     with Journal(tmp_path):
         stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
         await eventually_async(lambda: len(tries) > 1, "a second try")

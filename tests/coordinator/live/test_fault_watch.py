@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.live.fault_watch import FaultWatch
+from proveout.coordinator.live.ticks import FaultWatch
 from proveout.coordinator.measure.samples import Gathering
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.proto.events import HostTick, IterationId, LoadTick
-from proveout.proto.fault_events import log_text
+from proveout.proto.events import HostTick, IterationId, LoadTick, log_text
 from proveout.proto.wire.results import FaultStep, FaultStepKind
 
 S = 1_000_000_000

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from records import summary
 
-from proveout.coordinator.measure.derived import nopm, order_metrics, tpm
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.summarise import nopm, order_metrics, tpm
 from proveout.proto.wire.results import CaptureSample, Reading
 
 S = 1_000_000_000

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from proveout.coordinator.measure.capture_metrics import os_metrics
-from proveout.coordinator.measure.host_peaks import PIECES_MAX
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.captures import PIECES_MAX, Recording, Window, os_metrics
 from proveout.proto.wire.results import CaptureSample, Reading
 
 

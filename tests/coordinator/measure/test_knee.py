@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.coordinator.measure.steady_state import Knee, NoKnee, find
 from proveout.core.statistics import confidence_after, estimate
 
 THREADS = (1, 2, 4, 8, 16, 32)

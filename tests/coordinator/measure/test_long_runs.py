@@ -13,9 +13,9 @@ import thorough
 from records import ladder_stage, load_result, plan_of
 
 from proveout.agent.load.pacing import Timeline
-from proveout.coordinator.measure import sample_buffer, samples
-from proveout.coordinator.measure.sample_buffer import Seconds, Spool
-from proveout.coordinator.storage.event_codec import encode
+from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.samples import Seconds, Spool
+from proveout.coordinator.storage.journal import encode
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Phased, Windows
@@ -75,7 +75,7 @@ def test_what_the_disk_has_no_space_for_stays_in_memory(tmp_path: Path, monkeypa
     def full(**_: Any) -> IO[bytes]:
         return Full()  # type: ignore[return-value]
 
-    monkeypatch.setattr(sample_buffer, "TemporaryFile", full)
+    monkeypatch.setattr(samples, "TemporaryFile", full)
     spool = Spool(tmp_path, memory_max=0)
     assert spool.get(spool.put(b"some bytes")) == b"some bytes"
 

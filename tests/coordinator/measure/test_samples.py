@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from proveout.coordinator.measure import samples
-from proveout.coordinator.measure.sample_buffer import Captured, Seconds
-from proveout.coordinator.measure.samples import Gathering, merged_tick
+from proveout.coordinator.measure.samples import Captured, Gathering, Seconds, merged_tick
 from proveout.proto.events import IterationId
-from proveout.proto.wire import bins, histogram
+from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
@@ -85,7 +84,7 @@ def test_the_bins_of_a_load_are_a_file_of_their_own(tmp_path: Path) -> None:
     gathered = gathering("load/a")
     gathered.clocks = {"load/a": (7, 1)}
     records = np.array([(10**9 - 5, 10**9 + 250_000_000)], dtype=np.int64)
-    held = bins.of_records(10**9, 2 * 10**9, records, records[:0])
+    held = histogram.of_records(10**9, 2 * 10**9, records, records[:0])
     gathered.add(Sample(key="load/a", sequence=1, sample=replace(second(1), bins=held)))
     samples.write(gathered, tmp_path)
     rows = samples.read_table(tmp_path / "base-2-1-1.bins.parquet").to_pylist()

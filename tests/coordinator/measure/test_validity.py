@@ -12,13 +12,11 @@ from records import ladder_stage, load_result, plan_of, search_stage
 
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.measure.validity import is_refusal
-from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Phased, Search, Windows
-from proveout.dsl.plan.topology import Capture, Host, System
-from proveout.dsl.plan.values import Expression
-from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS
+from proveout.dsl.plan.stages import Closed, Fault, Ladder, Limits, Open, Phased, Search, Windows
+from proveout.dsl.plan.topology import Capture, Expression, Host, System
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS
 from proveout.proto.events import IterationFinished, IterationId, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (

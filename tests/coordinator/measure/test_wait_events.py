@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from records import iteration
 
-from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
-from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
+from proveout.coordinator.measure.captures import Recording, Window, events_read, unknown_events, waits_metrics
+from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import check_expression
 from proveout.dsl.plan.plan import Check
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import WaitLine
 from proveout.proto.wire.results import CaptureSample, Reading
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from proveout.coordinator.measure.capture_metrics import os_metrics
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.captures import Recording, Window, os_metrics
 from proveout.proto.wire.results import CaptureSample, Reading
 
 ORIGIN_S = 1000.0

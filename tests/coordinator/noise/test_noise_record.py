@@ -14,14 +14,13 @@ from recorded_runs import SMOKE, iteration, plan
 from records import begun, run_finished, run_started
 
 from proveout.cli import execute
-from proveout.coordinator.noise import noise_record
-from proveout.coordinator.noise.noise_record import TooFewPairs, measure, remedy
-from proveout.coordinator.report.history.noise_document import noise_document, summary
+from proveout.coordinator import noise as coordinator_noise
+from proveout.coordinator.noise import TooFewPairs, measure, remedy
+from proveout.coordinator.report.history_documents import noise_document, summary
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage import resume, run_directory
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.noise_arms import ARMS, NoiseArms, NoRung, choose, noise_plan
+from proveout.dsl.plan.iteration_order import ARMS, NoiseArms, NoRung, choose, groups, noise_plan
 from proveout.dsl.plan.stages import Ladder, Pause
 from proveout.proto import events as e
 
@@ -90,7 +89,9 @@ def test_the_record_has_what_was_simulated() -> None:
     assert "DIFFERS" in str(noise_document(other).sections)
     found = remedy(record, tps, 0.01)
     assert found is not None
-    assert found.seconds == pytest.approx(found.repeats * (found.window_s + record.ramps_s + noise_record.OVERHEAD_S))
+    assert found.seconds == pytest.approx(
+        found.repeats * (found.window_s + record.ramps_s + coordinator_noise.OVERHEAD_S)
+    )
 
 
 def test_too_few_pairs_have_no_record() -> None:
@@ -101,17 +102,17 @@ def test_too_few_pairs_have_no_record() -> None:
 def test_a_stored_record_is_found_by_the_plan_whatever_its_repeats(tmp_path: Path) -> None:
     record = measure(noise_run(), ARMS_OF_SMOKE)
     (tmp_path / record.run).mkdir()
-    (tmp_path / record.run / noise_record.FILE).write_text(noise_record.to_json(record))
+    (tmp_path / record.run / coordinator_noise.FILE).write_text(coordinator_noise.to_json(record))
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / noise_record.FILE).write_text("{")
-    records = list(noise_record.records(tmp_path))
+    (tmp_path / "damaged" / coordinator_noise.FILE).write_text("{")
+    records = list(coordinator_noise.records(tmp_path))
     assert records == [record]
     for other in (plan(), plan(7), plan(7, "2s")):
         ladder = next(stage for stage in other.stages if isinstance(stage, Ladder))
-        assert noise_record.find(records, other, ladder) == {1: record, 4: record}
+        assert coordinator_noise.find(records, other, ladder) == {1: record, 4: record}
     changed = compile_plan(SMOKE, overrides={"subscribers": "2000"})
     ladder = next(stage for stage in changed.stages if isinstance(stage, Ladder))
-    assert noise_record.find(records, changed, ladder) == {}
+    assert coordinator_noise.find(records, changed, ladder) == {}
 
 
 def test_explain_shows_what_the_repeats_can_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +120,7 @@ def test_explain_shows_what_the_repeats_can_show(tmp_path: Path, capsys: pytest.
     assert "repeats can show" not in capsys.readouterr().out
     record = measure(noise_run(), ARMS_OF_SMOKE)
     (tmp_path / record.run).mkdir()
-    (tmp_path / record.run / noise_record.FILE).write_text(noise_record.to_json(record))
+    (tmp_path / record.run / coordinator_noise.FILE).write_text(coordinator_noise.to_json(record))
     assert execute(["explain", str(SMOKE), "--runs-dir", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "changes that the repeats can show (in 80 of 100 runs)" in shown

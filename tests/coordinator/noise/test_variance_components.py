@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from proveout.coordinator.noise.variance_components import Components, components
+from proveout.coordinator.noise import Components, components
 
 TRIALS = 300
 REPEATS = 10

@@ -14,9 +14,9 @@ import pytest
 import records
 from records import run_finished, run_started
 
-from proveout.coordinator.compare.fail_if import Judgement
-from proveout.coordinator.report import annotations, result_json, result_schema
-from proveout.coordinator.report.annotations import Remark, remarks, to_codequality, to_github, to_metrics
+from proveout.coordinator.comparison import Judgement
+from proveout.coordinator.report import ci_reports, json_documents
+from proveout.coordinator.report.ci_reports import Remark, remarks, to_codequality, to_github, to_metrics
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.proto.events import Outcome, VerdictReached
 
@@ -103,9 +103,9 @@ def test_the_metrics_report_follows_openmetrics() -> None:
 
 
 def test_the_schema_refuses_invalid_results() -> None:
-    document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
+    document = json.loads(json_documents.result_to_json(run(verdict("bad", "FAIL"))))
     without = {name: part for name, part in document.items() if name != "verdicts"}
-    validator = jsonschema.Draft202012Validator(result_schema.schema())
+    validator = jsonschema.Draft202012Validator(json_documents.result_schema())
     assert validator.is_valid(document)
     for changed in (document | {"format": "proveout.result/2"}, document | {"verdicts": [{"id": "x"}]}, without):
         assert not validator.is_valid(changed)
@@ -114,5 +114,5 @@ def test_the_schema_refuses_invalid_results() -> None:
 def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
     outcomes: tuple[Outcome, ...] = ("PASS", "FAIL")
     judged = [Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in outcomes]
-    (found,) = annotations.of_conditions(judged)
+    (found,) = ci_reports.of_conditions(judged)
     assert (found.level, found.title, found.text) == ("error", "FAILED: tps.change.upper < -5% holds", "e")

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from records import begun, iteration, run_started
 
-from proveout.coordinator.report.figures import vega
-from proveout.coordinator.report.figures.over_time import fault_figures
-from proveout.coordinator.report.figures.over_time.timeline import Timeline, read_timeline
+from proveout.coordinator.report.figures import fault_figures, vega
+from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.events import FaultMeasured
 
 TPS, RAMP_S, MEASURE_S, BEGINS_S, DOWN_S, HEALED_S = 1_000, 2, 40, 15.0, 4.0, 3.0
 T0_NS = 7_000_000_000

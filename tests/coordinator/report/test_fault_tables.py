@@ -8,12 +8,12 @@ from typing import Any
 
 from records import begun, iteration
 
-from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics
+from proveout.coordinator.measure.faults import fault_bounds, fault_metrics
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report.document import Paragraph, Table
-from proveout.coordinator.report.figures.over_time.fault_tables import fault_tables
+from proveout.coordinator.report.figures.fault_figures import fault_tables
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
+from proveout.proto.events import FaultMeasured, FaultOnLoad
 
 RECOVERED: dict[str, Any] = {
     "detection_s": 0.02, "outage_s": 3.0, "outage_from_s": 10.0, "recovery_s": 4.5, "recovery_level": 0.95,

@@ -27,19 +27,14 @@ from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report.document import Document, Outcome, Outcomes, Section
 from proveout.coordinator.report.figures import selection, vega
-from proveout.coordinator.report.figures.over_time.timeline import read_timeline
+from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.numbers import safe
 from proveout.dsl.schema.models import FIGURES
-from proveout.proto.claim import Claim
-from proveout.proto.events import (
-    FactsTaken,
-    RunFinished,
-    VerdictReached,
-)
+from proveout.proto.events import Claim, FactsTaken, RunFinished, VerdictReached
 
 ELSEWHERE = (
     "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",

@@ -15,14 +15,13 @@ from hostile_run import HOSTILE, history, iterations, load_row, run_directory
 from records import begun
 from synthetic_run import synthetic_results
 
-from proveout.coordinator.report.figures.latency.distribution_figures import latency_heat_map
-from proveout.coordinator.report.figures.load.matrix_figures import matrix_overview
-from proveout.coordinator.report.figures.load.search_figures import search
-from proveout.coordinator.report.figures.over_time import load_series
-from proveout.coordinator.report.figures.over_time.rung_timeline import rung_timeline
-from proveout.coordinator.report.figures.over_time.timeline import Timeline, read_timeline
-from proveout.coordinator.report.figures.system.wait_figures import wait_events
-from proveout.coordinator.report.phases.phase_figure import POINTS_MAX, _course, phases
+from proveout.coordinator.report.figures import timeline as figures_timeline
+from proveout.coordinator.report.figures.fault_figures import POINTS_MAX, _course, phases
+from proveout.coordinator.report.figures.latency_figures import latency_heat_map
+from proveout.coordinator.report.figures.matrix_figures import matrix_overview, search
+from proveout.coordinator.report.figures.rung_timeline import rung_timeline
+from proveout.coordinator.report.figures.system_figures import wait_events
+from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.core.numbers import safe
 from proveout.dsl.plan.phases import Level
@@ -53,13 +52,13 @@ def test_a_rung_is_shown_by_its_median_repeat_and_has_the_response_times_of_all(
 
 
 def test_the_points_of_a_long_load_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(load_series, "POINTS_MAX", 10)
-    monkeypatch.setattr(load_series, "COLUMNS_MAX", 5)
+    monkeypatch.setattr(figures_timeline, "SERIES_POINTS_MAX", 10)
+    monkeypatch.setattr(figures_timeline, "COLUMNS_MAX", 5)
     results = load_results(history())
     (item,) = [item for item in iterations(results) if (item.id.stage, item.id.rung, item.id.repeat) == ("slow", 1, 1)]
     rows = [load_row(n * 10**9, n, "measure", 1) for n in range(33)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"slow-1-{item.id.repeat}-1.load.parquet")
-    (one,) = load_series.read_load_series(results, tmp_path)
+    (one,) = figures_timeline.read_load_series(results, tmp_path)
     assert len(one.points) == 9
     assert [point.tps for point in one.points] == [100.0] * 9
     assert len({cell.start_s for cell in one.cells}) == 5

@@ -15,11 +15,10 @@ from compiled_plans import FOLDER, compiled
 from synthetic_run import number, synthetic_results
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.figures import chart_figures, vega
-from proveout.coordinator.report.figures.cases import cases
+from proveout.coordinator.report.figures import stage_figures, vega
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_transaction
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.small_multiples import Point, cases, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_values
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
@@ -42,7 +41,7 @@ def shown(chart: dict[str, Any]) -> list[tuple[str, str, float]]:
 
 def charts_of(results: RunResults) -> list[Figure]:
     """The declared charts of a run, all of them drawn."""
-    found, missing = chart_figures.charts(results)
+    found, missing = stage_figures.charts(results)
     assert not missing
     return found
 
@@ -151,11 +150,11 @@ def test_a_number_divides_all_numbers_of_a_chart() -> None:
 def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:
     results = results_of("tprocc-lab")
     kept = {name: stage for name, stage in results.stages.items() if name != "four_nodes"}
-    found, missing = chart_figures.charts(replace(results, stages=kept))
+    found, missing = stage_figures.charts(replace(results, stages=kept))
     assert [row[0] for row in found[0].rows] == ["1", "2"] * 3
     assert "3 of 9 numbers were not measured" in found[0].caption
     assert not missing
-    found, missing = chart_figures.charts(replace(results, stages={}))
+    found, missing = stage_figures.charts(replace(results, stages={}))
     assert not found
     assert missing == dict.fromkeys(["nodes", "scaling"], "none of its results has a number")
 

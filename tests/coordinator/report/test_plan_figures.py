@@ -8,7 +8,7 @@ import pytest
 from synthetic_run import synthetic_results, synthetic_timeline
 
 from proveout.coordinator.report.figures import selection
-from proveout.coordinator.report.figures.chart_figures import NAME
+from proveout.coordinator.report.figures.stage_figures import NAME
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.schema.models import FIGURES
 

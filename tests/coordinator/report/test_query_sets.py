@@ -16,17 +16,16 @@ from compiled_plans import compiled
 from records import iteration, run_started, whole_ladder
 from synthetic_run import synthetic_results
 
-from proveout.coordinator.compare.comparison import compare
-from proveout.coordinator.measure.capture_metrics import sizes_metrics
-from proveout.coordinator.measure.derived import set_metrics
-from proveout.coordinator.measure.timeseries import Recording
+from proveout.coordinator.comparison import compare
+from proveout.coordinator.measure.captures import Recording, sizes_metrics
+from proveout.coordinator.measure.summarise import set_metrics
 from proveout.coordinator.report import csv_export as rows
+from proveout.coordinator.report import json_documents as report
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report import result_json as report
-from proveout.coordinator.report.figures.query_set_figures import time_to_solve
-from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow
-from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.report.figures.stage_figures import time_to_solve
 from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.report.summary import ComparisonRow, LaddersCompared
+from proveout.coordinator.report.tables import size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -145,7 +144,7 @@ def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     text = markdown.render(run_document(found))
     assert "| pglz | degree 2 | 0.2500 |" in text
     assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
-    document = report.document(found)
+    document = report.result_document(found)
     assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
 
 
@@ -212,7 +211,7 @@ def test_a_comparison_of_many_transactions_shows_the_lowest_and_the_highest_fact
         ComparisonRow(label=name, metric="avg_us", base={}, other={}, factor={"mean": mean}, transaction=True)
         for name, mean in numbers.items()
     ]
-    pair = Comparison(base="a", other="b", threads=1, rows=tuple(rows))
+    pair = LaddersCompared(base="a", other="b", threads=1, rows=tuple(rows))
     assert pair.shortened[0] is rows[0] and len(pair.shortened) == 1 + shown
     kept = [row.label for row in pair.shortened[1:]]
     ranked = sorted(numbers, key=lambda name: numbers[name])

@@ -14,14 +14,13 @@ import records
 from hostile_run import latency
 from rich.console import Console
 
-from proveout.coordinator.report import junit, markdown, result_json, terminal
+from proveout.coordinator.report import ci_reports, json_documents, markdown, terminal
 from proveout.coordinator.report.document import Details, Table
-from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document, run_summary
-from proveout.coordinator.report.summary.run_end import end_sentence
+from proveout.coordinator.report.summary import end_sentence, ladder_comparisons
 from proveout.coordinator.report.tables import host_rows, load_rows, validity_notes
 from proveout.coordinator.results import results
-from proveout.coordinator.schedule.teardown import outcome_text
+from proveout.coordinator.schedule.next_step import outcome_text
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto import events as e
 from proveout.proto.wire.results import TableDifference
@@ -145,7 +144,7 @@ def test_hosts_on_one_machine_share_a_row() -> None:
 
 
 def test_ladders_of_one_workload_on_different_systems_are_compared() -> None:
-    (found,) = comparisons(loaded())
+    (found,) = ladder_comparisons(loaded())
     assert (found.base, found.other, found.threads) == ("base", "cached", 4)
     factors = {row.label: row.factor["mean"] for row in found.rows}
     assert factors["throughput"] == pytest.approx(8025.0 / 4020.0, rel=1e-3)
@@ -162,7 +161,7 @@ def test_a_ladder_is_compared_under_the_same_arrival() -> None:
     stages = dict(before.stages)
     last = stages.pop("cached")
     stages |= {"direct": replace(stages["base"], id="direct"), "cached": last}
-    (found,) = comparisons(replace(before, run=replace(before.run, plan=plan), stages=stages))
+    (found,) = ladder_comparisons(replace(before, run=replace(before.run, plan=plan), stages=stages))
     assert (found.base, found.other) == ("direct", "cached")
 
 
@@ -183,8 +182,8 @@ def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report()
     assert markdown.render(run_document(found)).splitlines()[2] == f"**{markdown.escape(answer)}**"
     assert end_sentence(found)[1] == "warn"
     assert said in end_sentence(found)[0]
-    assert json.loads(result_json.to_json(found))["run"]["reason"].startswith(said)
-    (outcome, *_) = ET.fromstring(junit.to_xml(found)).iter("property")
+    assert json.loads(json_documents.result_to_json(found))["run"]["reason"].startswith(said)
+    (outcome, *_) = ET.fromstring(ci_reports.to_xml(found)).iter("property")
     assert outcome.attrib["value"].startswith(said)
     assert re.search(r"Peak throughput \(get, 4 threads, 80 % failed logically\) +5,002.0/s", text)
     assert re.search(r"\n4 +5,002.0 +\S+ … \S+ +1,000 +4,002 ", text), "ok beside failed"
@@ -209,7 +208,7 @@ def test_a_restart_of_the_server_is_in_the_first_line_and_at_its_rung() -> None:
 
 
 def test_json_is_versioned_and_whole() -> None:
-    document = json.loads(result_json.to_json(loaded(*ALL)))
+    document = json.loads(json_documents.result_to_json(loaded(*ALL)))
     assert document["format"] == "proveout.result/1"
     assert document["run"]["id"] == "study-1"
     assert document["run"]["started"] == "2023-11-14T22:13:21Z"
@@ -223,7 +222,7 @@ def test_json_is_versioned_and_whole() -> None:
 
 def test_json_has_no_nan() -> None:
     odd = results.load_results([*history()[:-1], records.run_finished(seconds=float("nan"))])
-    assert json.loads(result_json.to_json(odd))["run"]["seconds"] is None
+    assert json.loads(json_documents.result_to_json(odd))["run"]["seconds"] is None
 
 
 ATTRIBUTES = {
@@ -257,7 +256,7 @@ def check_schema(element: ET.Element) -> None:
 
 
 def suite_of(*verdicts: e.VerdictReached, **changes: Any) -> ET.Element:
-    text = junit.to_xml(loaded(*verdicts, **changes))
+    text = ci_reports.to_xml(loaded(*verdicts, **changes))
     assert not {"\x1b", "\x9b", "\x00", "\u202e"} & set(text)
     root = ET.fromstring(text)
     check_schema(root)

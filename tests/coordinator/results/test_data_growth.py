@@ -9,9 +9,9 @@ import pytest
 from records import iteration, run_started, whole_ladder
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.query_sets import size_rows
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.results.data_growth import growth_notes
+from proveout.coordinator.report.tables import size_rows
+from proveout.coordinator.results.published import growth_notes
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import Event, IterationFinished, SizeLine

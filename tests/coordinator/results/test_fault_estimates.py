@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from records import iteration
 
-from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics
+from proveout.coordinator.measure.faults import fault_bounds, fault_metrics
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.numbers import interval
 from proveout.core.statistics import estimate
-from proveout.proto.events import IterationFinished
-from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
+from proveout.proto.events import FaultMeasured, FaultOnLoad, IterationFinished
 
 Fields = dict[str, Any]
 

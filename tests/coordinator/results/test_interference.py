@@ -12,10 +12,9 @@ import pytest
 from records import begun, ended, iteration, run_started
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.figures.interference_figures import interference, interference_rows
-from proveout.coordinator.report.figures.load_figures import groups
-from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.figures.load_figures import groups, interference, interference_rows
 from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.results.results import RunResults, environment, load_results, stage_metrics
 from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.provenance import provenance
@@ -104,4 +103,4 @@ def test_reports_show_each_load_together_and_alone_and_not_the_ladders_of_one_lo
     assert "mix__one_alone" not in text.split("Validity")[0]
     (figure,) = interference(run)
     assert figure.slug == "interference-mix" and len(figure.rows) == 6
-    assert [[stage.id for stage in group] for group in groups(run)] == [["mix"]] and not comparisons(run)
+    assert [[stage.id for stage in group] for group in groups(run)] == [["mix"]] and not ladder_comparisons(run)

@@ -16,10 +16,10 @@ import pytest
 from records import run_started
 from verdict_histories import ladder
 
-from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparison import compare
-from proveout.coordinator.report import csv_export, result_json, result_schema
-from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator import comparison
+from proveout.coordinator.comparison import compare
+from proveout.coordinator.report import csv_export, json_documents
+from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
@@ -53,13 +53,13 @@ def test_rows_have_a_column_for_each_axis(plan: Plan) -> None:
 
 
 def test_json_has_the_labels_with_their_types(plan: Plan) -> None:
-    document = json.loads(result_json.to_json(run(plan)))
-    jsonschema.validate(document, result_schema.schema())
+    document = json.loads(json_documents.result_to_json(run(plan)))
+    jsonschema.validate(document, json_documents.result_schema())
     assert [stage["cell"] for stage in document["stages"]][-1] == {"of": "solve", "labels": {"mode": "lz4", "users": 2}}
 
 
 def test_only_cells_that_differ_in_one_label_are_compared(plan: Plan) -> None:
-    assert [(pair.base, pair.other) for pair in comparisons(run(plan))] == [
+    assert [(pair.base, pair.other) for pair in ladder_comparisons(run(plan))] == [
         ("solve__plain__users_1", "solve__lz4__users_1"),
         ("solve__plain__users_2", "solve__lz4__users_2"),
     ]
@@ -68,12 +68,12 @@ def test_only_cells_that_differ_in_one_label_are_compared(plan: Plan) -> None:
 def test_a_condition_over_two_runs_names_a_cell_by_its_labels(plan: Plan) -> None:
     slower = run(plan, CELLS | {"solve__lz4__users_2": 200.0})
     compared = compare(run(plan), replace(slower, run=slower.run and replace(slower.run, run_id="s")))
-    condition = fail_if.check('solve.mode("lz4").users(2).at(8).tps.change.upper < -5%', plan)
+    condition = comparison.check('solve.mode("lz4").users(2).at(8).tps.change.upper < -5%', plan)
     assert condition.text == "solve__lz4__users_2.at(8).tps.change.upper < -5%"
-    assert fail_if.judge(condition, compared).holds
-    assert not fail_if.judge(
-        fail_if.check('solve.mode("lz4").users(1).at(8).tps.change.upper < -5%', plan), compared
+    assert comparison.judge(condition, compared).holds
+    assert not comparison.judge(
+        comparison.check('solve.mode("lz4").users(1).at(8).tps.change.upper < -5%', plan), compared
     ).holds
     with pytest.raises(ExpressionFault, match="has no value") as caught:
-        fail_if.check('solve.mode("lz").users(2).at(8).tps.change.upper < -5%', plan)
+        comparison.check('solve.mode("lz").users(2).at(8).tps.change.upper < -5%', plan)
     assert "lz4" in caught.value.way_out

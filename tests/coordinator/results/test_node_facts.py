@@ -11,13 +11,12 @@ import pytest
 from records import run_started
 from rich.console import Console
 
-from proveout.coordinator.compare.comparability import differences
+from proveout.coordinator.comparability import differences
 from proveout.coordinator.report import markdown, terminal
-from proveout.coordinator.report.figures.topology_drawing import topology
-from proveout.coordinator.report.result_json import document
+from proveout.coordinator.report.figures.system_figures import topology
+from proveout.coordinator.report.json_documents import result_document
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.results.fingerprint import fingerprints
-from proveout.coordinator.results.node_facts import nodes
+from proveout.coordinator.results.fingerprint import fingerprints, nodes
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -69,7 +68,7 @@ def test_every_report_has_the_section_with_equipment_and_the_difference(plan: Pl
         assert "Equipment without an agent" in text
         assert "ports: 48 (expected: 48)" in text
         assert "9000: not so" in text
-    whole = document(results(plan))
+    whole = result_document(results(plan))
     assert [one["name"] for one in whole["tested"]] == [
         "db1", "db", "storage", "tor1", "array", "appliance", "hypervisor"
     ]  # fmt: skip

@@ -13,9 +13,9 @@ from rich.console import Console
 from verdict_histories import finish, ladder
 
 from proveout.coordinator.report import terminal
-from proveout.coordinator.report.result_json import document
+from proveout.coordinator.report.json_documents import result_document
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.results.published_values import Reproduction, reproductions
+from proveout.coordinator.results.published import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.dsl.compile.compiler import compile_plan
@@ -80,4 +80,4 @@ def test_the_report_has_them_beside_each_other(plan: Plan) -> None:
     assert headline.split("  ")[-2:] == [" 1.000 ×", "95 % CI 0.978 … 1.023"]
     assert line.split()[4:] == ["Table", "1", "3.5", "3.500", "1.000", "×", "(0.978", "…", "1.023)", "7", "%:", "PASS"]
     assert "updates a second: " in text, "the reason for which the number is missing"
-    assert [one["id"] for one in document(results)["published"]] == ["scaling", "per-thread", "updates"]
+    assert [one["id"] for one in result_document(results)["published"]] == ["scaling", "per-thread", "updates"]

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from records import begun, run_started
 
-from proveout.coordinator.compare.comparability import differences
+from proveout.coordinator.comparability import differences
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.result_json import document
+from proveout.coordinator.report.json_documents import result_document
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.results.fingerprint import fingerprints
+from proveout.coordinator.results.fingerprint import changes, fingerprints, first_of_each, schemas
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.coordinator.results.schemas import changes, first_of_each, schemas
 from proveout.proto.events import Event, FactsTaken
 
 OBJECTS = {"table t": "a integer, b text", "index by_a on t": "btree (a)", "index by_b on t": "btree (b)"}
@@ -49,7 +48,7 @@ def test_a_change_between_two_stages_is_named() -> None:
     assert [one.facts for one in fingerprints(results)] == [SETTINGS]  # of the start only
     text = markdown.render(run_document(results))
     assert "index by\\_b on t is gone" in text
-    assert [one["digest"] for one in document(results)["schemas"]] == [one.digest for one in schemas(results)]
+    assert [one["digest"] for one in result_document(results)["schemas"]] == [one.digest for one in schemas(results)]
 
 
 def test_an_index_that_one_run_lacks_is_a_difference_with_its_name() -> None:

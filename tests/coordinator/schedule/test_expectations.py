@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from scheduler_driver import PLAN, Driver
 
-from proveout.coordinator.schedule.messages import AgentGone, SendMessage
+from proveout.coordinator.schedule.state import AgentGone, SendMessage
 from proveout.core.errors import Where
+from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Declared, Expectation, System
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import FactsRead, SystemStarted, TaskError

@@ -9,23 +9,22 @@ import pytest
 from records import iteration, load_result
 from scheduler_driver import LADDER, PLAN, Driver
 
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     FaultDue,
     FaultStepped,
     GatherSamples,
+    Iterating,
     SendMessage,
     StartLoads,
     Summarise,
     Summarised,
     Tick,
 )
-from proveout.coordinator.schedule.state import Iterating
-from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.stages import Fault, Tuning
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
-from proveout.proto.iteration_id import IterationId
+from proveout.proto.events import IterationId
 from proveout.proto.wire.messages import Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
 from proveout.proto.wire.results import (
     CaptureResult,

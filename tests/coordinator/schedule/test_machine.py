@@ -11,28 +11,28 @@ from records import load_result
 from run_simulator import Simulation, finished
 from scheduler_driver import PLAN, Driver, Judge
 
-from proveout.coordinator.load_shares import load_shares
+from proveout.coordinator.measure.load_merge import load_shares
 from proveout.coordinator.schedule import state_machine
-from proveout.coordinator.schedule.messages import (
+from proveout.coordinator.schedule.state import (
     CloseSessions,
     CoordinatorFailed,
     Dial,
+    Draining,
     EndRun,
     Interrupted,
+    Iterating,
     MessageReceived,
     SendMessage,
     StartLoads,
     Summarise,
     Tick,
 )
-from proveout.coordinator.schedule.state import Draining, Iterating
 from proveout.coordinator.schedule.tasks import links_after_populate, task_deadline_s
-from proveout.dsl.operations.database.oracle_parameters import OracleParameters
+from proveout.dsl.operations.oracle import OracleParameters
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Populate
+from proveout.dsl.plan.stages import Populate, Tuning
 from proveout.dsl.plan.topology import System
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, SystemStarted, TaskError

@@ -9,7 +9,7 @@ from run_simulator import World
 from simulated import Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
 from proveout.dsl.plan.stages import Condition, Ladder, Sql
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
 
 TURNS = ["a", "b", "b", "a", "a", "b"]

@@ -18,7 +18,7 @@ from simulated import (
 )
 
 from proveout.dsl.plan.stages import Condition, Pause
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
 
 

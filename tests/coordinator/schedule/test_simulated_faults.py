@@ -19,7 +19,7 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import run_progress
 from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 

@@ -18,9 +18,9 @@ from simulated import (
     simulate,
 )
 
-from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import run_progress
 from proveout.dsl.plan.plan import OnLoss
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from proveout.coordinator.schedule.teardown import outcome_text
+from proveout.coordinator.schedule.next_step import outcome_text
 from proveout.proto.events import Outcome, VerdictReached
 
 

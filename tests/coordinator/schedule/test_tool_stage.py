@@ -14,13 +14,13 @@ from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator.measure import summarise
 from proveout.coordinator.report.figures import vega
-from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
+from proveout.coordinator.report.figures.stage_figures import iops_by_queue_depth
 from proveout.coordinator.report.tables import io_rows, node_rows
 from proveout.coordinator.results.results import load_results
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
-from proveout.dsl.expr import name_types
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.expr import checking
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.plan import Plan, to_data
 from proveout.dsl.plan.stages import Limits, Tool, Windows
 from proveout.dsl.plan.topology import Host
@@ -179,7 +179,7 @@ def test_failed_ios_are_a_breach_unless_the_plan_allows_them() -> None:
 def test_expressions_have_exactly_the_measured_numbers() -> None:
     ended = summarised({host: load(FAST, SLOW) for host in STAGE.clients})
     (shape,) = result_names.run_scope(TOOLED, TOOLED.stages).members.values()
-    assert isinstance(shape, name_types.Group)
+    assert isinstance(shape, checking.Group)
     assert shape.rung is not None
     known = shape.rung.members
 
@@ -188,7 +188,7 @@ def test_expressions_have_exactly_the_measured_numbers() -> None:
         return set(tree) | {f"{name}.{below}" for name, found in inner for below in found}
 
     def offered(group: Mapping[str, Any]) -> set[str]:
-        inner = ((name, offered(value.members)) for name, value in group.items() if isinstance(value, name_types.Group))
+        inner = ((name, offered(value.members)) for name, value in group.items() if isinstance(value, checking.Group))
         return set(group) | {f"{name}.{below}" for name, found in inner for below in found}
 
     captured = {name for name in offered(known) if name.split(".")[0] in ("hosts", "cpu", "prometheus")}

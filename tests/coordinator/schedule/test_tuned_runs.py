@@ -11,11 +11,10 @@ from records import plan_of
 from run_simulator import Fault, FaultKind, Simulation, World
 from scheduler_driver import Judge
 
-from proveout.coordinator.schedule.messages import Summarise
+from proveout.coordinator.schedule.state import Summarise
 from proveout.dsl.plan.plan import OnLoss, Plan
-from proveout.dsl.plan.stages import Pause, Tune
+from proveout.dsl.plan.stages import Pause, Tune, Tuning
 from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.results import TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, Task

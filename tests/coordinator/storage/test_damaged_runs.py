@@ -21,9 +21,18 @@ from records import run_finished, run_started, verdict
 from proveout.cli import execute
 from proveout.coordinator.measure import samples
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.event_chain import HEAD_FILE, JournalDamaged
-from proveout.coordinator.storage.event_codec import DEPTH_MAX, JournalFault, load_bounded
-from proveout.coordinator.storage.journal import FILE, Journal, StorageFailed, read, unchecked
+from proveout.coordinator.storage.journal import (
+    DEPTH_MAX,
+    FILE,
+    HEAD_FILE,
+    Journal,
+    JournalDamaged,
+    JournalFault,
+    StorageFailed,
+    load_bounded,
+    read,
+    unchecked,
+)
 from proveout.proto import events as e
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (

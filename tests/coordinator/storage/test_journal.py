@@ -17,8 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import iteration, run_finished, run_started
 
-from proveout.coordinator.storage.event_codec import JournalFault, decode, encode, plan_data, recorded_plan
-from proveout.coordinator.storage.journal import Journal, RunInUse, StorageFailed, is_driven, read
+from proveout.coordinator.storage.journal import (
+    Journal,
+    JournalFault,
+    RunInUse,
+    StorageFailed,
+    decode,
+    encode,
+    is_driven,
+    plan_data,
+    read,
+    recorded_plan,
+)
 from proveout.proto import events as e
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -14,8 +14,7 @@ from records import run_finished, run_started, verdict
 
 from proveout.cli import execute
 from proveout.coordinator.storage import resume, run_directory
-from proveout.coordinator.storage.event_codec import plan_data
-from proveout.coordinator.storage.journal import Journal
+from proveout.coordinator.storage.journal import Journal, plan_data
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from records import begun, iteration
 
-from proveout.coordinator.verdict.commit_audit import judge_lost, judge_tallies
-from proveout.coordinator.verdict.verdicts import reach
+from proveout.coordinator.verdict.verdicts import judge_lost, judge_tallies, reach
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
+    CommitsMeasured,
     Event,
     InvariantsSeen,
     IterationFinished,
@@ -21,7 +21,6 @@ from proveout.proto.events import (
     PopulateFinished,
     ValidityFinding,
 )
-from proveout.proto.fault_events import CommitsMeasured
 from proveout.proto.wire.results import Populated
 
 TEXT = """

@@ -8,7 +8,7 @@ import pytest
 from records import iteration, search_stage
 
 from proveout.coordinator.schedule.rate_search import Judgement
-from proveout.coordinator.verdict.probes import judge_probe, pauses_beyond
+from proveout.coordinator.verdict.verdicts import judge_probe, pauses_beyond
 from proveout.dsl.plan.stages import Search, SearchBounds, Windows
 from proveout.proto.events import IterationFinished, ValidityFinding
 

@@ -16,10 +16,10 @@ from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.verdicts import provisional_verdicts, reach, undecided
 from proveout.core import statistics
-from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Tool
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import Event, IterationFinished, VerdictForeseen
 
 AUTO = ladder_stage("base", threads=(1, 4), repeat=6, repeat_min=3)

@@ -10,14 +10,15 @@ import pytest
 from records import begun, ended
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
-from proveout.coordinator.results import event_metrics, results
+from proveout.coordinator.results import estimates, results
 from proveout.coordinator.verdict.checks import by_interval, judge
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
 from proveout.core import statistics
-from proveout.core.search_interval import confirmed
-from proveout.dsl.plan.values import Expression
+from proveout.core.numbers import confirmed
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import (
     Event,
+    FaultMeasured,
     InvariantsSeen,
     IterationFinished,
     IterationId,
@@ -30,7 +31,6 @@ from proveout.proto.events import (
     ValidityFinding,
     VerdictReached,
 )
-from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference
 
 OTHER_LOAD = ValidityFinding(
@@ -534,7 +534,7 @@ def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:
         table = TableCount(table="t", rows=rows, expected_low=0, expected_high=9999)
         return PopulateFinished(stage="load", system=system, populated=Populated(tables=(table,), seconds=2.0))
 
-    found = event_metrics.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
+    found = estimates.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
     assert found == {"rows": 400, "seconds": 4.0, "rows_per_s": 100.0}
 
 

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.engines.postgres import settings as embedded
-from proveout.agent.engines.sqlite import provision as embedded_sqlite
+from proveout.agent.engines.postgres import roles as embedded
+from proveout.agent.engines.sqlite import sql as embedded_sqlite
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names, stage_rules, stages
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain.host_parts import terminals
-from proveout.dsl.explain.timetable import estimate_s, timetable
-from proveout.dsl.expr import name_types
-from proveout.dsl.plan import values
+from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
+from proveout.dsl.expr import checking
+from proveout.dsl.plan import topology
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
 from proveout.dsl.rules import host_rules
@@ -54,9 +53,9 @@ def test_the_digest_depends_on_content_and_not_on_positions(tmp_path: Path) -> N
 def test_expressions_list_the_stages_that_they_need(everything: Plan) -> None:
     opened, searched = everything.stage("open"), everything.stage("cap")
     assert isinstance(opened, Ladder) and isinstance(opened.arrival, Open)
-    assert isinstance(opened.arrival.rate, values.Expression)
+    assert isinstance(opened.arrival.rate, topology.Expression)
     assert opened.arrival.rate.needs == ("cap",)
-    assert isinstance(searched, Search) and isinstance(searched.rate_to, values.Expression)
+    assert isinstance(searched, Search) and isinstance(searched.rate_to, topology.Expression)
     assert (searched.rate_to.text, searched.rate_to.needs) == ("closed.peak.tps.mean * 1.5", ("closed",))
     assert searched.accept.needs == ()
 
@@ -68,14 +67,14 @@ def test_expressions_offer_exactly_the_captured_metrics(everything: Plan) -> Non
     assert set(metrics.LOAD) - {"pool_wait"} < set(tree.members)  # no pool of connections
     assert "pool_wait" in tree.absent
     hosts = tree.members["hosts"]
-    assert isinstance(hosts, name_types.Group)
+    assert isinstance(hosts, checking.Group)
     assert (set(hosts.members), set(hosts.absent)) == ({"db-1", "db-2", "app-1"}, {"app-2"})
     assert "waits" in tree.members and "lag" in tree.absent
     ladder = result_names.run_scope(everything, everything.stages).members["open"]
-    assert isinstance(ladder, name_types.Group) and ladder.rung is not None
+    assert isinstance(ladder, checking.Group) and ladder.rung is not None
     lag = ladder.rung.members["lag"]
-    assert isinstance(lag, name_types.Group)
-    assert (lag.members["slope_upper"], lag.members["slope"]) == (name_types.NUMBER, name_types.ESTIMATE)
+    assert isinstance(lag, checking.Group)
+    assert (lag.members["slope_upper"], lag.members["slope"]) == (checking.NUMBER, checking.ESTIMATE)
 
 
 def test_the_timetable_adds_up(everything: Plan) -> None:

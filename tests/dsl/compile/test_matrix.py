@@ -9,10 +9,9 @@ from pathlib import Path
 
 from matrix_plans import compiled, ladder, refused
 
-from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
+from proveout.coordinator.storage.journal import plan_data, recorded_plan
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.matrix_labels import Cell, ids, of_stage, same
-from proveout.dsl.plan.stages import Ladder
+from proveout.dsl.plan.stages import Cell, Ladder, ids, of_stage, same
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

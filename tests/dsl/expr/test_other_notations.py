@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.expr.mended import mend
-from proveout.dsl.expr.syntax import render
+from proveout.dsl.expr.syntax import mend, render
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Closed, Ladder, Load, Open, Phased, Search, Think, Windows
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Expression
 
 WINDOWS = Windows(ramp_up_s=1.0, measure_s=5.0, ramp_down_s=0.0)
 LOADS = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proveout.dsl.plan.topology import Declared, Expectation
-from proveout.dsl.rules.fact_rules import differing, equal, holds, measured, unmet, wanted
+from proveout.dsl.rules.host_rules import differing, equal, holds, measured, unmet, wanted
 
 FACTS = {
     "cpus": 56,

@@ -10,7 +10,7 @@ import pytest
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Reset
-from proveout.dsl.rules.resets.removed_ddl import is_ddl, notes, since_copy
+from proveout.dsl.rules.resets import is_ddl, notes, since_copy
 
 HEAD = """
 proveout: 1

@@ -18,10 +18,10 @@ import pytest
 
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql.adapter import MysqlAdapter
-from proveout.dsl.operations.database import postgres_parameters
-from proveout.dsl.rules import mysql_settings
-from proveout.dsl.rules.server_settings import setting_tables as tables
-from proveout.dsl.rules.server_settings.setting_values import objection
+from proveout.dsl.operations import parameter_names
+from proveout.dsl.rules import settings as rules_settings
+from proveout.dsl.rules import settings as tables
+from proveout.dsl.rules.session_settings import setting_objection
 from proveout.proto.wire.tasks import Endpoint
 
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
@@ -63,7 +63,7 @@ def test_the_table_of_postgresql_is_that_of_the_embedded_server(postgres_server:
     found: dict[str, dict[str, Any]] = {}
     refused: list[str] = []
     for name, kind, unit, low, high, words, value in rows:
-        if postgres_parameters.objection(name):
+        if parameter_names.objection(name):
             refused.append(name.lower())
             continue
         entry = limits({"kind": KINDS[kind]} | ({"unit": unit} if unit else {}), low, high)
@@ -84,7 +84,7 @@ def test_the_table_of_mariadb_is_that_of_the_host_s_server(mysql_server: embedde
         session.close()
     types = {str(name): mariadb_entry(str(kind), low, high, words) for name, kind, low, high, words in rows}
     options = sorted(set(mariadb_options()))
-    allowed = [name for name in options if mysql_settings.objection(name) is None]
+    allowed = [name for name in options if rules_settings.mysql_objection(name) is None]
     found = {name: types.get(name, {"kind": "text"}) for name in allowed}
     refused = [name for name in options if name not in found]
     compared("mysql", f"MariaDB {'.'.join(version.split('.')[:2])}", found, refused)
@@ -123,4 +123,6 @@ def test_settings_that_a_server_takes() -> None:
             optimizer_switch=index_merge=off""",
     }
     pairs = [(engine, *setting.split("=", 1)) for engine, text in taken.items() for setting in text.split()]
-    assert [pair for pair in (*pairs, ("postgres", "shared_buffers", "1 GB")) if objection(*pair) is not None] == []
+    assert [
+        pair for pair in (*pairs, ("postgres", "shared_buffers", "1 GB")) if setting_objection(*pair) is not None
+    ] == []

@@ -8,7 +8,7 @@ import pytest
 
 from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.schema.parameter_form import Field, read_form
+from proveout.dsl.schema.parameters import Field, read_form
 
 PLAN = """
 proveout: 1

@@ -14,9 +14,9 @@ from scipy.special import chdtrc
 from shop import SHOP
 
 from proveout.dsl.workloads.conformance import Seen, band, chi2_survival, conform
-from proveout.dsl.workloads.hlr.keys import effective_subscribers
-from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr.shares import shares
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
+from proveout.dsl.workloads.hlr.tables import shares
+from proveout.dsl.workloads.hlr.workload import effective_subscribers
 
 HLR = compiled("hlr", {"population": 100_000})
 Counts = dict[str, tuple[int, int]]

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proveout.dsl.workloads.hlr import KIND
-from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, KIND, Hlr
 from proveout.dsl.workloads.hlr.workload import build
 from proveout.dsl.workloads.kinds import built_in
-from proveout.dsl.workloads.program.parameters import Program, words
+from proveout.dsl.workloads.program import Program, words
 
 ARGV = ["pgbench", "--client={threads}", "--time={seconds}"]
 COLUMNS = {"time": "t", "tps": "n"}

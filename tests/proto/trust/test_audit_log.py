@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.proto.trust.audit_log import BEGIN, AuditFault, AuditLog, Head, _append, _hash, verify
+from proveout.proto.audit_log import BEGIN, AuditFault, AuditLog, Head, _append, _hash, verify
 
 
 def written(path: Path, count: int = 5) -> AuditLog:
@@ -108,7 +108,7 @@ def test_a_line_torn_by_a_crash_is_recorded_and_the_log_continues(tmp_path: Path
 
 def test_processes_that_write_concurrently_make_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    code = f"from pathlib import Path; from proveout.proto.trust.audit_log import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
+    code = f"from pathlib import Path; from proveout.proto.audit_log import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
     code += "for number in range(50): log.note('task', key=str(number))"
     writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

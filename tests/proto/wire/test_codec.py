@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.topology import Capture
-from proveout.dsl.plan.values import Value
+from proveout.dsl.plan.topology import Capture, Value
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
-from proveout.proto.wire.codec import MAX_MESSAGE_BYTES
+from proveout.proto.wire.codec import MAX_MESSAGE_BYTES, VALUE_DEPTH_MAX, WireFault
 from proveout.proto.wire.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
@@ -31,7 +30,6 @@ from proveout.proto.wire.messages import (
     TaskAccepted,
     TaskDone,
 )
-from proveout.proto.wire.protobuf_mapping import VALUE_DEPTH_MAX, WireFault
 from proveout.proto.wire.results import (
     Handling,
     Histogram,

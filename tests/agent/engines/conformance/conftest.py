@@ -26,23 +26,16 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from shared_servers import LabMysql, mysql_database
 
-from proveout.agent.engines.driver_contract import Driver, PolledSession
-from proveout.agent.engines.duckdb.driver import DuckdbDriver
-from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.driver_contract import PURE_PYTHON, Driver, PolledSession
+from proveout.agent.engines.duckdb.driver import DuckdbDriver, open_database
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.driver import MysqlDriver, MysqlSession
 from proveout.agent.engines.mysql.driver import direct_session as mysql_direct_session
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.postgres import provision as embedded_postgres
 from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.driver import (
-    PostgresDriver,
-    PostgresSession,
-    WireSession,
-    direct_session,
-)
+from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession, WireSession, direct_session
 from proveout.agent.engines.sqlite.driver import SqliteDriver
-from proveout.agent.engines.wire import PURE_PYTHON
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
 
@@ -163,7 +156,7 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
     compiled."""
     if way == "compiled":
         pytest.importorskip(
-            "proveout.agent.engines.postgres.wire.protocol_native", reason="the hot path was not compiled here"
+            "proveout.agent.engines.postgres.protocol_native", reason="the hot path was not compiled here"
         )
     request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
     direct_session.cache_clear()

@@ -16,15 +16,15 @@ import pytest
 from eventually import PATIENCE_S, eventually, eventually_async
 
 from proveout.agent.engines.driver_contract import FailureKind, PreparesTogether, StatementFailure
-from proveout.agent.engines.session_calls import execute
+from proveout.agent.engines.sessions import execute
 from proveout.agent.load.loop.transaction import COMMIT, ROLLBACK
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 Subject = Any  # conftest's

@@ -18,8 +18,7 @@ import pytest
 import thorough
 from duckdb_escapes import ESCAPES
 
-from proveout.agent.engines.duckdb.driver import DuckdbDriver
-from proveout.agent.engines.duckdb.external_access import CONFINED, DENIED_HINT, open_database
+from proveout.agent.engines.duckdb.driver import CONFINED, DENIED_HINT, DuckdbDriver, open_database
 from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import run_statements
 from proveout.agent.errors import TaskFault
@@ -30,7 +29,7 @@ CANARY = "CANARY"
 TRIES = """
 import contextlib, json, os, signal, sys
 import duckdb, pyarrow
-from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.duckdb.driver import open_database
 OPEN = {"confined": open_database, "plain": duckdb.connect}
 canary = pyarrow.table({"word": ["CANARY"]})
 def tried(path, way, statements, home):
@@ -160,8 +159,8 @@ def test_a_denied_statement_says_what_plans_cannot_do(tmp_path: Path) -> None:
 
 
 def test_nothing_opens_a_duckdb_file_elsewhere() -> None:
-    """Every `duckdb.connect(` of the agent is in `external_access`, and every way that is tried above
+    """Every `duckdb.connect(` of the agent is in `driver`, and every way that is tried above
     goes there."""
     agent = Path(__file__).parents[4] / "agent"
     found = {file.name for file in agent.rglob("*.py") if "duckdb.connect(" in file.read_text()}
-    assert found == {"external_access.py"}
+    assert found == {"driver.py"}

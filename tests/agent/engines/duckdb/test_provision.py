@@ -14,14 +14,13 @@ import pytest
 
 from proveout.agent.engines import handlers
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.duckdb import driver, external_access, sql
-from proveout.agent.engines.duckdb.driver import DuckdbDriver
-from proveout.agent.engines.duckdb.errors import code_of
+from proveout.agent.engines.duckdb import driver, sql
+from proveout.agent.engines.duckdb.driver import DuckdbDriver, code_of
 from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.duckdb_settings import split_dsn
+from proveout.dsl.rules.settings import split_dsn
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Endpoint, RunSql, StartSystem
 
@@ -68,7 +67,7 @@ def test_arguments_do_not_look_for_pandas(tmp_path: Path, monkeypatch: pytest.Mo
         def find_spec(self, name: str, path: object = None, target: object = None) -> None:
             looked.append(name)
 
-    with external_access.open_database(str(tmp_path / "data.duckdb")) as connection:
+    with driver.open_database(str(tmp_path / "data.duckdb")) as connection:
         monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
         assert connection.execute("SELECT $1 + $2, len($3)", [1, 2, ["a"] * 50]).fetchall() == [(3, 50)]
     assert "pandas" not in looked
@@ -121,7 +120,7 @@ async def test_a_file_that_another_process_writes_to(
     endpoint = (await start(task_context, tmp_path)).endpoint
     monkeypatch.setattr(driver, "OPEN_S", 0.05)
     monkeypatch.setattr(sql, "READ_WAIT_S", 0.05)
-    monkeypatch.setattr(sql, "open_database", lambda dsn, **more: external_access.open_database(dsn, wait_s=0.05))
+    monkeypatch.setattr(sql, "open_database", lambda dsn, **more: driver.open_database(dsn, wait_s=0.05))
     other = held(split_dsn(endpoint.dsn)[0], "write")
     try:
         with pytest.raises(StatementFailure, match="Conflicting lock") as raised:
@@ -139,7 +138,7 @@ async def test_a_file_that_another_process_writes_to(
 
 
 def test_the_codes_of_errors(tmp_path: Path) -> None:
-    connection = external_access.open_database(f"{tmp_path}/a.duckdb")
+    connection = driver.open_database(f"{tmp_path}/a.duckdb")
     for text in (
         "CREATE TABLE parent (id INTEGER PRIMARY KEY, n INTEGER UNIQUE, m INTEGER NOT NULL CHECK (m > 0))",
         "CREATE TABLE child (id INTEGER REFERENCES parent (id))",
@@ -163,7 +162,7 @@ def test_the_codes_of_errors(tmp_path: Path) -> None:
 
 
 def test_values_come_out_as_numbers_and_text(tmp_path: Path) -> None:
-    external_access.open_database(f"{tmp_path}/a.duckdb").close()
+    driver.open_database(f"{tmp_path}/a.duckdb").close()
     session = DuckdbDriver().connect(f"{tmp_path}/a.duckdb")
     text = "SELECT 1.25::DECIMAL(9, 2), DATE '1998-12-01', TIMESTAMP '2020-01-01 10:00:00', sum(7::BIGINT), NULL, true"
     session.execute(session.prepare(Statement(name="s", text={"duckdb": text}, arguments=())), ())

@@ -16,7 +16,7 @@ from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.mysql_settings import CODE, OWN, objection
+from proveout.dsl.rules.settings import CODE, OWN, mysql_objection
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql
 
 pytestmark = pytest.mark.server
@@ -93,13 +93,13 @@ def test_the_error_on_a_host_without_mariadb(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_settings_that_could_leave_the_confinement_are_refused(name: str, tmp_path: Path) -> None:
-    assert objection(name, "1")
+    assert mysql_objection(name, "1")
     with pytest.raises(TaskFault):
         embedded_mysql.configuration(((name, "1"),), tmp_path, tmp_path)
 
 
 def test_settings_of_ours_and_of_code_are_refused_and_others_cannot_add_lines(tmp_path: Path) -> None:
-    assert [name for name in OWN | CODE if objection(name) is None] == []
+    assert [name for name in OWN | CODE if mysql_objection(name) is None] == []
     names = ("innodb_buffer_pool_size", "max_connections", "log_bin", "sync_binlog", "tmp_table_size", "sql_mode")
     made = embedded_mysql.configuration(tuple((name, "1") for name in names), tmp_path, tmp_path)
     assert [name for name in names if f"\n{name} = 1\n" not in made] == []

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from report_window import captured
 
-from proveout.agent.capture import database_reports
+from proveout.agent.capture import reports
 from proveout.agent.engines.adapter import SnapshotMark
-from proveout.agent.engines.oracle import awr
+from proveout.agent.engines.oracle import captures as oracle_captures
 from proveout.agent.engines.oracle.sql import open_labelled
-from proveout.agent.engines.timesten import stats_report
-from proveout.agent.engines.timesten.stats_report import StatsSession
+from proveout.agent.engines.timesten import captures as timesten_captures
+from proveout.agent.engines.timesten.captures import StatsSession
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample
@@ -78,9 +78,9 @@ RESTARTED = (
         (
             TAKE.format("RAISE EXCEPTION 'ORA-13516: AWR Operation failed'"),
             "no snapshot at the start of the window: system 'db': ORA-13516: AWR Operation failed"
-            f" ({awr.WAYS_OUT['ORA-13516']})",
+            f" ({oracle_captures.WAYS_OUT['ORA-13516']})",
         ),
-        (TAKE.format("PERFORM oracle.not_granted()"), f"({awr.GRANTS})"),
+        (TAKE.format("PERFORM oracle.not_granted()"), f"({oracle_captures.GRANTS})"),
         (TAKE.format("RETURN 99"), "DBA_HIST_SNAPSHOT has no row of snapshot 99 for this container"),
         (
             REPORT.format("RAISE EXCEPTION 'ORA-20200: The instance was shutdown between snapshots 1 and 2'"),
@@ -102,14 +102,14 @@ def test_a_container_that_cannot_be_entered_is_a_note(oracle: str, behind: psyco
     found, samples = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle), container="root")
     (note,) = found.notes
     assert note.startswith("it cannot connect: system 'db': ORA-00900")
-    assert note.endswith(f"({awr.CONTAINER})")
+    assert note.endswith(f"({oracle_captures.CONTAINER})")
     assert len(samples) == 1, "the load need not wait for it"
 
 
 def test_a_long_report_is_cut(oracle: str, behind: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_reports, "REPORT_BYTES_MAX", 40)
+    monkeypatch.setattr(reports, "REPORT_BYTES_MAX", 40)
     found, _ = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle))
-    assert found.output == "<html><title>canned</title>\n" + database_reports.CUT
+    assert found.output == "<html><title>canned</title>\n" + reports.CUT
     assert "cut there" in found.notes[0]
 
 
@@ -128,5 +128,5 @@ def test_the_calls_of_ttstats_over_the_oracle_protocol(oracle: str, behind: psyc
     behind.execute("DROP FUNCTION oracle.capture_snapshot")
     with pytest.raises(TaskFault) as fault:
         session.take()
-    assert fault.value.way_out == stats_report.GRANT
+    assert fault.value.way_out == timesten_captures.GRANT
     session.close()

@@ -13,13 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.engines.adapter import Tick
-from proveout.agent.engines.oracle.statements import OracleStatements
-from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
-from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
+from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
+from proveout.agent.engines.oracle.captures import Counters, OracleObserver, OracleStatements, readings
 from proveout.agent.errors import TaskFault
-from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.measure.wait_events import waits_metrics
+from proveout.coordinator.measure.captures import Recording, Window, waits_metrics
 from proveout.proto.wire.results import CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint
 

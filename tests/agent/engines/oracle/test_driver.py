@@ -16,8 +16,15 @@ import pytest
 from eventually import eventually
 
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
-from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, parts, positions
-from proveout.agent.engines.oracle.errors import error_text, kind_of
+from proveout.agent.engines.oracle.driver import (
+    OracleDriver,
+    OracleSession,
+    binds,
+    error_text,
+    kind_of,
+    parts,
+    positions,
+)
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, ROLLBACK
 from proveout.dsl.workloads.base import Statement
 

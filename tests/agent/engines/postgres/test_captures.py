@@ -16,8 +16,8 @@ import pytest
 from eventually import PATIENCE_S, eventually_async
 
 from proveout.agent.capture import kinds
-from proveout.agent.engines.position_history import PositionHistory
-from proveout.agent.engines.postgres.waits import WaitTimes
+from proveout.agent.engines.postgres.captures import WaitTimes
+from proveout.agent.engines.sessions import PositionHistory
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import Endpoint, RunCapture
@@ -129,8 +129,8 @@ async def test_sleeping_sessions_are_the_waits(task_context: Any, sleeping: str)
 async def test_a_lost_connection_is_reopened_and_one_that_does_not_answer_ends_with_the_capture(
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.capture.schedule.END_S", 0.3)
-    monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.05)
+    monkeypatch.setattr("proveout.agent.capture.kinds.END_S", 0.3)
+    monkeypatch.setattr("proveout.agent.engines.sessions.RETRY_S", 0.05)
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
     ours = "FROM pg_stat_activity WHERE application_name = 'proveout waits' AND datname = current_database()"

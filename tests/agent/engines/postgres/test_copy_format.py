@@ -10,15 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from proveout.agent.engines.postgres.copy_format import (
-    HEADER,
-    TEXT,
-    TRAILER,
-    Columns,
-    Encoder,
-    binary_encoder,
-    encode,
-)
+from proveout.agent.engines.postgres.populate import HEADER, TEXT, TRAILER, Columns, Encoder, binary_encoder, encode
 from proveout.agent.engines.row_values import plain
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
@@ -36,7 +28,7 @@ def encoder(request: pytest.FixtureRequest) -> Callable[[Columns], Encoder]:
     """Each of the two encoders."""
     if request.param == "numpy":
         return lambda columns: partial(encode, columns)
-    pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
+    pytest.importorskip("proveout.agent.engines.postgres.copy_rows_native")
     return binary_encoder
 
 
@@ -95,7 +87,7 @@ def test_plain_values_for_loaders_that_bind() -> None:
 
 
 def test_compiled_columns_of_another_length_are_refused() -> None:
-    native = pytest.importorskip("proveout.agent.engines.postgres.wire.copy_rows_native")
+    native = pytest.importorskip("proveout.agent.engines.postgres.copy_rows_native")
     rows = native.Rows(((0, 2, 0), (1, 3, 0)))
     with pytest.raises(ValueError, match="column 2 has 5 bytes, not 6"):
         rows.encode([np.array([1, 2]), b"ABCDE"], [None, None], 2)

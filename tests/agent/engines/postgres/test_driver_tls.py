@@ -18,7 +18,7 @@ from proveout.agent.engines.driver_contract import FailureKind, PolledSession, S
 from proveout.agent.engines.postgres.driver import PURE_PYTHON, PostgresDriver, PostgresSession
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling
-from proveout.coordinator.pki.certificates import Authority
+from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Endpoint
 
@@ -103,7 +103,7 @@ def test_without_the_compiled_session_statements_of_encrypted_ones_go_through_li
 def encrypted(served: Served) -> Iterator[PolledSession]:
     """A session of our own over TLS."""
     native = pytest.importorskip(
-        "proveout.agent.engines.postgres.wire.native_session", reason="the hot path was not compiled here"
+        "proveout.agent.engines.postgres.native_session", reason="the hot path was not compiled here"
     )
     dsn = make_conninfo(served.tcp, sslmode="verify-full", sslrootcert=str(served.ca))
     session = PostgresDriver().connect(dsn)

@@ -25,14 +25,7 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import CaptureResult, Compared
-from proveout.proto.wire.tasks import (
-    CompareSystems,
-    Endpoint,
-    LinkSystems,
-    RunCapture,
-    SnapshotSystem,
-    StartSystem,
-)
+from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems, RunCapture, SnapshotSystem, StartSystem
 
 pytestmark = pytest.mark.server
 

@@ -17,7 +17,7 @@ from full_disks import fill, small_disk
 from proveout.agent.engines.embedded import account, data_store
 from proveout.agent.engines.embedded import server as embedded_server
 from proveout.agent.engines.postgres import installation as programs
-from proveout.agent.engines.postgres import settings
+from proveout.agent.engines.postgres import roles
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
@@ -112,7 +112,7 @@ def test_data_and_programs_that_the_database_user_cannot_reach_are_elsewhere(
 )
 def test_settings_that_escape_the_confinement_are_refused(name: str, value: str, code: str) -> None:
     with pytest.raises(TaskFault) as caught:
-        settings.configuration([(name, value)], ["/s"])
+        roles.configuration([(name, value)], ["/s"])
     assert caught.value.code == code
 
 

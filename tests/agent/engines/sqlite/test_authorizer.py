@@ -13,8 +13,7 @@ from sqlite_escapes import ESCAPES, SqliteEscape
 
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.sqlite import sql
-from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, SWITCHES, open_database
-from proveout.agent.engines.sqlite.driver import SqliteDriver
+from proveout.agent.engines.sqlite.driver import DENIED_HINT, SWITCHES, SqliteDriver, open_database
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.agent.engines.sqlite.sql import SizeCatalogue
 from proveout.agent.errors import TaskFault
@@ -149,4 +148,4 @@ def test_only_the_authorizer_module_opens_sqlite_files() -> None:
     """Every `apsw.Connection(` of the sources is in the module of the authorizer."""
     agent = Path(__file__).parents[4] / "agent"
     found = {file.name for file in agent.rglob("*.py") if "apsw.Connection(" in file.read_text()}
-    assert found == {"authorizer.py"}
+    assert found == {"driver.py"}

@@ -11,11 +11,11 @@ import apsw
 import pytest
 
 from proveout.agent.engines import handlers
-from proveout.agent.engines.sqlite import sql, user_file
+from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import COMMENT, SqliteLoader, marked
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox import database_files
+from proveout.agent.sandbox import dispatch
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
 from proveout.proto.wire.tasks import SnapshotSystem, StartSystem
@@ -52,12 +52,12 @@ def change(path: Path, statements: str) -> None:
 def test_a_restore_brings_the_content_back_and_keeps_the_file(file: Path, tmp_path: Path) -> None:
     before, mode, copy = dump(file), file.stat().st_mode, tmp_path / "copy"
     number = file.stat().st_ino
-    user_file.copy_file(file, copy)
+    sql.copy_file(file, copy)
     assert dump(file) == before
     change(file, "DELETE FROM item WHERE id % 3 = 0; DROP INDEX item_name; CREATE TABLE made (n); VACUUM")
     with closing(apsw.Connection(str(file))) as other:
         assert other.execute("SELECT count(*) FROM made").fetchall() == [(0,)]
-        user_file.restore_file(file, copy)
+        sql.restore_file(file, copy)
         assert other.execute("SELECT count(*) FROM item").fetchall() == [(1000,)], "an open connection sees it too"
     assert dump(file) == before
     assert (file.stat().st_ino, file.stat().st_mode) == (number, mode)
@@ -70,21 +70,21 @@ def test_rows_that_are_only_in_the_log_are_copied(tmp_path: Path) -> None:
     path, copy = tmp_path / "x.db", tmp_path / "copy"
     with closing(apsw.Connection(str(path))) as open_one:
         open_one.execute("PRAGMA journal_mode = wal; CREATE TABLE t (a); INSERT INTO t VALUES (1)")
-        user_file.copy_file(path, copy)
+        sql.copy_file(path, copy)
         assert dump(copy) == dump(path)
 
 
 def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_file, "BUSY_MS", 50)
+    monkeypatch.setattr(sql, "BUSY_MS", 50)
     path, copy = tmp_path / "x.db", tmp_path / "copy"
     change(path, "CREATE TABLE t (a)")
-    user_file.copy_file(path, copy)
+    sql.copy_file(path, copy)
     with closing(apsw.Connection(str(path))) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(TaskFault, match="locked"):
-            user_file.restore_file(path, copy)
+            sql.restore_file(path, copy)
         with pytest.raises(TaskFault, match="locked"):
-            user_file.copy_file(path, copy)
+            sql.copy_file(path, copy)
         other.execute("ROLLBACK")
     assert dump(copy) == dump(path), "the copy of before is whole"
 
@@ -92,7 +92,7 @@ def test_a_locked_file_is_neither_copied_nor_restored(tmp_path: Path, monkeypatc
 async def test_an_embedded_file_in_use_is_not_replaced(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_files.privileges, "account", lambda: None)
+    monkeypatch.setattr(dispatch.privileges, "account", lambda: None)
     monkeypatch.setattr("proveout.agent.engines.sqlite.sql.BUSY_MS", 50)
     system = System(name="lite", engine="sqlite", host="h", provision="embedded")
     started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
@@ -130,11 +130,11 @@ def test_no_connection_makes_a_file(way: str, tmp_path: Path) -> None:
 
 
 def found(path: Path, *, changes: bool = True) -> list[tuple[str, bool]]:
-    return [(one.message.removeprefix(f"{path} "), one.warns) for one in user_file.problems(path, changes=changes)]
+    return [(one.message.removeprefix(f"{path} "), one.warns) for one in sql.problems(path, changes=changes)]
 
 
 def test_problems_of_a_file_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_file, "LOOK_BUSY_MS", 50)
+    monkeypatch.setattr(sql, "LOOK_BUSY_MS", 50)
     mode = dump(file)[0]
     slow = f"has journal_mode {mode}, which stays: a transaction that writes locks all others out"
     assert found(file) == ([] if mode == "wal" else [(slow, True)])
@@ -206,12 +206,12 @@ def test_only_the_tables_of_the_population_are_marked() -> None:
 async def test_an_agent_keeps_the_first_copy_and_restores_the_last(
     file: Path, tmp_path: Path, task_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_files.privileges, "account", lambda: None)
+    monkeypatch.setattr(dispatch.privileges, "account", lambda: None)
     system = System(name="shop", engine="sqlite", host="h", dsn=str(file))
     root = str(tmp_path / "systems")
 
     async def snapshot(action: Any) -> None:
-        await database_files.snapshot(task_context, SnapshotSystem(system=system, data_root=root, action=action))
+        await dispatch.snapshot(task_context, SnapshotSystem(system=system, data_root=root, action=action))
 
     with pytest.raises(TaskFault, match="has not copied"):
         await snapshot("restore")

@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.timesten import lag as lag_timesten
-from proveout.agent.engines.timesten.lag import ProbeObserver, observer
+from proveout.agent.engines.timesten import captures as lag_timesten
+from proveout.agent.engines.timesten.captures import ProbeObserver, observer
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -77,7 +77,7 @@ def test_the_lag_is_the_age_of_the_newest_probe_at_the_sink(
 def test_samples_are_lost_while_an_end_is_disconnected(
     ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.0)
+    monkeypatch.setattr("proveout.agent.engines.sessions.RETRY_S", 0.0)
     source, sink, cache, behind = ends
     for end in (source, sink):
         end.execute(TABLE)

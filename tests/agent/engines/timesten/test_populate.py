@@ -15,15 +15,15 @@ import pytest
 
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.oracle.driver import parts
-from proveout.agent.engines.timesten import populate as loading
-from proveout.agent.engines.timesten.populate import OURS, TimesTenLoader
+from proveout.agent.engines.timesten import driver as loading
+from proveout.agent.engines.timesten.driver import OURS, TimesTenLoader
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.load_journal import LoadJournal
+from proveout.agent.load.populate_jobs import LoadJournal
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.ddl import for_timesten
-from proveout.dsl.workloads.hlr.parameters import Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import build
 
 LOAD = "0123456789abcdef" * 2

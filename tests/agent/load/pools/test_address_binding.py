@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray.ray_task import own_address
+from proveout.agent.load.ray_task import own_address
 
 HELD = "127.0.0.7"
 
@@ -52,7 +52,7 @@ print(json.dumps(found[0]))
 
 GUARD = """
 import subprocess, sys
-from proveout.agent.load.pools.ray.address_binding import confine
+from proveout.agent.load.ray_node import confine
 confine(sys.argv[1])
 sys.exit(subprocess.run([sys.executable, "-c", sys.argv[2]]).returncode)
 """

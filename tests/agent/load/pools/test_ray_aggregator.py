@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
-from proveout.proto.wire import bins, histogram
+from proveout.agent.load.ray_pool import RayAggregator, Total, pack, unpack
+from proveout.proto.wire import histogram
 from proveout.proto.wire.results import (
     CommitReading,
     Handling,
@@ -68,7 +68,7 @@ def second(number: int) -> LoadSecond:
 
 def with_bins(number: int, end_ns: int) -> LoadSecond:
     records = np.array([[0, end_ns]], dtype=np.int64)
-    return dataclasses.replace(second(number), bins=bins.of_records(0, 10**9, records, records[:0]))
+    return dataclasses.replace(second(number), bins=histogram.of_records(0, 10**9, records, records[:0]))
 
 
 def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order() -> None:
@@ -84,8 +84,8 @@ def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order(
     given = gatherer.seconds()
     assert [(one.second, one.start_ns) for one in given] == [(0, T0_NS), (1, T0_NS + 10**9)]
     assert given[0].transactions[0].service == histogram.merge((one[0].service, other[0].service))
-    table = bins.decode(given[0].bins)
-    assert table[0, [bins.ANSWERED, bins.FIRST, bins.LAST]].tolist() == [2, 5, 9]
+    table = histogram.decode(given[0].bins)
+    assert table[0, [histogram.ANSWERED, histogram.FIRST, histogram.LAST]].tolist() == [2, 5, 9]
     gatherer.add(0, with_bins(0, 5), pack(one, is_open=False))
     assert gatherer.seconds() == []
 

@@ -15,9 +15,8 @@ import pytest
 pytest.importorskip("ray")
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray.ray_aggregator import pack, without_packed
-from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
-from proveout.agent.load.pools.ray.ray_pool import Node, RayActor, placed
+from proveout.agent.load.ray_driver import LoadRun, divided
+from proveout.agent.load.ray_pool import Node, RayActor, pack, placed, without_packed
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire import agent_pb2, codec

@@ -14,7 +14,7 @@ import pytest
 from eventually import eventually_async
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated

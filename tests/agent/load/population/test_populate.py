@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import judge, populate
-from proveout.agent.load.population.job_messages import Count
-from proveout.agent.load.population.slices import share_of, slices
-from proveout.agent.load.population.worker_pool import WorkerPool
+from proveout.agent.load.populate import WorkerPool, judge, populate
+from proveout.agent.load.populate_jobs import Count, share_of, slices
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
 from proveout.proto.wire.results import TableCount
 from proveout.proto.wire.tasks import PopulateSystem

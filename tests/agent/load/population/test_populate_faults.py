@@ -17,8 +17,8 @@ from eventually import PATIENCE_S
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.job_messages import Load, Opening, Prepare, to_line
+from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_jobs import Load, Opening, Prepare, to_line
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.linux import ORPHANED
 
@@ -112,7 +112,7 @@ def test_a_worker_ends_by_each_safeguard_alone(safeguard: str, sqlite_file: Path
     task = spec(str(sqlite_file), engine="sqlite", population=LARGE)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
-    module = "proveout.agent.load.population.populate_worker"
+    module = "proveout.agent.load.populate_worker"
     parent = 1 if safeguard == "no parent" else os.getpid()
     argv = [sys.executable, "-m", module, str(parent), Privileges.for_engine("postgres").to_argument(), "postgres"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:

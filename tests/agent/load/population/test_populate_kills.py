@@ -20,7 +20,7 @@ import thorough
 
 from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
-from proveout.agent.engines.table_marker import intention_of
+from proveout.agent.engines.table import intention_of
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build

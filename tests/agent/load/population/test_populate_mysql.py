@@ -13,7 +13,7 @@ import pytest
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.workloads.base import Population, Table
 
 pytestmark = pytest.mark.server

@@ -11,7 +11,7 @@ import pytest
 from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
+from proveout.agent.load.populate import populate
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
 from tests.agent.load.conftest import workload_of

@@ -14,9 +14,8 @@ from eventually import eventually_async
 
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.load_journal import LoadJournal, has_run_before, joined, journal_of
-from proveout.agent.load.population.slices import missing
+from proveout.agent.load.populate import populate
+from proveout.agent.load.populate_jobs import LoadJournal, has_run_before, joined, journal_of, missing
 from proveout.dsl.workloads.hlr.tables import NAMES
 from proveout.dsl.workloads.kinds import build
 from tests.agent.load.conftest import workload_of

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.invariants import check_invariants
-from proveout.agent.load.population.handler import populate
-from proveout.dsl.workloads.tpcb.parameters import TABLES
+from proveout.agent.load.populate import populate
+from proveout.dsl.workloads.tpcb import TABLES
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint, PopulateSystem
 from tests.agent.load.conftest import workload_of
 

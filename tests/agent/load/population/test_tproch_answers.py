@@ -11,15 +11,13 @@ import pytest
 
 from proveout.agent.engines.adapter import Populates
 from proveout.agent.engines.table import adapter, driver
-from proveout.agent.load.population.slices import slices
-from proveout.dsl.workloads.tproch import rows
-from proveout.dsl.workloads.tproch.parameters import QUERIES, Tproch
-from proveout.dsl.workloads.tproch.query_parameters import validation
-from proveout.dsl.workloads.tproch.query_templates import STATEMENTS
+from proveout.agent.load.populate_jobs import slices
+from proveout.dsl.workloads.tproch import QUERIES, Tproch, tables
+from proveout.dsl.workloads.tproch.queries import STATEMENTS, validation
 from proveout.dsl.workloads.tproch.workload import build
 from tests.agent.load.conftest import answered
 
-pytest.importorskip(rows.PACKAGE)
+pytest.importorskip(tables.PACKAGE)
 pytestmark = pytest.mark.server
 
 
@@ -44,7 +42,7 @@ def load(engine: str, dsn: str, parameters: Tproch) -> None:
 
 def expected(scale: float) -> dict[int, list[list[str]]]:
     query = "SELECT query_nr, answer FROM tpch_answers() WHERE scale_factor = ?"
-    answers = rows.generator_database().execute(query, [scale]).fetchall()
+    answers = tables.generator_database().execute(query, [scale]).fetchall()
     return {number: [line.split("|") for line in text.removesuffix("\n").split("\n")[1:]] for number, text in answers}
 
 

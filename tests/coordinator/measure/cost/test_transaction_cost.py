@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from records import ladder_stage, load_result, plan_of
 
-from proveout.coordinator.measure.cost.transaction_cost import Captured, Cost, transaction_cost
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.captures import Recording, Window
+from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder
 from proveout.dsl.plan.topology import Capture, Host, System

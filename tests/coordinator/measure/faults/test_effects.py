@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proveout.coordinator.measure.faults.bin_series import BinSeries, together
-from proveout.coordinator.measure.faults.effects import Effect, Unanswered, effect
-from proveout.coordinator.measure.faults.occurrences import Occurrence
-from proveout.proto.wire import bins
+from proveout.coordinator.measure.fault_effects import BinSeries, Effect, Occurrence, Unanswered, effect, together
+from proveout.proto.wire import histogram
 
 MS = 1_000_000
 S = 1000 * MS
@@ -32,8 +30,8 @@ def stalled(rows: Rows, from_ns: int, until_ns: int) -> Rows:
 
 
 def series(answered: Rows, failed: Rows | None = None) -> BinSeries:
-    table = bins.decode(
-        bins.of_records(
+    table = histogram.decode(
+        histogram.of_records(
             -RAMP_UP,
             WINDOW + S,
             np.array(answered, dtype=np.int64).reshape(-1, 2),
@@ -124,7 +122,7 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert first.until_ns == 10 * S
     second = effect(series(rows), replace(at(10 * S, S), number=2), disturbed=[(8 * S, 10 * S)])
     assert second.recovery_ns is not None
-    assert abs(second.recovery_ns - 2 * S) <= bins.WIDTH_NS
+    assert abs(second.recovery_ns - 2 * S) <= histogram.WIDTH_NS
     assert second.outage_ns is not None
     assert second.outage_ns <= 2 * S + 10 * MS  # from its own begin on
 
@@ -135,7 +133,7 @@ def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     half = [row for n, row in enumerate(rows) if not 9 * S <= row[1] < 13 * S or n % 2]
     found = effect(series(half), at(8 * S, S))
     assert found.recovery_ns is not None
-    assert abs(found.recovery_ns - 5 * S) <= bins.WIDTH_NS
+    assert abs(found.recovery_ns - 5 * S) <= histogram.WIDTH_NS
     assert found.recovery_level == pytest.approx(0.95)
     assert found.tps_before == pytest.approx(200.0)
 
@@ -148,7 +146,7 @@ def test_a_load_with_a_rate_has_recovered_when_its_responses_have() -> None:
     assert closed.recovery_ns is not None
     assert closed.recovery_ns < 2 * S
     assert found.recovery_ns is not None
-    assert abs(found.recovery_ns - 4_300 * MS) <= 2 * bins.WIDTH_NS
+    assert abs(found.recovery_ns - 4_300 * MS) <= 2 * histogram.WIDTH_NS
     never = [(due, end if not due >= 9 * S else due + 300 * MS) for due, end in rows]
     found = effect(series(never), at(8 * S, S), is_open=True)
     assert (found.recovery_ns, found.recovery_at_least_ns) == (None, 12 * S)
@@ -166,7 +164,7 @@ def test_a_load_that_changes_is_judged_by_the_times_at_the_same_level() -> None:
     found = effect(series(down), at(10 * S, S), level=level)
     assert found.tps_before == pytest.approx(100.0, rel=0.01)
     assert found.recovery_ns is not None
-    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
+    assert abs(found.recovery_ns - S) <= histogram.WIDTH_NS
     wrong = effect(series(down), at(10 * S, S))
     assert wrong.recovery_ns is None or wrong.recovery_ns > 2 * S
     late = [row for row in rows if not 10 * S <= row[1] < 15 * S]
@@ -183,7 +181,7 @@ def test_hosts_together_have_no_outage_while_one_of_them_is_served() -> None:
     assert held.outage_ns is not None
     assert held.outage_ns > 2_900 * MS
     assert found.recovery_ns is not None
-    assert abs(found.recovery_ns - 3 * S) <= bins.WIDTH_NS
+    assert abs(found.recovery_ns - 3 * S) <= histogram.WIDTH_NS
     assert together([series(one), None]) is None
 
 

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 import pytest
 from records import ladder_stage, load_result
 
-from proveout.coordinator.measure.faults.lost_commits import (
-    attributed,
-    commit_metrics,
-    tracked_commits,
-    with_commits,
-)
-from proveout.coordinator.measure.faults.measured import fault_metrics
-from proveout.coordinator.measure.load_streams import Stream
-from proveout.proto.fault_events import CommitsMeasured, FaultMeasured, FaultOnLoad
+from proveout.coordinator.measure.faults import attributed, commit_metrics, fault_metrics, tracked_commits, with_commits
+from proveout.coordinator.measure.load_merge import Stream
+from proveout.proto.events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 
 S = 1_000_000_000

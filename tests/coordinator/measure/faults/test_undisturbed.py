@@ -10,15 +10,13 @@ from records import load_result
 from test_validity import MS, NAMES, RAMP_S, T0, S, ladder, mix, plan
 
 from proveout.coordinator.measure import validity
-from proveout.coordinator.measure.faults.undisturbed import judge, outside, spans
-from proveout.coordinator.measure.observed import Observed
-from proveout.coordinator.measure.timeseries import Window
-from proveout.dsl.plan.faults import Fault
+from proveout.coordinator.measure.captures import Window
+from proveout.coordinator.measure.faults import judge, outside, spans
+from proveout.coordinator.measure.observations import Observed
 from proveout.dsl.plan.phases import Level, mean_level
-from proveout.dsl.plan.stages import Ladder, Phased
-from proveout.dsl.plan.values import Expression
-from proveout.proto.events import ValidityFinding
-from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
+from proveout.dsl.plan.stages import Fault, Ladder, Phased
+from proveout.dsl.plan.topology import Expression
+from proveout.proto.events import FaultMeasured, FaultOnLoad, ValidityFinding
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import LoadSecond, Stall, TransactionCounts, TransactionLoad
 

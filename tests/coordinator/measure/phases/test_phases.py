@@ -13,7 +13,7 @@ from records import ladder_stage, plan_of
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.coordinator.measure.phases.phase_recovery import Recovery, Second, recovery
+from proveout.coordinator.measure.phases import Recovery, Second, recovery
 from proveout.coordinator.measure.steady_state import is_on_steadiness
 from proveout.coordinator.measure.summarise import summarise
 from proveout.coordinator.results.results import rung_tree

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from records import begun, iteration, plan_of, run_started
 
-from proveout.coordinator.measure.statements.top_statements import with_statements
+from proveout.coordinator.measure.captures import with_statements
 from proveout.coordinator.report.document import Details, Notes, Preformatted, Section, Table
-from proveout.coordinator.report.statements.statement_tables import statement_section
+from proveout.coordinator.report.section_tables import statement_section
 from proveout.coordinator.results.results import load_results
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.topology import Capture
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.topology import Capture, Expression
 from proveout.proto.events import IterationFinished
 from proveout.proto.wire.results import CaptureResult
 

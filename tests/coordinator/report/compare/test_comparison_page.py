@@ -14,15 +14,12 @@ import pytest
 from compiled_plans import compiled
 from runs_to_compare import BASE, FACTS, HOSTILE, iteration, results, searched, slower
 
-from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparison import ComparedRuns, Row, compare, legend, short_name
-from proveout.coordinator.report import html, markdown, terminal
-from proveout.coordinator.report.compare import comparison_json
-from proveout.coordinator.report.compare.comparison_document import ROWS_MAX, comparison_document
-from proveout.coordinator.report.compare.comparison_headline import answer, tiles
-from proveout.coordinator.report.compare.forest_figure import forest
-from proveout.coordinator.report.compare.main_numbers import main_numbers
-from proveout.coordinator.report.compare.ratio_notation import outcome, ratio_in_words
+from proveout.coordinator import comparison
+from proveout.coordinator.comparison import ComparedRuns, Row, compare, legend, short_name
+from proveout.coordinator.report import html, json_documents, markdown, terminal
+from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
+from proveout.coordinator.report.comparison_figures import forest
+from proveout.coordinator.report.comparison_tables import main_numbers, outcome, ratio_in_words
 from proveout.coordinator.results.results import RunResults, ladder_metrics
 from proveout.dsl.plan.plan import Plan
 
@@ -120,7 +117,7 @@ def test_the_answer_says_what_is_comparable_then_the_numbers(plan: Plan) -> None
 
 def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
     compared = compare(run(plan), run(plan, 0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
-    judged = [fail_if.judge(fail_if.check("tps.ratio.upper < 0.95", plan), compared)]
+    judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)]
     found = answer([compared], judged)
     assert found.text.startswith("Failed: 1 condition holds. A and B are compared despite 1 difference of plan or")
     assert found.tone == "bad"
@@ -160,7 +157,7 @@ def test_the_answer_is_over_all_rungs(
     compared = [compare(results(plan, rungs), results(plan, other, run_id=IDS[1]))]
     for text in (short(compared), markdown.render(comparison_document(compared, []))):
         assert re.search(words, " ".join(text.replace("\u00a0", " ").split()))
-    (written,) = comparison_json.document(compared, [])["comparisons"]
+    (written,) = json_documents.comparison_document(compared, [])["comparisons"]
     assert re.search(words, written["answer"])
     for across in written["over_rungs"]:
         assert {name: across[name] for name in ("better", "worse", "undecided") if across[name]} == by_rung
@@ -185,11 +182,11 @@ def test_conditions_and_notes_have_short_names_and_the_json_has_the_ids(plan: Pl
     other = results(plan, {4: BASE[4]}, run_id=IDS[1], finished=False)
     compared = compare(results(plan, BASE, run_id=IDS[0]), other)
     assert "B did not finish: no end is recorded" in compared.notes
-    judged = fail_if.judge(fail_if.check("tps.ratio.upper < 0.95", plan), compared)
+    judged = comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)
     assert judged.outcome == "INCONCLUSIVE"
     assert "B has no valid iteration of ladder at 1 thread" in judged.evidence
     assert not any(IDS[1] in piece for piece in judged.evidence)
-    (written,) = comparison_json.document([compared], [judged])["comparisons"]
+    (written,) = json_documents.comparison_document([compared], [judged])["comparisons"]
     assert (written["other"], written["names"]) == (IDS[1], ["A", "B"])
     assert written["stages"][0]["missing"] == [{"threads": 1, "run": IDS[1]}]
 

@@ -7,8 +7,8 @@ from typing import Any
 from records import begun, iteration, run_started
 
 from proveout.coordinator.report import csv_export
-from proveout.coordinator.report.cost.cost_tables import cost_section
 from proveout.coordinator.report.document import Notes, Section, Table
+from proveout.coordinator.report.section_tables import cost_section
 from proveout.coordinator.results.results import RunResults, load_results
 
 PLAN = {"hosts": [{"name": "db", "price_per_hour": 3.2, "currency": "EUR"}], "stages": [{"id": "x", "kind": "ladder"}]}

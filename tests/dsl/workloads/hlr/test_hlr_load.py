@@ -9,9 +9,9 @@ import pytest
 from driven import Given, Sent, assert_alike, assert_even, built, compiled, drive, in_turn
 
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.hlr.keys import draw_nurand, effective_subscribers, nurand_mask
-from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
-from proveout.dsl.workloads.hlr.shares import HOURS, START_TIMES, Share, shares
+from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, HLR_WEIGHTS, Hlr
+from proveout.dsl.workloads.hlr.tables import HOURS, START_TIMES, Share, shares
+from proveout.dsl.workloads.hlr.workload import draw_nurand, effective_subscribers, nurand_mask
 from proveout.dsl.workloads.kinds import build, with_range
 
 SMALL = {"population": 1_000, "seed": 3}

@@ -9,9 +9,9 @@ from driven import built
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads.hlr import rows as hlr_rows
+from proveout.dsl.workloads.hlr import Hlr
+from proveout.dsl.workloads.hlr import tables as hlr_rows
 from proveout.dsl.workloads.hlr import tables as hlr_tables
-from proveout.dsl.workloads.hlr.parameters import Hlr
 
 TATP = built("hlr", {"population": 1_000_000, "seed": 7})
 

@@ -10,11 +10,17 @@ from driven import Given, assert_even, built, compiled, drive, in_turn, rows
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.kinds import build, with_range
-from proveout.dsl.workloads.prepaid.keys import AMOUNTS, LOW_BALANCE, amounts
-from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PROFILES, Prepaid
-from proveout.dsl.workloads.prepaid.rows import OPENING_MAX, opening_total
-from proveout.dsl.workloads.prepaid.statements import SEARCHED
-from proveout.dsl.workloads.prepaid.workload import expected_shares, fresh_change
+from proveout.dsl.workloads.prepaid import PREPAID_TRANSACTIONS, PROFILES, Prepaid
+from proveout.dsl.workloads.prepaid.workload import (
+    AMOUNTS,
+    LOW_BALANCE,
+    OPENING_MAX,
+    SEARCHED,
+    amounts,
+    expected_shares,
+    fresh_change,
+    opening_total,
+)
 
 SMALL = {"population": 500, "accounts_per_customer": 2, "seed": 3}
 

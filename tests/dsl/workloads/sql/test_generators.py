@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import scipy
 
-from proveout.dsl.workloads.hlr.keys import nurand_mask
-from proveout.dsl.workloads.hlr.rows import words
-from proveout.dsl.workloads.sql.generators import HEAD_MAX, choice, draw, zipf_ranks
+from proveout.dsl.workloads.hlr.tables import words
+from proveout.dsl.workloads.hlr.workload import nurand_mask
 from proveout.dsl.workloads.sql.parameters import Generator
+from proveout.dsl.workloads.sql.workload import HEAD_MAX, choice, draw, zipf_ranks
 
 N = 100_000
 P_MIN = 1e-6

@@ -17,7 +17,7 @@ from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.kinds import has_tables, of_workload
 from proveout.dsl.workloads.sql import KIND
 from proveout.dsl.workloads.sql.parameters import Custom
-from proveout.dsl.workloads.sql.tables import rows_of_units
+from proveout.dsl.workloads.sql.workload import rows_of_units
 
 SHOPPING = built("sql", SHOP)
 KINDS: dict[str, TransactionType] = {kind.name: kind for kind in SHOPPING.transactions}

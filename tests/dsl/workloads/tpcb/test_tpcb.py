@@ -12,8 +12,7 @@ from driven import assert_even, built, compiled, rows
 
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import kinds
-from proveout.dsl.workloads.tpcb.keys import DELTA_MAX
-from proveout.dsl.workloads.tpcb.workload import STEPS
+from proveout.dsl.workloads.tpcb.workload import DELTA_MAX, STEPS
 
 SMALL = {"scale": 3, "accounts_per_branch": 70}
 SCRIPTS = {

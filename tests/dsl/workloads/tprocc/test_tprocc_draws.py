@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from driven import assert_alike, assert_even, built
 
-from proveout.dsl.workloads.tprocc.keys import (
+from proveout.dsl.workloads.tprocc import Tprocc
+from proveout.dsl.workloads.tprocc.tables import C_LAST_LOAD, C_LAST_RUN, nurand
+from proveout.dsl.workloads.tprocc.workload import (
     C_CUSTOMER,
     C_ITEM,
     NO_ITEM,
@@ -16,8 +18,6 @@ from proveout.dsl.workloads.tprocc.keys import (
     item_numbers,
     name_numbers,
 )
-from proveout.dsl.workloads.tprocc.parameters import Tprocc
-from proveout.dsl.workloads.tprocc.rows import C_LAST_LOAD, C_LAST_RUN, nurand
 
 FIVE = built("tprocc", {"warehouses": 5, "seed": 3})
 DRAWS = 20_000

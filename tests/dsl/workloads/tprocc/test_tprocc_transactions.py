@@ -9,10 +9,9 @@ from driven import Given, Sent, built, compiled, drive
 from pydantic import ValidationError
 
 from proveout.dsl.workloads.base import Last, Outcome, Statement, TransactionType
+from proveout.dsl.workloads.commits import PIPELINE
 from proveout.dsl.workloads.kinds import division_problem, load_problem
-from proveout.dsl.workloads.pipelines import PIPELINE
-from proveout.dsl.workloads.tprocc import KIND
-from proveout.dsl.workloads.tprocc.parameters import TPROCC_TRANSACTIONS, Tprocc
+from proveout.dsl.workloads.tprocc import KIND, TPROCC_TRANSACTIONS, Tprocc
 
 TWO = built("tprocc", {"warehouses": 2})
 

@@ -11,9 +11,8 @@ from driven import Given, built, drive
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.tproch import query_parameters, refresh, rows, streams
-from proveout.dsl.workloads.tproch.parameters import QUERIES, SETS, TABLES, Tproch, transactions
-from proveout.dsl.workloads.tproch.query_templates import ARGUMENTS, STATEMENTS, TEMPLATES
+from proveout.dsl.workloads.tproch import QUERIES, SETS, TABLES, Tproch, queries, tables, transactions, workload
+from proveout.dsl.workloads.tproch.queries import ARGUMENTS, STATEMENTS, TEMPLATES
 from proveout.dsl.workloads.tproch.tables import COLUMNS, expected
 
 SMALL = Tproch()
@@ -23,9 +22,9 @@ SMALL = Tproch()
 
 
 def test_every_stream_has_all_queries_and_an_order_of_its_own() -> None:
-    assert len(streams.ORDERS) == len(set(streams.ORDERS)) == 41
-    assert all(sorted(order) == list(QUERIES) for order in streams.ORDERS)
-    assert streams.order(41) == streams.order(0)
+    assert len(workload.ORDERS) == len(set(workload.ORDERS)) == 41
+    assert all(sorted(order) == list(QUERIES) for order in workload.ORDERS)
+    assert workload.order(41) == workload.order(0)
     assert tuple(COLUMNS) == TABLES
     assert tuple(STATEMENTS) == tuple(TEMPLATES) == tuple(ARGUMENTS) == QUERIES
 
@@ -50,7 +49,7 @@ def test_terminals_of_the_throughput_test_have_streams_from_1_on() -> None:
 
 
 def drawn(number: int, stream: int = 0, seed: int = 1, count: int = 300) -> list[tuple[object, ...]]:
-    parameters = query_parameters.Parameters(seed, stream, 1.0)
+    parameters = queries.Parameters(seed, stream, 1.0)
     return [parameters.arguments(number) for _ in range(count)]
 
 
@@ -58,7 +57,7 @@ def test_arguments_have_the_types_of_their_statement() -> None:
     for number in QUERIES:
         places = {int(one) for one in re.findall(r"\$(\d+)", TEMPLATES[number])}
         assert places == set(range(1, len(ARGUMENTS[number]) + 1)), number
-        for arguments in (*drawn(number, count=20), query_parameters.validation(1.0)[number]):
+        for arguments in (*drawn(number, count=20), queries.validation(1.0)[number]):
             assert tuple(map(type, arguments)) == ARGUMENTS[number], number
 
 
@@ -87,24 +86,24 @@ def test_values_follow_the_rules_of_their_queries() -> None:
     assert all(len(set(one[2:])) == 8 for one in drawn(16))
     assert all(len(set(one)) == 7 for one in drawn(22))
     assert all(one[0] != one[1] for one in drawn(12))
-    regions = dict(query_parameters.NATIONS)
-    assert all(one[1] == query_parameters.REGIONS[regions[str(one[0])]] for one in drawn(8)), "its nation's region"
+    regions = dict(queries.NATIONS)
+    assert all(one[1] == queries.REGIONS[regions[str(one[0])]] for one in drawn(8)), "its nation's region"
     discounts = {(f"{(middle - 1) / 100:.2f}", f"{(middle + 1) / 100:.2f}") for middle in range(2, 10)}
     assert {(one[2], one[3]) for one in drawn(6)} == discounts
-    assert query_parameters.fraction_of(1.0) == "0.0001000000", "of query 11, by the scale"
-    assert query_parameters.fraction_of(300.0) == "0.0000003333"
+    assert queries.fraction_of(1.0) == "0.0001000000", "of query 11, by the scale"
+    assert queries.fraction_of(300.0) == "0.0000003333"
 
 
 # ---- refresh sets
 
 
 def keys(number: int) -> tuple[list[int], list[int]]:
-    one = refresh.RefreshSet(SMALL, number)
+    one = workload.RefreshSet(SMALL, number)
     return one.inserted_keys, one.deleted_keys
 
 
 def test_sets_replace_the_population_once_and_then_again() -> None:
-    first = {refresh.order_key(index, 0) for index in range(1, SMALL.orders + 1)}
+    first = {workload.order_key(index, 0) for index in range(1, SMALL.orders + 1)}
     present = set(first)
     for number in range(1, SETS + 1):
         inserted, deleted = keys(number)
@@ -121,7 +120,7 @@ def test_sets_replace_the_population_once_and_then_again() -> None:
 
 
 def test_rows_of_a_set_follow_the_rules_of_the_population() -> None:
-    orders, lines = refresh.RefreshSet(Tproch(scale=1.0), 7).rows()
+    orders, lines = workload.RefreshSet(Tproch(scale=1.0), 7).rows()
     assert len(orders) == 1_500
     assert 3.7 < len(lines) / len(orders) < 4.3
     by_key = {order[0]: order for order in orders}
@@ -134,7 +133,7 @@ def test_rows_of_a_set_follow_the_rules_of_the_population() -> None:
         assert 1 <= line[1] <= 200_000 and 1 <= line[2] <= 10_000
     assert all(order[1] % 3 for order in orders)
     assert {order[2] for order in orders} == {"F", "O", "P"}
-    assert refresh.RefreshSet(Tproch(scale=1.0), 7).rows() == (orders, lines)
+    assert workload.RefreshSet(Tproch(scale=1.0), 7).rows() == (orders, lines)
     for table, made in (("orders", orders), ("lineitem", lines)):
         assert {len(row) for row in made} == {len(COLUMNS[table])}
 
@@ -173,20 +172,20 @@ def test_expected_rows_are_those_of_the_specification() -> None:
 
 
 def test_units_make_the_whole_population_and_no_row_twice() -> None:
-    pytest.importorskip(rows.PACKAGE)
+    pytest.importorskip(tables.PACKAGE)
     parameters = Tproch(scale=0.02)
-    generator, both = rows.Generator(parameters), rows.Generator(parameters)
+    generator, both = tables.Generator(parameters), tables.Generator(parameters)
     for table in ("orders", "nation", "refresh_state"):
         found = [row for unit in (1, 2) for row in generator.rows(table, unit, 1)[0].tolist()]
         assert found == both.rows(table, 1, 2)[0].tolist()
         assert len(found) == len(set(found)) == parameters.rows(table)
         if table == "orders":
-            assert sorted(found) == sorted(refresh.order_key(index, 0) for index in range(1, 30_001))
+            assert sorted(found) == sorted(workload.order_key(index, 0) for index in range(1, 30_001))
 
 
 def test_columns_are_of_their_kinds() -> None:
-    pytest.importorskip(rows.PACKAGE)
-    made = rows.Generator(SMALL).rows("lineitem", 1, 1)
+    pytest.importorskip(tables.PACKAGE)
+    made = tables.Generator(SMALL).rows("lineitem", 1, 1)
     kinds = {name: (kind, values) for (name, kind), values in zip(COLUMNS["lineitem"], made, strict=True)}
     for kind, values in kinds.values():
         if kind.startswith(("text", "char")):
@@ -200,8 +199,8 @@ def test_columns_are_of_their_kinds() -> None:
 
 
 def test_a_missing_extension_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "find_spec", lambda _: None)
+    monkeypatch.setattr(tables, "find_spec", lambda _: None)
     with pytest.raises(ProveoutError, match="extension tpch") as refusal:
-        rows.extension_library()
+        tables.extension_library()
     assert "pip install" in refusal.value.way_out
     assert "duckdb" in refusal.value.way_out

@@ -11,9 +11,8 @@ from driven import Given, assert_even, built, drive, in_turn, rows
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.random_streams import stripe
-from proveout.dsl.workloads.tptbm.keys import delete_start
-from proveout.dsl.workloads.tptbm.parameters import Tptbm
-from proveout.dsl.workloads.tptbm.rows import descr, directory_nb
+from proveout.dsl.workloads.tptbm import Tptbm
+from proveout.dsl.workloads.tptbm.workload import delete_start, descr, directory_nb
 
 SMALL = {"key": 30, "seed": 3}
 

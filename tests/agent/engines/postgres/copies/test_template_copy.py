@@ -12,9 +12,9 @@ import pytest
 import thorough
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.copies import data_copy
-from proveout.agent.engines.postgres.copies import template_copy
-from proveout.agent.engines.postgres.copies.template_copy import TemplateCopy
+from proveout.agent.engines import handlers
+from proveout.agent.engines.postgres import copies
+from proveout.agent.engines.postgres.copies import TemplateCopy
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -29,7 +29,7 @@ class Killed(BaseException):
 @pytest.fixture
 def own(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The conninfo of a database with rows, privileges and settings, by its owner: a role with CREATEDB only."""
-    monkeypatch.setattr(template_copy, "POLL_S", 0.01)
+    monkeypatch.setattr(copies, "POLL_S", 0.01)
     name = f"own_{secrets.token_hex(4)}"
     with psycopg.connect(postgres_server, autocommit=True) as db:
         db.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' CREATEDB")
@@ -199,7 +199,7 @@ def test_what_keeps_a_database_from_being_copied_is_named_at_once(own: str, post
 
 
 def test_databases_of_others_are_left_alone(own: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_copy, "IN_USE_S", 0.3)
+    monkeypatch.setattr(copies, "IN_USE_S", 0.3)
     name, first, second = named(own), copy_of(own, "r1"), copy_of(own, "r2")
     first.save()
     (left,) = second.state().objections
@@ -226,4 +226,4 @@ def test_a_long_name_and_a_dsn_without_a_name_are_refused(own: str) -> None:
     with pytest.raises(TaskFault, match="names no database"):
         copy_of("host=x user=y").state()
     with pytest.raises(TaskFault, match="cannot be copied by this release"):
-        data_copy.save(Endpoint(system="db", engine="timesten", dsn="x"), "r1")
+        handlers.save(Endpoint(system="db", engine="timesten", dsn="x"), "r1")

@@ -1,1 +1,0 @@
-"""Copies of the data of systems that run already, for plans with `restore`."""

@@ -1,1 +1,0 @@
-"""PgBouncer in front of an embedded PostgreSQL."""

@@ -1,1 +1,0 @@
-"""Copies of PostgreSQL databases that run already, for plans with `restore`."""

@@ -1,0 +1,117 @@
+"""A session whose statements bypass libpq on the compiled hot path (`protocol_native.pyx`), encrypted ones by TLS.
+
+Importing it raises ImportError where that was not built: then `driver` does the same in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from functools import cache
+
+from psycopg import pq
+
+from proveout.agent.engines.driver_contract import StatementFailure, only
+from proveout.agent.engines.postgres.driver import (
+    OnLibpq,
+    PostgresPrepared,
+    PostgresSession,
+    binary_integer,
+    failure_of,
+    kinds_of,
+)
+from proveout.agent.engines.postgres.protocol import Failures, around, await_room, connection_lost, send_rest
+from proveout.agent.engines.postgres.protocol_native import Prepared, Wire
+from proveout.agent.engines.wire_native import use_tls
+from proveout.dsl.workloads.base import Statement
+
+# libpq makes the handshake and verifies the certificate; then the compiled session writes and reads by the functions of
+# the OpenSSL that libpq itself is linked to, whose addresses are found through psycopg's module. psycopg in Python, a
+# libpq with another library for TLS, or one linked into psycopg without its symbols: then there are none, and
+# statements go through libpq. Source: libpq, `PQsslStruct`; OpenSSL, SSL_read(3), SSL_write(3), SSL_set_read_ahead(3).
+
+FUNCTIONS = (
+    "SSL_read",
+    "SSL_write",
+    "SSL_has_pending",
+    "SSL_get_error",
+    "ERR_clear_error",
+    "SSL_set_read_ahead",
+)
+
+
+@cache
+def addresses() -> tuple[int, ...] | None:
+    """Those of `FUNCTIONS`; None where they are not to be found."""
+    library = _library()
+    if library is None:
+        return None
+    try:
+        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in FUNCTIONS]
+    except AttributeError:
+        return None
+    return tuple(address or 0 for address in found)
+
+
+def session_of(conn: pq.abc.PGconn) -> int:
+    """The address of a connection's `SSL`; 0 when it is not one of OpenSSL, or its functions are not known."""
+    library = _library()
+    if library is None or addresses() is None:
+        return 0
+    structure = library.PQsslStruct
+    structure.restype, structure.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+    pointer = getattr(conn, "pgconn_ptr", None)  # not in psycopg's protocol of a PGconn
+    return (structure(pointer, b"OpenSSL") or 0) if pointer else 0
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """psycopg's compiled module: a search in it finds the symbols of the libraries that it is linked to."""
+    path = getattr(sys.modules[pq.PGconn.__module__], "__file__", None) or ""
+    if not path.endswith(".so"):
+        return None
+    library = ctypes.CDLL(path)
+    return library if hasattr(library, "PQsslStruct") else None
+
+
+# Importing it raises ImportError where that was not built: then `postgres.WireSession` does the same in Python.
+
+
+class NativeSession(OnLibpq, Wire):
+    """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled."""
+
+    __slots__ = ("_libpq",)
+
+    def __init__(self, libpq: PostgresSession, tls_session: int = 0) -> None:
+        room = await_room if tls_session else send_rest
+        super().__init__(libpq.fileno(), Failures(failure_of).of, connection_lost, room, tls_session)
+        self._libpq = libpq
+
+    def prepare(self, statement: Statement) -> Prepared:
+        """Prepare with libpq; the messages from then on are ours."""
+        return only(self.prepare_all((statement,)))
+
+    def prepare_all(self, statements: Sequence[Statement]) -> list[Prepared | StatementFailure]:
+        """See `PreparesTogether`."""
+        self.pause()
+        return [
+            each if isinstance(each, StatementFailure) else _wired(each) for each in self._libpq.prepare_all(statements)
+        ]
+
+
+def _wired(prepared: PostgresPrepared) -> Prepared:
+    kinds = tuple(kinds_of(prepared))
+    head, tail = around(prepared.name, kinds, prepared.result_format)
+    decoders = tuple(None if decode is binary_integer else decode for decode in prepared.decoders)
+    return Prepared(prepared.statement, head, kinds, tail, decoders)
+
+
+def encrypted_session(libpq: PostgresSession) -> NativeSession | None:
+    """The session of a connection with TLS; None where its statements must go through libpq."""
+    found = addresses()
+    session = session_of(libpq.connection)
+    if found is None or not session:
+        return None
+    use_tls(*found)
+    return NativeSession(libpq, session)

@@ -1,1 +1,0 @@
-"""Statistics of the statements of a PostgreSQL, and their plans."""

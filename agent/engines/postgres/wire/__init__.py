@@ -1,1 +1,0 @@
-"""PostgreSQL's extended query protocol, in Python and compiled."""

@@ -1,1 +1,0 @@
-"""Pools of load workers: local processes, or actors on a Ray cluster."""

@@ -1,1 +1,0 @@
-"""Load workers as actors on a Ray cluster."""

@@ -1,0 +1,187 @@
+"""One populate worker process, `python -m proveout.agent.load.populate_worker PARENT PRIVILEGES ENGINE`:
+jobs in on stdin, answers out on stdout.
+
+It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
+late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_jobs` for the messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from typing import Any
+
+from proveout.agent.engines.adapter import Loader, Populates, ResumableLoader
+from proveout.agent.engines.table import adapter, driver
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.populate_jobs import (
+    Answer,
+    Committed,
+    Complete,
+    Count,
+    Execute,
+    Failed,
+    Finished,
+    Load,
+    LoadJournal,
+    Opening,
+    Prepare,
+    Progress,
+    Settle,
+    Undo,
+    from_line,
+    to_line,
+)
+from proveout.agent.sandbox.privileges import Privileges
+from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.errors import ProveoutError
+from proveout.core.linux import ORPHANED, die_with_parent
+from proveout.dsl.plan.topology import Workload
+from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.kinds import build
+
+
+class Jobs:
+    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a
+    job.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._received = 0  # written by the reader only
+        self._answered = 0  # written by the worker only
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def get(self) -> Any:
+        """The next job; None when there will be no more."""
+        return self._queue.get()
+
+    def answer(self, answer: Finished | Failed) -> None:
+        """End the job in hand."""
+        self._answered += 1
+        say(answer)
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._received += 1
+            self._queue.put(from_line(line))
+        if self._received > self._answered:  # the agent has ended during a job
+            os._exit(ORPHANED)
+        self._queue.put(None)
+
+
+def main(parent: int, argument: str, engine: str) -> int:
+    """Serve jobs until stdin ends. Exit code 0, or 1 after a `Failed`."""
+    privileges = Privileges.from_argument(argument)
+    privileges.drop()
+    die_with_parent(parent, LOAD_WORKER_NAME)
+    with contextlib.suppress(ProveoutError):  # reported by the first job
+        driver(engine)
+    privileges.seal()
+    jobs = Jobs()
+    try:
+        opening = jobs.get()
+        if opening is None:
+            return 0
+        work = _Work(opening)
+        jobs.answer(Finished())
+        while (job := jobs.get()) is not None:
+            jobs.answer(work.answer(job))
+        work.loader.close()
+    except ProveoutError as error:
+        jobs.answer(Failed(code=getattr(error, "code", "fault"), message=error.what, way_out=error.way_out))
+        return 1
+    return 0
+
+
+class _Work:
+    """A loader, the tables of its population, and the journal of the load."""
+
+    def __init__(self, opening: Opening) -> None:
+        workload = Workload(name=opening.kind, kind=opening.kind, parameters=opening.parameters)
+        population = build(workload).population
+        self.loader = _connect(opening, population)
+        self._tables = {table.name: table for table in population.tables}
+        self._journal: LoadJournal | None = None
+        if opening.load and isinstance(self.loader, ResumableLoader):
+            self._journal = LoadJournal(self.loader, population, opening.load)
+
+    def answer(self, job: object) -> Finished:
+        """Run one job."""
+        if isinstance(job, Committed):
+            return Finished(ranges=None if self._journal is None else self._journal.ranges())
+        return Finished(rows=self._do(job))
+
+    def _do(self, job: object) -> int:
+        """Run one job; the rows it is about."""
+        loader, journal = self.loader, self._journal
+        match job:
+            case Load():
+                return self._load(job)
+            case Count(table=name):
+                return loader.count(name)
+            case Execute():
+                self._execute(job)
+            case Prepare():
+                return self._prepare()
+            case Settle():
+                loader.settle()
+            case Undo():
+                loader.undo()
+                if journal is not None:
+                    journal.drop()
+            case Complete():
+                if journal is not None:
+                    journal.drop()
+            case _:
+                raise TaskFault("invalid", f"a populate worker has no job {type(job).__name__}")
+        return 0
+
+    def _load(self, job: Load) -> int:
+        table = self._tables[job.table]
+        if self._journal is None:
+            return self.loader.load(table, job.first, job.count, _progressed)
+        mark = self._journal.mark(job.table, job.first, job.count)
+        assert isinstance(self.loader, ResumableLoader)  # noqa: S101 - it has a journal
+        return self.loader.load(table, job.first, job.count, _progressed, mark)
+
+    def _prepare(self) -> int:
+        journal = self._journal
+        kept = None if journal is None else journal.rows_kept()
+        if kept is None:
+            if journal is not None:
+                journal.drop()
+            self.loader.prepare()
+            if journal is not None:
+                journal.create()
+        return kept or 0
+
+    def _execute(self, job: Execute) -> None:
+        if self._journal is None:
+            self.loader.execute(job.statement)
+        else:
+            self._journal.execute(job.step, job.statement)
+
+
+def _connect(opening: Opening, population: Population) -> Loader:
+    engine = adapter(opening.engine)
+    if not isinstance(engine, Populates):
+        raise TaskFault("missing", f"a population cannot be loaded into engine {opening.engine!r}")
+    return engine.loader(opening.dsn, population)
+
+
+def _progressed(rows: int) -> None:
+    say(Progress(rows=rows))
+
+
+def say(answer: Answer) -> None:
+    """Send one line to the agent."""
+    sys.stdout.buffer.write(to_line(answer))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:4]))

@@ -1,1 +1,0 @@
-"""Loading a workload's tables: the task's handler, jobs, worker processes."""

@@ -1,0 +1,257 @@
+"""The driver process of a Ray pool, between an agent and the actors.
+
+`python -m proveout.agent.load.ray_driver PARENT-PID PRIVILEGES BOUND ADDRESS`.
+
+Flow: stdin -> a `Task` with the agent's share of the load -> divided among the actors -> all armed -> `TaskArmed` ->
+`Start(t0)` -> T0 on the clock of each node (and `Finish`, if it comes) -> their seconds, aggregated -> `Sample`s ->
+`TaskDone` or `TaskFailed` on stdout. The protocol is that of agents and coordinators, in frames of a big-endian uint32
+and that many bytes. The driver is a separate process because Ray allows one connection for each process, adds threads
+and signal handlers, and may crash. It ends with its stdin, and the actors end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.ray_node import confine
+from proveout.agent.load.ray_pool import RayActor, RayAggregator, RayCluster
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
+from proveout.core import child_process
+from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.json_data import frame, read_frame
+from proveout.core.linux import die_with_parent
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    Cancel,
+    Finish,
+    LogLine,
+    Sample,
+    Start,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
+from proveout.proto.wire.results import LoadResult, LoadSecond
+from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, Task
+
+MODULE = "proveout.agent.load.ray_driver"
+OWN_POOL = LoadPool()
+
+
+def divided(share: LoadShare, count: int) -> list[LoadShare]:
+    """The share of each of `count` actors: contiguous, and as even as possible.
+
+    >>> [(s.first, s.count) for s in divided(LoadShare(first=2, count=5, total=9), 2)]
+    [(2, 3), (5, 2)]
+    """
+    edges = [share.first + -(-share.count * index // count) for index in range(count + 1)]
+    return [replace(share, first=first, count=last - first) for first, last in itertools.pairwise(edges)]
+
+
+class LoadRun:
+    """One load on a group of actors."""
+
+    def __init__(self, cluster: RayCluster, task: Task, send: Any) -> None:
+        assert isinstance(task.spec, RunLoad)  # noqa: S101 - the agent sends nothing else
+        self._cluster, self._task, self._spec, self._send = cluster, task, task.spec, send
+        self._start: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.finish = asyncio.Event()
+        """Set at `Finish`."""
+        self._armed = 0
+        self._sequence = 0
+        self._actors: list[RayActor] = []
+        self._aggregator: RayAggregator | None = None
+        self._timeline: Timeline | None = None
+
+    def start_at(self, t0_ns: int) -> None:
+        """T0 on this host's clock."""
+        if not self._start.done():
+            self._start.set_result(t0_ns)
+
+    async def run(self) -> LoadResult:
+        """Arm, start, aggregate. TaskFault if an actor fails, dies, or does not answer for longer than the lease."""
+        spec = self._spec
+        cpus = sum(node.cpus for node in self._cluster.nodes())
+        count = min(spec.share.count, spec.workers or cpus)
+        self._actors = await self._cluster.actors(count, spec.pool.placement)
+        self._warn_about_niceness()
+        tasks = [self._part(number, share) for number, share in enumerate(divided(spec.share, count))]
+        await _together(m.call("arm", data) for m, data in zip(self._actors, tasks, strict=True))
+        starting = asyncio.create_task(self._begin())
+        try:
+            await _together(self._follow(number, actor) for number, actor in enumerate(self._actors))
+        finally:
+            starting.cancel()
+        assert self._aggregator is not None  # noqa: S101 - no actor finishes before the start
+        self._send_seconds(self._aggregator)
+        return self._aggregator.result()
+
+    def _warn_about_niceness(self) -> None:
+        """Warn about nice value 15, Ray's default on clusters not started here: only root can lower it."""
+        if (worst := max(self._actors, key=lambda actor: actor.nice)).nice > os.getpriority(os.PRIO_PROCESS, 0):
+            text = (
+                f"{worst.name} has nice value {worst.nice}: its load workers wait for all other work on that host;"
+                " start the cluster's nodes with RAY_worker_niceness=0"
+            )
+            self._send(LogLine(level="warning", text=text))
+
+    def _part(self, number: int, share: LoadShare) -> bytes:
+        spec = replace(self._spec, share=share, workers=1, pool=OWN_POOL)
+        task = replace(self._task, key=f"{self._task.key}/{number}", spec=spec)
+        return codec.coordinator_envelope(task).SerializeToString()
+
+    async def _begin(self) -> None:
+        """Wait for the agent's start; send T0 to every actor, on the clock of its node; then pass on `Finish`."""
+        t0_ns = await self._start
+        spec = self._spec
+        names = [kind.name for kind in build(spec.workload).transactions if kind.weight > 0]
+        self._timeline = Timeline.of(spec.windows, t0_ns)
+        is_open = spec.share.rate is not None
+        self._aggregator = RayAggregator(names, workers=len(self._actors), is_open=is_open, t0_ns=t0_ns)
+        await _together(actor.call("start", t0_ns + actor.offset_ns) for actor in self._actors)
+        await self.finish.wait()
+        await _together(actor.call("finish") for actor in self._actors)
+
+    async def _follow(self, number: int, actor: RayActor) -> None:
+        """Handle the messages of one actor until its load is done."""
+        while True:
+            for message, packed in await actor.messages():
+                match message:
+                    case TaskArmed():
+                        self._armed += 1
+                        if self._armed == len(self._actors):
+                            self._send(TaskArmed(key=self._task.key))
+                    case Sample(sample=LoadSecond() as second) if self._aggregator is not None:
+                        self._aggregator.add(number, second, packed)
+                        self._send_seconds(self._aggregator)
+                    case LogLine():
+                        self._send(message)
+                    case TaskFailed(error=error):
+                        raise TaskFault(error.code, f"{actor.name}: {error.message}", way_out=error.way_out)
+                    case TaskDone(result=LoadResult() as result) if self._aggregator is not None:
+                        self._aggregator.finish(number, self._on_this_clock(actor, result), packed)
+                        return
+                    case other:
+                        raise TaskFault(
+                            "fault", f"{actor.name} sent an unexpected {type(other).__name__} during the load"
+                        )
+
+    def _on_this_clock(self, actor: RayActor, result: LoadResult) -> LoadResult:
+        """An actor's result on this host's clock. The error bound of its node's clock adds to the start skew."""
+        assert self._timeline is not None  # noqa: S101 - set before the start
+        return replace(
+            result,
+            measure_start_ns=self._timeline.measure_start_ns,
+            measure_end_ns=self._timeline.measure_end_ns,
+            start_skew_ns=result.start_skew_ns + actor.bound_ns,
+        )
+
+    def _send_seconds(self, aggregator: RayAggregator) -> None:
+        for second in aggregator.seconds():
+            self._sequence += 1
+            self._send(Sample(key=self._task.key, sequence=self._sequence, sample=second))
+
+
+async def _together(coroutines: Iterable[Awaitable[Any]]) -> None:
+    """Await all. At the first exception the others are cancelled before it is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class DriverServer:
+    """Serves one agent, one load at a time."""
+
+    def __init__(self, cluster: RayCluster, out: int) -> None:
+        self._cluster, self._out = cluster, out
+        self._load: LoadRun | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def send(self, message: AgentMessage) -> None:
+        """Write a message. Blocks while the agent does not read; nothing is measured in this process."""
+        left = memoryview(frame(codec.agent_envelope(message).SerializeToString()))
+        while left:
+            left = left[os.write(self._out, left) :]
+
+    async def serve(self, stdin: asyncio.StreamReader) -> None:
+        """Serve until the agent closes the pipe or cancels."""
+        self.send(Welcome(agent="ray", version="", protocol=0, machine_id="", cores=len(self._cluster.nodes())))
+        while (data := await read_frame(stdin)) is not None:
+            match codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(data)):
+                case Task() as task:
+                    self._load = LoadRun(self._cluster, task, self.send)
+                    self._running = asyncio.create_task(self._run(self._load, task.key))
+                case Start(t0_ns=t0_ns) if self._load is not None:
+                    self._load.start_at(t0_ns)
+                case Finish() if self._load is not None:
+                    self._load.finish.set()
+                case Cancel():
+                    return
+
+    async def _run(self, load: LoadRun, key: str) -> None:
+        try:
+            self.send(TaskDone(key=key, result=await load.run()))
+        except TaskFault as fault:
+            self._cluster.dismiss()
+            self.send(TaskFailed(key=key, error=fault.as_error()))
+        except Exception as error:
+            self._cluster.dismiss()
+            bug = TaskFault("fault", f"{type(error).__name__}: {error}", way_out="this is a bug in proveout")
+            self.send(TaskFailed(key=key, error=bug.as_error()))
+            raise
+
+
+async def _serve(address: str, out: int) -> None:
+    stdin = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    cluster = RayCluster.open(address)
+    try:
+        await DriverServer(cluster, out).serve(stdin)
+    finally:
+        cluster.close()
+
+
+def run_confined(bound: str, address: str) -> int:
+    """Run the driver as a child that binds to one address only; returns its exit code. Ray would bind to all addresses.
+
+    A process cannot confine itself: a thread of Ray that waits for its bind may block the interpreter, which must
+    answer.
+    """
+    confine(bound)
+    argv = (*child_process.interpreter(), "-u", "-m", MODULE, str(os.getpid()), INHERITED.to_argument(), "-", address)
+    return subprocess.run(argv, check=False).returncode  # with the environment from `RayDriver.start`
+
+
+def main() -> None:
+    """Run the process."""
+    parent, privileges, bound, address = sys.argv[1:]
+    Privileges.from_argument(privileges).drop()
+    die_with_parent(int(parent), LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
+    if bound != "-":
+        sys.exit(run_confined(bound, address))
+    out = os.dup(1)
+    os.dup2(2, 1)  # prints of Ray and its workers go to the log, not between the frames
+    try:
+        asyncio.run(_serve(address, out))
+    except TaskFault as fault:
+        os.write(out, frame(codec.agent_envelope(TaskFailed(key="", error=fault.as_error())).SerializeToString()))
+
+
+if __name__ == "__main__":
+    main()

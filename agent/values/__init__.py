@@ -1,1 +1,0 @@
-"""Numbers from tables: the rows of a query, the output of a command."""

@@ -1,0 +1,277 @@
+"""Differences between two runs in plan, program and environment, which decide whether their numbers can be compared.
+Pure.
+
+Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which raises NotComparable for those that are not
+allowed (`refused`).
+
+`--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system
+alone; a declared one is `declared.NAME`), an object of a schema (`index *`), `proveout` for the program's version,
+`plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a plan that change no number (title, verdicts,
+figures, parameters) are left out, and so are facts that identify one machine or one boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, get_args
+
+from proveout.coordinator.results.fingerprint import INDIVIDUAL, KINDS, Fingerprint, fingerprints, schemas
+from proveout.coordinator.results.fingerprint import Difference as FactDifference
+from proveout.coordinator.results.fingerprint import differences as fact_differences
+from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.storage.journal import recorded_plan
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.plan import to_data
+
+MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
+"""The parts of a plan that numbers depend on."""
+
+SHOWN_MAX = 12
+_APART = {
+    "engines": r"engine|plan\.systems\..*\.engine",
+    "workloads": r"plan\.workloads\..*\.kind",
+}
+"""Words for runs that share too little, and the names of the differences."""
+_DIGEST = re.compile(r"[, …]*sha256:[0-9a-f]+")
+"""It is recorded for the end of a long text; a person cannot read it."""
+Kind: TypeAlias = Literal["schema", "system", "plan", "host", "program"]
+"""The subjects of differences, those first that matter most."""
+
+
+class NotComparable(ProveoutError):
+    """The runs differ in something that is not allowed."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A value that differs; `before` or `after` is "" where it is missing.
+
+    `where` is a host, a system, or "" for the whole run. `kind`: its subject. `missing_in`:
+    the run that lacks the object of a schema.
+    """
+
+    name: str
+    where: str
+    before: str
+    after: str
+    allowed: bool = False
+    missing_in: str = ""
+    kind: Kind = "plan"
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        before, after = (_DIGEST.sub("", value) for value in (self.before, self.after))
+        if self.missing_in:
+            return f"{place}{self.name} is missing in {self.missing_in} ({before or after})"
+        if before == after:
+            return f"{place}{self.name} differs behind its first part ({before})"
+        return f"{place}{self.name}: {before or 'none'} -> {after or 'none'}"
+
+    @property
+    def rank(self) -> int:
+        """The place in a list that says first what matters most; other engines and workloads before all."""
+        apart = any(re.fullmatch(pattern, self.name) for pattern in _APART.values())
+        return -1 if apart else get_args(Kind).index(self.kind)
+
+
+def differences(
+    reference: RunResults, other: RunResults, allow: Sequence[str] = (), names: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """All differences that may change a number, those that matter most first; `names` are those of the two
+    runs in `missing_in`, their ids by default. JournalFault."""
+    environment = tuple(_environment(reference, other))
+    known = {(one.where, one.name) for one in environment}
+    schema = (one for one in _schemas(reference, other, names) if (one.where, one.name) not in known)
+    found = (*environment, *schema, *_program(reference, other), *_plan(reference, other))
+    return tuple(sorted((replace(one, allowed=_allowed(one, allow)) for one in found), key=lambda one: one.rank))
+
+
+def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """The differences that are not allowed."""
+    return tuple(one for one in found if not one.allowed)
+
+
+def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> NotComparable:
+    """The error for two runs that differ in `found`."""
+    runs = f"{_id(other)} cannot be compared with {_id(reference)}: "
+    if apart := unlike(reference, other, found):
+        return NotComparable(runs + apart, way_out="To compare them all the same: --despite.")
+    more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
+    return NotComparable(
+        f"{runs}they differ in {'; '.join(map(str, found[:SHOWN_MAX]))}{more}",
+        way_out=f"To compare them anyway: --allow '{names}', or --despite for all differences.",
+    )
+
+
+def unlike(reference: RunResults, other: RunResults, found: Sequence[Difference]) -> str:
+    """The sentence about two runs whose engines or workloads differ, "" for others."""
+    sides = {words: _sides(found, pattern) for words, pattern in _APART.items()}
+    apart = {words: side for words, side in sides.items() if side[0] != side[1]}
+    if not apart:
+        return ""
+    plans = [[results.run.name if results.run else "?"] for results in (reference, other)]
+    every = {"plans": (plans[0], plans[1]), **apart} if plans[0] != plans[1] else apart
+    parts = [f"{words} ({' and '.join(a) or 'none'}, {' and '.join(b) or 'none'})" for words, (a, b) in every.items()]
+    return f"they have different {' and '.join(parts)}, so that their ratio says nothing about a change"
+
+
+def _sides(found: Sequence[Difference], pattern: str) -> tuple[list[str], list[str]]:
+    """The values of both runs that differ in the facts whose names match."""
+    matching = [one for one in found if re.fullmatch(pattern, one.name)]
+    before, after = ({value for value in values if value} for values in ([one.before for one in matching],
+                     [one.after for one in matching]))  # fmt: skip
+    return sorted(before), sorted(after)
+
+
+def refuse_a_copy(reference: RunResults, other: RunResults) -> None:
+    """NotComparable where both are one run, or one has the measured data of the other: a run does not differ from its
+    copy, whatever has changed."""
+    if reference.run is None or other.run is None:
+        return
+    way_out = "Name two runs; `proveout runs` lists them."
+    if _id(reference) == _id(other):
+        raise NotComparable(f"both runs are {_id(reference)}, or copies of it: nothing can differ", way_out=way_out)
+    before, after = (
+        [one.iterations for one in results.stages.values() if one.iterations] for results in (reference, other)
+    )
+    if before and before == after:
+        raise NotComparable(
+            f"{_id(other)} has the measured data of {_id(reference)}, iteration for iteration: one is a copy of the "
+            "other, and nothing can differ",
+            way_out=way_out,
+        )
+
+
+def _id(results: RunResults) -> str:
+    return results.run.run_id if results.run else "?"
+
+
+def _allowed(one: Difference, allow: Sequence[str]) -> bool:
+    return any(_matches(one, pattern) for pattern in allow)
+
+
+def _matches(one: Difference, pattern: str) -> bool:
+    return fnmatchcase(one.name, pattern) or fnmatchcase(f"{one.where}:{one.name}", pattern)
+
+
+# ---- environment -------------------------------------------------------------------------------------------------
+
+
+def _environment(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    """Facts by host and by system; one that was recorded in one run only differs as a whole, as `environment`."""
+    before, after = (
+        {(one.host, one.system, one.equipment): one for one in fingerprints(results)} for results in (reference, other)
+    )
+    for key in dict.fromkeys((*before, *after)):
+        where = key[2] or key[1] or key[0]
+        kind: Kind = "system" if key[1] else "host"
+        if key not in before or key not in after:
+            seen = ("recorded" if key in before else "", "recorded" if key in after else "")
+            yield Difference(name="environment", where=where, before=seen[0], after=seen[1], kind=kind)
+            continue
+        for fact in fact_differences(*_used(before[key], after[key])):
+            if fact.fact not in INDIVIDUAL:
+                yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after, kind=kind)
+
+
+def _schemas(reference: RunResults, other: RunResults, names: Sequence[str]) -> Iterator[Difference]:
+    """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
+    at its first stage."""
+    ids = names or [_id(results) for results in (reference, other)]
+    left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
+    seen: set[Difference] = set()
+    shared = reference.stages.keys() & other.stages.keys()
+    for key in dict.fromkeys((*left, *right)):
+        stage, system = key
+        if stage not in shared or (not left and not right):
+            continue
+        if key not in left or key not in right:
+            recorded = ("recorded" if key in left else "", "recorded" if key in right else "")
+            found = [Difference(name="schema", where=system, before=recorded[0], after=recorded[1], kind="schema")]
+        else:
+            found = [
+                Difference(
+                    name=one.fact,
+                    where=system,
+                    before=one.before,
+                    after=one.after,
+                    kind="schema" if one.fact.partition(" ")[0] in KINDS else "system",
+                    missing_in=_lacking(one, left[key].objects.keys() | right[key].objects.keys(), ids),
+                )
+                for one in fact_differences(left[key].facts, right[key].facts)
+            ]
+        yield from (one for one in found if one not in seen)
+        seen |= set(found)
+
+
+def _lacking(one: FactDifference, objects: Set[str], ids: Sequence[str]) -> str:
+    if one.fact not in objects or (one.before and one.after):
+        return ""
+    return ids[0] if not one.before else ids[1]
+
+
+def _used(before: Fingerprint, after: Fingerprint) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The facts of both about what one of the runs used; what merely was installed in both is left out."""
+    names = {*before.compared, *after.compared}
+    left, right = (
+        {name: value for name, value in {**one.installed, **one.compared}.items() if name in names}
+        for one in (before, after)
+    )
+    return left, right
+
+
+def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    before, after = (results.run.version if results.run else "" for results in (reference, other))
+    if before != after:
+        yield Difference(name="proveout", where="", before=before, after=after, kind="program")
+
+
+# ---- plan --------------------------------------------------------------------------------------------------------
+
+
+def _plan(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    if reference.run is None or other.run is None:
+        raise NotComparable("a run that has not begun cannot be compared", way_out="Name a run that has a result.")
+    if reference.run.digest == other.run.digest:
+        return
+    before, after = (
+        dict(_flat({part: _data(results)[part] for part in MEASURED}, "plan")) for results in (reference, other)
+    )
+    for path in dict.fromkeys((*before, *after)):
+        if before.get(path) != after.get(path):
+            yield Difference(name=path, where="", before=before.get(path, ""), after=after.get(path, ""))
+
+
+def _data(results: RunResults) -> dict[str, Any]:
+    assert results.run is not None  # noqa: S101 - the caller has looked
+    data: dict[str, Any] = to_data(recorded_plan(results.run.plan))
+    return data
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Leaves with their paths; members of a list by their id or name, lists of plain values as one."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _flat(item, f"{path}.{name}")
+    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{path}.{_named(item, index)}")
+    elif isinstance(value, list) and value and all(isinstance(item, list) and len(item) == 2 for item in value):
+        for name, item in value:
+            yield from _flat(item, f"{path}.{name}")
+    else:
+        yield path, str(value)
+
+
+def _named(item: Any, index: int) -> str:
+    found = (
+        next((item[key] for key in ("id", "name", "stage") if key in item), None) if isinstance(item, Mapping) else None
+    )
+    return str(found if found is not None else index)

@@ -1,1 +1,0 @@
-"""Comparison of runs: comparability, differences, `--fail-if`."""

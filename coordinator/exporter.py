@@ -1,0 +1,728 @@
+"""`--metrics ADDR`: the OpenMetrics endpoint of a running coordinator.
+
+Data flow: stamped events -> `Instruments` -> the series of a `Board` -> GET /metrics -> text. Metric names are in
+`FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
+from proveout.core.numbers import safe
+from proveout.proto.events import (
+    AgentLine,
+    AgentLost,
+    AgentsTick,
+    AgentUp,
+    FaultSeen,
+    HostTick,
+    IterationFinished,
+    IterationStarted,
+    IterationVoided,
+    LoadTick,
+    Notice,
+    PopulateFinished,
+    ProbeFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+    Stamped,
+    TransactionsTick,
+    VerdictForeseen,
+    VerdictReached,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+# Names and units follow https://prometheus.io/docs/specs/om/open_metrics_spec: base units (seconds, bytes, ratio), the
+# unit last in the name, counters' samples end in `_total`. A *stateset* has one series per state, 1 for the one that it
+# is in; an *info* is 1 with the facts as labels.
+
+Kind: TypeAlias = Literal["gauge", "counter", "stateset", "info"]
+
+SUFFIX: Mapping[Kind, str] = {"gauge": "", "counter": "_total", "stateset": "", "info": "_info"}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric family; `states` only for a stateset. `unit` ("" for none) is the end of `name`."""
+
+    name: str
+    kind: Kind
+    about: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    states: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name of its samples, which queries use."""
+        return self.name + SUFFIX[self.kind]
+
+
+RUN = Family(
+    "proveout_run", "info", "The run: its name, plan and version.", ("run", "plan", "title", "digest", "version")
+)
+RUN_START = Family("proveout_run_start_time_seconds", "gauge", "When this coordinator began, Unix time.", (), "seconds")
+RUN_ESTIMATE = Family(
+    "proveout_run_estimate_seconds", "gauge", "The estimated duration of the whole run.", (), "seconds"
+)
+
+STAGE_STATES = ("waiting", "running", "ok", "failed", "skipped")
+STAGE = Family("proveout_stage", "stateset", "The state of each stage.", ("stage", "kind"), "", STAGE_STATES)
+STAGE_ITERATIONS = Family(
+    "proveout_stage_iterations",
+    "gauge",
+    "The maximum number of iterations of the stage, without reruns.",
+    ("stage",),
+)
+STAGE_PROGRESS = Family(
+    "proveout_stage_progress_ratio",
+    "gauge",
+    "The finished part of the host's task (populate …).",
+    ("stage", "host"),
+    "ratio",
+)
+
+ITERATION_THREADS = Family("proveout_iteration_threads", "gauge", "The rung of the iteration under way.", ("stage",))
+ITERATION_REPEAT = Family("proveout_iteration_repeat", "gauge", "The repeat of the iteration under way.", ("stage",))
+ITERATION_ATTEMPT = Family("proveout_iteration_attempt", "gauge", "The attempt of the iteration under way.", ("stage",))
+ITERATION_RATE = Family(
+    "proveout_iteration_intended_transactions_per_second",
+    "gauge",
+    "The intended rate of the iteration under way; none for closed arrival.",
+    ("stage",),
+)
+WINDOWS = ("ramp_up", "measure", "ramp_down")
+WINDOW = Family("proveout_window", "stateset", "The window that the load is in.", ("stage",), "", WINDOWS)
+ITERATIONS = Family(
+    "proveout_iterations", "counter", "Iterations that have ended: valid, invalid or void.", ("stage", "outcome")
+)
+
+FAULT = Family(
+    "proveout_fault_in_place",
+    "gauge",
+    "Whether a fault is in place on the host, 0 or 1: from its begin until it is healed.",
+    ("stage", "fault", "host"),
+)
+
+LOAD_RATE = Family(
+    "proveout_load_transactions_per_second", "gauge", "Throughput of the newest second of load.", ("stage", "rung")
+)
+LOAD_RESPONSE = Family(
+    "proveout_load_response_seconds",
+    "gauge",
+    "Response time in the newest second of load: avg, p50, p99.",
+    ("stage", "rung", "statistic"),
+    "seconds",
+)
+LOAD_ERRORS = Family("proveout_load_errors", "counter", "Technical errors, in all windows.", ("stage",))
+TRANSACTIONS = Family(
+    "proveout_transactions",
+    "counter",
+    "Transactions in the measure windows of the iterations that have ended: ok, logical_failure or error.",
+    ("stage", "transaction", "outcome"),
+)
+
+LOAD_TRANSACTION_RATE = Family(
+    "proveout_load_transaction_type_per_second",
+    "gauge",
+    "Throughput of a transaction type in the window so far.",
+    ("stage", "rung", "transaction"),
+)
+LOAD_TRANSACTION_RESPONSE = Family(
+    "proveout_load_transaction_type_response_seconds",
+    "gauge",
+    "Response time of a transaction type in the window so far: p50, p95, p99.",
+    ("stage", "rung", "transaction", "statistic"),
+    "seconds",
+)
+
+RUNG_RATE = Family(
+    "proveout_rung_transactions_per_second",
+    "gauge",
+    "Throughput of the rung's newest valid iteration.",
+    ("stage", "rung"),
+)
+STATISTICS = ("avg", "p50", "p90", "p95", "p99", "p999", "max")
+RUNG_RESPONSE = Family(
+    "proveout_rung_response_seconds",
+    "gauge",
+    f"Response time of the rung's newest valid iteration: {', '.join(STATISTICS)}.",
+    ("stage", "rung", "statistic"),
+    "seconds",
+)
+PROBE_RATE = Family(
+    "proveout_probe_transactions_per_second", "gauge", "The rate of the search's newest probe.", ("stage",)
+)
+PROBE_ACCEPTED = Family("proveout_probe_accepted", "gauge", "Whether that rate was accepted, 0 or 1.", ("stage",))
+SEARCH_RATE = Family(
+    "proveout_search_transactions_per_second", "gauge", "The rate that a search has found.", ("stage",)
+)
+
+HOST_UP = Family("proveout_host_up", "gauge", "Whether the host's agent answers, 0 or 1.", ("host",))
+HOST_CORES = Family("proveout_host_cores", "gauge", "The host's cores.", ("host",))
+CLOCK_OFFSET = Family(
+    "proveout_host_clock_offset_seconds", "gauge", "The agent's clock less the coordinator's.", ("host",), "seconds"
+)
+HOST_SILENCE = Family(
+    "proveout_host_silence_seconds",
+    "gauge",
+    "Since the agent's last answer; its lease ends after 10.",
+    ("host",),
+    "seconds",
+)
+CLOCK_BOUND = Family(
+    "proveout_host_clock_uncertainty_seconds", "gauge", "The bound of the error of that offset.", ("host",), "seconds"
+)
+
+VERDICT_STATES = ("PENDING", "PASS", "FAIL", "INCONCLUSIVE")
+VERDICT = Family("proveout_verdict", "stateset", "The verdicts.", ("verdict", "severity"), "", VERDICT_STATES)
+FORESEEN = Family(
+    "proveout_verdict_foreseen",
+    "stateset",
+    "The provisional outcome of a verdict on the results so far.",
+    ("verdict", "severity"),
+    "",
+    VERDICT_STATES[1:],
+)
+NOTICES = Family("proveout_notices", "counter", "Notices of the run: info, warning or error.", ("level",))
+DROPPED = Family("proveout_series_dropped", "counter", "Updates left out because there were too many series.")
+
+
+def _reading(name: str, about: str, unit: str, *labels: str) -> Family:
+    return Family(name, "gauge", about, ("host", *labels), unit)
+
+
+READINGS: Mapping[str, tuple[Family, float]] = {
+    "cpu.busy_fraction": (_reading("proveout_host_cpu_busy_ratio", "CPU in use, of all cores.", "ratio"), 1.0),
+    "memory.used_bytes": (_reading("proveout_host_memory_used_bytes", "Memory in use.", "bytes"), 1.0),
+    "memory.total_bytes": (_reading("proveout_host_memory_total_bytes", "Memory that there is.", "bytes"), 1.0),
+    "disk.read_bytes_per_s": (
+        _reading("proveout_host_disk_read_bytes_per_second", "Read from the disk.", "bytes_per_second", "device"),
+        1.0,
+    ),
+    "disk.write_bytes_per_s": (
+        _reading("proveout_host_disk_write_bytes_per_second", "Written to the disk.", "bytes_per_second", "device"),
+        1.0,
+    ),
+    "disk.busy_s_per_s": (
+        _reading("proveout_host_disk_busy_ratio", "Time with a request under way.", "ratio", "device"),
+        1.0,
+    ),
+    "network.received_bytes_per_s": (
+        _reading("proveout_host_network_received_bytes_per_second", "Received.", "bytes_per_second", "interface"),
+        1.0,
+    ),
+    "network.sent_bytes_per_s": (
+        _reading("proveout_host_network_sent_bytes_per_second", "Sent.", "bytes_per_second", "interface"),
+        1.0,
+    ),
+    "pressure.cpu_us_per_s": (
+        _reading("proveout_host_pressure_cpu_ratio", "Time in which some task waited for CPU (PSI).", "ratio"),
+        1e-6,
+    ),
+    "pressure.io_us_per_s": (
+        _reading("proveout_host_pressure_io_ratio", "Time in which some task waited for I/O (PSI).", "ratio"),
+        1e-6,
+    ),
+    "lag.seconds": (_reading("proveout_lag_seconds", "Replication lag.", "seconds", "capture"), 1.0),
+    "lag.bytes": (_reading("proveout_lag_bytes", "Log that is not applied yet.", "bytes", "capture"), 1.0),
+}
+"""Readings of captures (as `live.ticks` names them) -> family and factor. Whatever else is captured is not
+exported."""
+
+FAMILIES: tuple[Family, ...] = (
+    RUN,
+    RUN_START,
+    RUN_ESTIMATE,
+    STAGE,
+    STAGE_ITERATIONS,
+    STAGE_PROGRESS,
+    ITERATION_THREADS,
+    ITERATION_REPEAT,
+    ITERATION_ATTEMPT,
+    ITERATION_RATE,
+    WINDOW,
+    FAULT,
+    ITERATIONS,
+    LOAD_RATE,
+    LOAD_RESPONSE,
+    LOAD_ERRORS,
+    TRANSACTIONS,
+    LOAD_TRANSACTION_RATE,
+    LOAD_TRANSACTION_RESPONSE,
+    RUNG_RATE,
+    RUNG_RESPONSE,
+    PROBE_RATE,
+    PROBE_ACCEPTED,
+    SEARCH_RATE,
+    HOST_UP,
+    HOST_CORES,
+    CLOCK_OFFSET,
+    CLOCK_BOUND,
+    HOST_SILENCE,
+    *(family for family, _ in READINGS.values()),
+    VERDICT,
+    FORESEEN,
+    NOTICES,
+    DROPPED,
+)
+"""All of them, in the order of the text."""
+
+
+SERIES_MAX = 2_000
+LABEL_MAX = 200
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class Board:
+    """Series by family and label values. A value is a number, or for a stateset the name of a state."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, dict[tuple[str, ...], float | str]] = {family.name: {} for family in FAMILIES}
+        self._series[DROPPED.name][()] = 0.0
+
+    def put(self, family: Family, value: float | str, *labels: object) -> None:
+        """The series with these label values (in the family's order) is `value` now."""
+        series = self._series[family.name]
+        key = tuple(_label(label) for label in labels)
+        assert len(key) == len(family.labels), family  # noqa: S101  # a slip of the caller
+        if key in series or len(series) < SERIES_MAX:
+            series[key] = value
+        else:
+            self.add(DROPPED, 1.0)
+
+    def add(self, family: Family, amount: float, *labels: object) -> None:
+        """Count on."""
+        before = self._series[family.name].get(tuple(_label(label) for label in labels), 0.0)
+        self.put(family, float(before) + amount, *labels)
+
+    def clear(self, *families: Family, first: str | None = None) -> None:
+        """Remove the families' series, or only those whose first label is `first`."""
+        for family in families:
+            kept = (
+                {} if first is None else {k: v for k, v in self._series[family.name].items() if k[0] != _label(first)}
+            )
+            self._series[family.name] = kept
+
+    def text(self) -> bytes:
+        """All series as OpenMetrics 1.0 text."""
+        from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415  # only when it is scraped
+
+        made: bytes = generate_latest(self)  # type: ignore[no-untyped-call]  # wants something with `collect`
+        return made
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client's collectors give them; empty families are left out."""
+        from prometheus_client.metrics_core import Metric  # noqa: PLC0415
+
+        for family in FAMILIES:
+            series = self._series[family.name]
+            if not series:
+                continue
+            metric = Metric(family.name, family.about, family.kind, family.unit)
+            for key, value in series.items():
+                labels = dict(zip(family.labels, key, strict=True))
+                for more, number in _points(family, value):
+                    metric.add_sample(family.sample, labels | more, number)
+            yield metric
+
+
+def _points(family: Family, value: float | str) -> Iterator[tuple[dict[str, str], float]]:
+    if isinstance(value, str):
+        for state in family.states:
+            yield {family.name: state}, float(state == value)
+    else:
+        yield {}, value
+
+
+def _label(value: object) -> str:
+    return safe(str(value))[:LABEL_MAX]
+
+
+_OF_ITERATION = (
+    ITERATION_THREADS,
+    ITERATION_REPEAT,
+    ITERATION_ATTEMPT,
+    ITERATION_RATE,
+    WINDOW,
+    FAULT,
+    LOAD_RATE,
+    LOAD_RESPONSE,
+    LOAD_TRANSACTION_RATE,
+    LOAD_TRANSACTION_RESPONSE,
+    *(family for family, _ in READINGS.values()),
+)
+
+
+class Instruments:
+    """Call it with each stamped event. Never waits; an event that says nothing to a scraper changes nothing."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self._kinds: dict[str, str] = {}
+        self._ended_stages: set[str] = set()
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take in one event."""
+        match stamped.event:
+            case RunStarted() as event:
+                self._started(event, stamped.unix_s)
+            case AgentUp() | AgentLost() | HostTick() as event:
+                self._host(event)
+            case StageStarted() | StageProgress() | PopulateFinished() | StageFinished() as event:
+                self._stage(event)
+            case ProbeFinished() | SearchFinished() as event:
+                self._search(event)
+            case IterationStarted() | LoadTick() as event:
+                self._under_way(event)
+            case TransactionsTick() as event:
+                self._by_type(event)
+            case FaultSeen() as event:
+                in_place = event.step not in ("healed", "failed")
+                self.board.put(FAULT, float(in_place), event.id.stage, event.fault, event.host)
+            case AgentsTick(agents=agents):
+                self._agents(agents)
+            case IterationFinished() | IterationVoided() as event:
+                self._ended(event)
+            case VerdictForeseen() as event:
+                self.board.put(FORESEEN, event.outcome, event.id, event.severity)
+            case VerdictReached() as event:
+                self.board.put(VERDICT, event.outcome, event.id, event.severity)
+            case Notice(level=level):
+                self.board.add(NOTICES, 1.0, level)
+
+    def _started(self, event: RunStarted, unix_s: float) -> None:
+        about = (event.run_id, event.name, event.title, event.digest, event.version)
+        self.board.put(RUN, 1.0, *about)
+        self.board.put(RUN_START, unix_s)
+        self.board.put(RUN_ESTIMATE, event.estimate_s)
+        self.board.clear(*_OF_ITERATION)
+        for stage, kind in ((str(data.get("id")), str(data.get("kind"))) for data in _entries(event.plan, "stages")):
+            self._kinds[stage] = kind
+            if stage not in self._ended_stages:  # a run that goes on has some behind it
+                self.board.put(STAGE, "waiting", stage, kind)
+        for data in _entries(event.plan, "verdicts"):
+            self.board.put(VERDICT, "PENDING", data.get("id"), data.get("severity"))
+
+    def _host(self, event: AgentUp | AgentLost | HostTick) -> None:
+        board, host = self.board, event.host
+        match event:
+            case AgentUp():
+                board.put(HOST_UP, 1.0, host)
+                board.put(HOST_CORES, event.cores, host)
+                board.put(CLOCK_OFFSET, event.offset_ns / 1e9, host)
+                board.put(CLOCK_BOUND, event.uncertainty_ns / 1e9, host)
+            case AgentLost():
+                board.put(HOST_UP, 0.0, host)
+                board.clear(*(family for family, _ in READINGS.values()), first=host)
+            case HostTick():
+                for name, value in event.readings.items():
+                    self._reading(event, name, value)
+
+    def _agents(self, agents: Sequence[AgentLine]) -> None:
+        for agent in agents:
+            self.board.put(HOST_UP, float(agent.connected), agent.host)
+            self.board.put(CLOCK_OFFSET, agent.offset_ns / 1e9, agent.host)
+            self.board.put(CLOCK_BOUND, agent.uncertainty_ns / 1e9, agent.host)
+            self.board.put(HOST_SILENCE, agent.silent_s, agent.host)
+
+    def _reading(self, tick: HostTick, name: str, value: float) -> None:
+        metric, _, label = name.partition("[")
+        if metric not in READINGS:
+            return
+        family, factor = READINGS[metric]
+        more = {"capture": tick.capture, "device": label[:-1], "interface": label[:-1]}
+        self.board.put(family, value * factor, tick.host, *(more[name] for name in family.labels[1:]))
+
+    def _stage(self, event: StageStarted | StageProgress | PopulateFinished | StageFinished) -> None:
+        board, stage = self.board, event.stage
+        match event:
+            case StageStarted():
+                self._kinds[stage] = event.kind
+                board.put(STAGE, "running", stage, event.kind)
+                if event.iterations:
+                    board.put(STAGE_ITERATIONS, event.iterations, stage)
+            case StageProgress():
+                if event.total > 0.0:
+                    board.put(STAGE_PROGRESS, event.done / event.total, stage, event.host)
+            case PopulateFinished():
+                board.clear(STAGE_PROGRESS, first=stage)
+            case StageFinished():
+                self._ended_stages.add(stage)
+                board.put(STAGE, event.outcome, stage, self._kinds.get(stage, ""))
+                board.clear(STAGE_PROGRESS, first=stage)
+
+    def _search(self, event: ProbeFinished | SearchFinished) -> None:
+        if isinstance(event, ProbeFinished):
+            self.board.put(PROBE_RATE, event.rate, event.stage)
+            self.board.put(PROBE_ACCEPTED, float(event.accepted), event.stage)
+        elif event.rate is not None:
+            self.board.put(SEARCH_RATE, event.rate, event.stage)
+
+    def _under_way(self, event: IterationStarted | LoadTick) -> None:
+        board, stage = self.board, event.id.stage
+        if isinstance(event, LoadTick):
+            board.put(WINDOW, event.window, stage)
+            board.put(LOAD_RATE, event.tps, stage, event.id.rung)
+            board.add(LOAD_ERRORS, event.errors, stage)
+            board.clear(LOAD_RESPONSE, first=stage)  # a second without answers has no response time
+            for statistic, value_us in (("avg", event.avg_us), ("p50", event.p50_us), ("p99", event.p99_us)):
+                if value_us is not None:
+                    board.put(LOAD_RESPONSE, value_us / 1e6, stage, event.id.rung, statistic)
+            return
+        board.clear(*_OF_ITERATION)
+        board.put(STAGE, "running", stage, self._kinds.get(stage, ""))  # a resumed stage does not start again
+        board.put(ITERATION_THREADS, event.id.rung, stage)
+        board.put(ITERATION_REPEAT, event.id.repeat, stage)
+        board.put(ITERATION_ATTEMPT, event.id.attempt, stage)
+        if event.rate is not None:
+            board.put(ITERATION_RATE, event.rate, stage)
+
+    def _by_type(self, event: TransactionsTick) -> None:
+        where = (event.id.stage, event.id.rung)
+        for line in event.transactions:
+            self.board.put(LOAD_TRANSACTION_RATE, line.tps, *where, line.name)
+            for statistic, value_us in (("p50", line.p50_us), ("p95", line.p95_us), ("p99", line.p99_us)):
+                self.board.put(LOAD_TRANSACTION_RESPONSE, value_us / 1e6, *where, line.name, statistic)
+
+    def _ended(self, event: IterationFinished | IterationVoided) -> None:
+        board, stage = self.board, event.id.stage
+        board.clear(*_OF_ITERATION)
+        if isinstance(event, IterationVoided):
+            board.add(ITERATIONS, 1.0, stage, "void")
+            return
+        board.add(ITERATIONS, 1.0, stage, "valid" if event.valid else "invalid")
+        for item in event.transactions:
+            errors = sum(item.errors.values())
+            for outcome, count in (("ok", item.ok), ("logical_failure", item.logical_failures), ("error", errors)):
+                board.add(TRANSACTIONS, count, stage, item.label, outcome)
+        if event.valid:
+            self._measured(event)
+
+    def _measured(self, event: IterationFinished) -> None:
+        where = (event.id.stage, event.id.rung)
+        tps = event.metrics.get("tps")
+        if tps is not None:
+            self.board.put(RUNG_RATE, tps, *where)
+        response = event.metrics.get("response", {})
+        for statistic in STATISTICS:
+            value_us = response.get(f"{statistic}_us")
+            if value_us is not None:
+                self.board.put(RUNG_RESPONSE, value_us / 1e6, *where, statistic)
+
+
+def _entries(plan: Any, section: str) -> list[Mapping[str, Any]]:
+    found = plan.get(section, ()) if isinstance(plan, Mapping) else ()
+    return [data for data in found if isinstance(data, Mapping)]
+
+
+LOOPBACK = "127.0.0.1"
+CONNECTIONS_MAX = 16
+REQUEST_BYTES_MAX = 8192
+PATIENCE_S = 5.0
+FRESH_S = 0.5
+_FORMS = "Write PORT, HOST:PORT, [IPV6]:PORT, or the path of a Unix socket (with a / in it)."
+
+
+class UnusableMetricsAddress(ProveoutError):
+    """`--metrics` names no address, or one that cannot be listened on; found before the run begins."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A socket that listens, and what to call it: `http://127.0.0.1:9464/metrics`, or the path."""
+
+    socket: socket.socket
+    shown: str
+
+
+@contextmanager
+def bound(address: str | None) -> Iterator[Listening | None]:
+    """Listen at the address until the end; nothing for None. UnusableMetricsAddress."""
+    if address is None:
+        yield None
+        return
+    made = _unix(address) if "/" in address else _tcp(address)
+    mine = _identity(address) if "/" in address else None
+    try:
+        yield made
+    finally:
+        made.socket.close()
+        if mine is not None and _identity(address) == mine:
+            Path(address).unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def serving(listening: Listening, earlier: Iterable[Stamped] = ()) -> AsyncIterator[Instruments]:
+    """Serve scrapers; yields a listener of `run`. `earlier`: the events of a resumed run so far."""
+    instruments = Instruments()
+    for stamped in earlier:
+        instruments(stamped)
+    desk = _Desk(instruments)
+    server = await asyncio.start_server(desk.serve, sock=listening.socket.dup(), limit=REQUEST_BYTES_MAX)
+    try:
+        yield instruments
+    finally:
+        server.close()
+        await desk.close()
+        await server.wait_closed()
+
+
+# ---- addresses ---------------------------------------------------------------------------------------------------
+
+
+def parse(address: str) -> tuple[str, int]:
+    """Host and port; loopback when only a port is given. UnusableMetricsAddress."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    number = int(port) if port.isascii() and port.isdigit() else -1
+    if not 0 <= number <= 65535 or (":" in host and not address.startswith("[")):
+        raise UnusableMetricsAddress(f"--metrics {address}: not a valid address", way_out=_FORMS)
+    return host or LOOPBACK, number
+
+
+def _tcp(address: str) -> Listening:
+    host, port = parse(address)
+    made: socket.socket | None = None
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen(CONNECTIONS_MAX)
+    except OSError as fault:
+        if made is not None:
+            made.close()
+        raise _refused(address, fault) from fault
+    made.setblocking(False)
+    name, number = made.getsockname()[:2]
+    return Listening(made, f"http://{f'[{name}]' if ':' in name else name}:{number}/metrics")
+
+
+def _unix(address: str) -> Listening:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _clear_dead(address)
+        made.bind(address)
+        Path(address).chmod(0o600)  # before it listens, so no process can connect yet
+        made.listen(CONNECTIONS_MAX)
+    except OSError as fault:
+        made.close()
+        raise _refused(address, fault) from fault
+    made.setblocking(False)
+    return Listening(made, address)
+
+
+def _clear_dead(address: str) -> None:
+    """Remove the socket of a process that has ended. OSError when a process listens there, or the file is not a
+    socket."""
+    try:
+        if not stat.S_ISSOCK(Path(address).lstat().st_mode):
+            return  # `bind` says that it exists
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(1.0)
+        try:
+            asking.connect(address)
+        except ConnectionRefusedError:
+            Path(address).unlink(missing_ok=True)
+
+
+def _refused(address: str, fault: OSError) -> UnusableMetricsAddress:
+    reason = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)
+    way_out = "Name another address, or stop what listens there." if fault.errno == errno.EADDRINUSE else _FORMS
+    return UnusableMetricsAddress(f"--metrics {address}: cannot listen there: {reason}", way_out=way_out)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+# ---- requests ----------------------------------------------------------------------------------------------------
+
+
+class _Desk:
+    """Answers one request per connection."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._served: set[asyncio.Task[object]] = set()
+        self._text, self._made_s = b"", float("-inf")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a server's callback runs in one
+        if len(self._served) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._served.add(task)
+        task.add_done_callback(self._served.discard)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError, TimeoutError):
+            pass  # the client has gone, sent too much, or is too slow
+        finally:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Disconnect all clients."""
+        for task in list(self._served):
+            task.cancel()
+        await asyncio.gather(*self._served, return_exceptions=True)
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method not in (b"GET", b"HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
+        if path != b"/metrics":
+            return _response(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n")
+        made = _response(HTTPStatus.OK, self._fresh(), CONTENT_TYPE)
+        return made if method == b"GET" else made.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    def _fresh(self) -> bytes:
+        now_s = time.monotonic()
+        if now_s - self._made_s >= FRESH_S:
+            self._text, self._made_s = self._instruments.board.text(), now_s
+        return self._text
+
+
+def _response(status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        *(["Allow: GET, HEAD"] if status is HTTPStatus.METHOD_NOT_ALLOWED else []),
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body

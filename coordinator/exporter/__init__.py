@@ -1,1 +1,0 @@
-"""The OpenMetrics endpoint of a running coordinator, for Prometheus and other scrapers."""

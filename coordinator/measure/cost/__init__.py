@@ -1,1 +1,0 @@
-"""The cost of a transaction: what servers and clients spend on it."""

@@ -1,1 +1,0 @@
-"""The top statements of a measure window and their plans."""

@@ -1,1 +1,0 @@
-"""Certificates of the fabric: the certificate authority, its server, renewal."""

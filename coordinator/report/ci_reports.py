@@ -1,0 +1,417 @@
+"""The run for CI: JUnit XML, and failed verdicts as annotations of GitHub and reports of GitLab."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from xml.etree import ElementTree as ET
+
+from proveout.coordinator.comparison import RESULTS, Judgement, told
+from proveout.coordinator.report.json_documents import timestamp
+from proveout.coordinator.report.tables import LATENCIES
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import PlanProblem
+from proveout.core.json_data import number_at
+from proveout.core.numbers import microseconds, number, rate_unit, rung_name, safe, search_answer
+from proveout.proto.events import IterationFinished, ValidityFinding, VerdictReached
+
+# - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
+#   neither when its severity is `warn`: then it is `<skipped>` with its evidence;
+# - an iteration without a valid attempt is `<skipped>`; verdicts that need it are `<error>` then;
+# - the case `run` is `<error>` when the run failed or was interrupted.
+#
+# Elements, attributes and their order follow the Jenkins and Surefire schemas.
+
+Mark: TypeAlias = Literal["failure", "error", "skipped"]
+
+_FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One test case; without a mark it has passed."""
+
+    group: str
+    name: str
+    seconds: float = 0.0
+    mark: Mark | None = None
+    type: str = ""
+    message: str = ""
+    output: str = ""
+
+
+def to_xml(results: RunResults) -> str:
+    """The suite as XML text, ends with a newline."""
+    name = results.run.name if results.run else "proveout"
+    cases = list(_cases(results))
+    started = timestamp(results.started_unix_s)
+    totals = _totals(name, cases, results.ended.seconds if results.ended else 0.0)
+    facts = (
+        {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
+    )
+    facts = {"outcome": results.ended.reason} | facts if results.ended else facts
+    return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPlan:
+    """A plan that was compiled: its `problems`, and the notes on it, each as text of several lines."""
+
+    file: str
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def of_plans(plans: Iterable[CheckedPlan]) -> str:
+    """A suite with a case for each plan, ends with a newline: an `<error>` with all problems of one that is wrong."""
+    cases = [
+        Case(
+            group="check",
+            name=plan.file,
+            mark="error" if plan.problems else None,
+            type="plan",
+            message="\n\n".join(plan.problems),
+            output="\n\n".join(plan.notes),
+        )
+        for plan in plans
+    ]
+    return _suite("proveout", cases, _totals("proveout", cases, 0.0), {})
+
+
+def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str, str]) -> str:
+    suites = ET.Element("testsuites")
+    suite = ET.SubElement(suites, "testsuite", totals)
+    properties = ET.SubElement(suite, "properties") if facts else suite
+    for key, value in facts.items():
+        ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    for case in cases:
+        _element(suite, name, case)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _totals(name: str, cases: list[Case], seconds: float) -> dict[str, str]:
+    totals = {mark: sum(case.mark == mark for case in cases) for mark in ("failure", "error", "skipped")}
+    return {
+        "name": _clean(name),
+        "tests": str(len(cases)),
+        "failures": str(totals["failure"]),
+        "errors": str(totals["error"]),
+        "skipped": str(totals["skipped"]),
+        "time": f"{seconds:.3f}",
+    }
+
+
+def _element(suite: ET.Element, name: str, case: Case) -> None:
+    attributes = {"classname": _clean(f"{name}.{case.group}"), "name": _clean(case.name), "time": f"{case.seconds:.3f}"}
+    element = ET.SubElement(suite, "testcase", attributes)
+    if case.mark == "skipped":
+        ET.SubElement(element, "skipped", {"message": _clean(case.message)})
+    elif case.mark:
+        marked = ET.SubElement(element, case.mark, {"message": _clean(case.message), "type": case.type})
+        marked.text = _clean(case.message)
+    if case.output:
+        ET.SubElement(element, "system-out").text = _clean(case.output)
+
+
+def _clean(text: str) -> str:
+    """Text without the characters that XML cannot contain or that act on a terminal: text from a database may have
+    any.
+    """
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------
+
+
+def _cases(results: RunResults) -> Iterator[Case]:
+    for stage in results.stages.values():
+        if stage.climbs:
+            for rung in stage.rungs:
+                yield from _iterations(stage, rung)
+        if stage.search is not None:
+            yield _search(stage)
+    yield from (_verdict(verdict) for verdict in results.verdicts)
+    yield _junit_run(results)
+
+
+def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
+    for item in sorted((*rung.iterations, *rung.excluded), key=lambda item: item.id.repeat):
+        broken = [finding for finding in item.findings if not finding.ok and finding.voids]
+        yield Case(
+            group=stage.id,
+            name=f"{rung_name(stage.kind, rung.threads)}, repeat {item.id.repeat}",
+            seconds=item.measure_s,
+            mark=None if item.valid else "skipped",
+            message="invalid: " + "; ".join(f"{finding.label}: {finding.evidence}" for finding in broken),
+            output=_numbers(stage, item),
+        )
+
+
+def _numbers(stage: StageResult, item: IterationFinished) -> str:
+    response = {name: microseconds(number_at(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
+    latencies = ", ".join(f"{name} {value}" for name, value in response.items())
+    findings = [f"{_held(finding)} {finding.label}: {finding.evidence}" for finding in item.findings]
+    return "\n".join([f"{number(number_at(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
+
+
+def _held(finding: ValidityFinding) -> str:
+    return ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
+
+
+def _search(stage: StageResult) -> Case:
+    search = stage.search
+    assert search is not None  # noqa: S101 - the caller has looked
+    lines = [
+        f"{probe.probe} {probe.phase} {number(probe.rate)}/s {'accepted' if probe.accepted else 'refused'}: "
+        f"{probe.evidence}"
+        for probe in stage.probes
+    ]
+    found = search_answer(search.rate, search.upper, search.confirmations, search.outcome)
+    return Case(
+        group=stage.id,
+        name="search",
+        seconds=stage.finished.seconds if stage.finished else 0.0,
+        mark="skipped" if search.rate is None else None,
+        message=f"{found}: {search.reason}",
+        output="\n".join([f"{found} in {search.probes} probes: {search.reason}", *lines]),
+    )
+
+
+def _verdict(verdict: VerdictReached) -> Case:
+    marks: dict[str, Mark] = {"FAIL": "failure", "INCONCLUSIVE": "error"}
+    mark = marks.get(verdict.outcome)
+    counts = verdict.severity == "fail"
+    place = f"{verdict.file}:{verdict.line}" if verdict.file and verdict.line else ""
+    lines = [verdict.title, f"check: {verdict.check}", f"evidence: {verdict.evidence}"]
+    lines += [f"iterations: {', '.join(verdict.iterations)}"] if verdict.iterations else []
+    return Case(
+        group="verdicts",
+        name=verdict.id,
+        mark=mark if counts or mark is None else "skipped",
+        type=verdict.outcome,
+        message=verdict.evidence if counts else f"{verdict.outcome}, warning only: {verdict.evidence}",
+        output="\n".join(line for line in (*lines, place) if line),
+    )
+
+
+def _junit_run(results: RunResults) -> Case:
+    ended = results.ended
+    fine = ended is not None and ended.status == "finished"
+    return Case(
+        group="run",
+        name="run",
+        seconds=ended.seconds if ended else 0.0,
+        mark=None if fine else "error",
+        type=ended.status if ended else "unfinished",
+        message=ended.reason if ended else "the run has not ended",
+    )
+
+
+# Formats: GitHub's "Workflow commands" (escapes as its toolkit has them), GitLab's "Code Quality report format" and
+# "Metrics reports".
+
+Level: TypeAlias = Literal["error", "warning", "notice"]
+
+SEVERITIES: Mapping[tuple[str, Level], str] = {
+    ("FAIL", "error"): "major",
+    ("INCONCLUSIVE", "error"): "minor",
+    ("FAIL", "warning"): "minor",
+    ("INCONCLUSIVE", "warning"): "info",
+    ("PLAN", "error"): "critical",
+    ("PLAN", "notice"): "info",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A verdict or a run that did not pass, or a problem of a plan.
+
+    `file` is the path of the plan as it was given, "" when unknown; `line` counts from 1, and `column`, 0 for none.
+    """
+
+    id: str
+    level: Level
+    outcome: str
+    title: str
+    text: str
+    file: str = ""
+    line: int = 1
+    column: int = 0
+
+
+def of_problems(problems: Iterable[PlanProblem], level: Level = "error") -> tuple[Remark, ...]:
+    """The problems of a plan, or with the level `notice` the notes on it."""
+    title = "plan" if level == "error" else "note on the plan"
+    return tuple(
+        Remark(
+            id="plan",
+            level=level,
+            outcome="PLAN",
+            title=title,
+            text=". ".join(part for part in (one.message.removeprefix("note: "), one.hint) if part),
+            file=one.where.file if one.where.line else "",
+            line=max(one.where.line, 1),
+            column=one.where.column,
+        )
+        for one in problems
+    )
+
+
+def remarks(results: RunResults) -> tuple[Remark, ...]:
+    """Each verdict that did not pass, then the run when it did not finish."""
+    return (*_verdicts(results), *_run(results))
+
+
+def _verdicts(results: RunResults) -> Iterator[Remark]:
+    home = _first_stage(results)
+    for verdict in results.verdicts:
+        if verdict.outcome == "PASS":
+            continue
+        known = verdict.file and verdict.line
+        yield Remark(
+            id=verdict.id,
+            level="error" if verdict.severity == "fail" else "warning",
+            outcome=verdict.outcome,
+            title=f"{verdict.outcome} {verdict.id}",
+            text=". ".join(part for part in (verdict.title, verdict.evidence) if part),
+            file=verdict.file if known else home[0],
+            line=verdict.line if known else home[1],
+        )
+
+
+def _run(results: RunResults) -> Iterator[Remark]:
+    ended = results.ended
+    if ended is not None and ended.status == "finished":
+        return
+    status, reason = (ended.status, ended.reason) if ended else ("unfinished", "the run has not ended")
+    file, line = _first_stage(results)
+    yield Remark(id="run", level="error", outcome="FAIL", title=f"run {status}", text=reason, file=file, line=line)
+
+
+def _first_stage(results: RunResults) -> tuple[str, int]:
+    plan: Any = results.run.plan if results.run else None
+    stages = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
+    where: Mapping[str, Any] = next((stage["where"] for stage in stages if "where" in stage), {})
+    return str(where.get("file", "")), max(int(where.get("line", 1)), 1)
+
+
+def _relative(file: str, root: Path) -> str:
+    """The path relative to the checkout, with forward slashes; unchanged for a file outside."""
+    path = Path(os.path.normpath(Path.cwd() / file))
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else file
+
+
+# ---- GitHub ------------------------------------------------------------------------------------------------------
+
+
+def to_github(found: Iterable[Remark], root: Path) -> str:
+    """Workflow commands, a line each, for the log of a job whose checkout is `root`; "" for none."""
+    return "".join(f"{_command(remark, root)}\n" for remark in found)
+
+
+def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark, ...]:
+    """The conditions of a comparison that hold or cannot be decided; `legend` says what the short names stand for."""
+    return tuple(
+        Remark(
+            id="compare",
+            level="error",
+            outcome=one.outcome,
+            title=f"{RESULTS[one.outcome]}: {told(one)}",
+            text=f"{'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
+        )
+        for one in judged
+        if one.outcome in ("PASS", "INCONCLUSIVE")
+    )
+
+
+def _command(remark: Remark, root: Path) -> str:
+    place = {"file": _relative(remark.file, root), "line": str(remark.line)} if remark.file else {}
+    place |= {"col": str(remark.column)} if remark.file and remark.column else {}
+    properties = ",".join(f"{name}={_property(text)}" for name, text in (place | {"title": remark.title}).items())
+    return f"::{remark.level} {properties}::{_data(remark.text)}"
+
+
+def _data(text: str) -> str:
+    return safe(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ---- GitLab ------------------------------------------------------------------------------------------------------
+
+
+def to_codequality(results: RunResults, root: Path) -> str:
+    """The code quality report of a run as JSON text, ends with a newline."""
+    return codequality(remarks(results), root, of=results.run.name if results.run else "")
+
+
+def codequality(found: Iterable[Remark], root: Path, *, of: str = "") -> str:
+    """The code quality report as JSON text, ends with a newline.
+
+    The fingerprint identifies the verdict of the plan `of`, independent of its line and evidence; a problem of a plan
+    by its file and text.
+    """
+    entries = [
+        {
+            "description": safe(f"{remark.title}: {remark.text}"),
+            "check_name": f"proveout/{remark.id}",
+            "fingerprint": hashlib.sha256(_identity(remark, root, of).encode()).hexdigest(),
+            "severity": "critical" if remark.id == "run" else SEVERITIES[remark.outcome, remark.level],
+            "location": {"path": _relative(remark.file, root) or "unknown", "lines": {"begin": remark.line}},
+        }
+        for remark in found
+    ]
+    return json.dumps(entries, ensure_ascii=False, indent=1) + "\n"
+
+
+def _identity(remark: Remark, root: Path, of: str) -> str:
+    return "\0".join([_relative(remark.file, root), remark.text] if remark.outcome == "PLAN" else [of, remark.id])
+
+
+def to_metrics(results: RunResults) -> str:
+    """Throughput and response times of each rung, rates found, verdicts, as OpenMetrics text.
+
+    Units are in the names.
+    """
+    families: dict[str, list[str]] = {}
+    for labels, name, value in _samples(results):
+        shown = ",".join(f'{key}="{_label(value)}"' for key, value in labels.items())
+        families.setdefault(name, []).append(f"{name}{{{shown}}} {value!r}")
+    lines = [line for name, samples in families.items() for line in (f"# TYPE {name} gauge", *samples)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]:
+    for stage in results.stages.values():
+        yield from _rungs(stage)
+        if stage.search is not None and stage.search.rate is not None:
+            yield {"stage": stage.id}, "proveout_search_rate", stage.search.rate
+    for verdict in results.verdicts:
+        yield {"verdict": verdict.id, "outcome": verdict.outcome}, "proveout_verdict", 1.0
+
+
+def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
+    for rung in stage.rungs if stage.climbs else ():
+        labels = {"stage": stage.id, "threads": str(rung.threads)}
+        tps = number_at(rung.tree, "tps")
+        if tps is not None:
+            yield labels, "proveout_tps", tps
+        for name in LATENCIES:
+            found = number_at(rung.tree, "response", name)
+            if found is not None:
+                yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
+
+
+def _label(text: str) -> str:
+    return safe(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,1 +1,0 @@
-"""Reports of a comparison of runs."""

@@ -1,0 +1,301 @@
+"""Tables of a comparison of two runs: a row for each number with both sides, their ratio, its interval and
+direction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from proveout.coordinator.comparison import FAMILIES, ComparedRuns, Direction, Family, Row, RungPair, StagePair
+from proveout.coordinator.report.document import Cell, Table, Tone, Value
+from proveout.core.data_classes import dataclass
+from proveout.core.numbers import half_width, level, notation, percent, rung_name
+
+FAR = 20.0
+"""An end of an interval this many times away from its ratio is of no use; it is shown as an arrow."""
+
+DIRECTIONS: Mapping[Direction, tuple[str, str, Tone]] = {
+    "better": ("▲", "better", "good"),
+    "worse": ("▼", "worse", "bad"),
+    "changed": ("≠", "changed", "warn"),
+    "same": ("≈", "equal", ""),
+    "none": ("=", "not distinguishable", ""),
+    "unknown": ("…", "not judged", "dim"),
+    "offered": ("…", "not judged", "dim"),
+}
+"""The sign, the words and the colour of each direction."""
+
+
+def ratio_text(ratio: Mapping[str, Any]) -> str:
+    """`1.18 ×`; `-` for none."""
+    mean = ratio.get("mean")
+    return "-" if mean is None else f"{notation('', ratio).text(mean)} ×"
+
+
+def interval_text(ratio: Mapping[str, Any]) -> str:
+    """`(1.12 … 1.25)`, `(1.12 … →)` for an end that is too far away, `(1.12 or more)`; "" without both ends."""
+    mean, lower, upper = (ratio.get(name) for name in ("mean", "lower", "upper"))
+    if mean is None or (lower is None and upper is None):
+        return ""
+    same = notation("", ratio)
+    if lower is None or upper is None:
+        return f"({same.bounds(lower, upper)})"
+    return f"({'←' if lower < mean / FAR else same.text(lower)} … {'→' if upper > mean * FAR else same.text(upper)})"
+
+
+def ratio_in_words(ratio: Mapping[str, Any]) -> str:
+    """`1.18 × (1.12 … 1.25)`, without an interval `1.18 ×`."""
+    return f"{ratio_text(ratio)} {interval_text(ratio)}".rstrip()
+
+
+def outcome(row: Row, other: str) -> str:
+    """`▲ better`, `≈ equal within 5 %`, `… not judged (1 repeat)`; `other` is the short name of the run."""
+    sign, words, _ = DIRECTIONS[row.direction]
+    if row.direction == "same":
+        return f"{sign} {words} within {percent(row.band)}"
+    reason = row.reason(other)
+    return f"{sign} {words}{f' ({reason})' if reason else ''}"
+
+
+LAYOUT = "lrrrrl"
+
+
+def rung_title(stage: StagePair, rung: RungPair) -> str:
+    """`ladder, 4 threads, 5 and 5 repeats`."""
+    return f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
+
+
+def missing_rungs(stage: StagePair) -> Iterator[str]:
+    """The rungs that only one run has, and the run without them."""
+    for count, run in stage.missing:
+        yield f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}"
+
+
+def values_title(stage: StagePair) -> str:
+    """`load, measured values`, `cap, search (intervals of 80 %)`: those of searches have a level of their own."""
+    if stage.kind != "search":
+        return f"{stage.id}, measured values"
+    at = next((float(row.change["confidence"]) for row in stage.values if "confidence" in row.change), None)
+    return f"{stage.id}, search" + ("" if at is None else f" (intervals of {percent(at)})")
+
+
+def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
+    """The numbers of a rung on both sides."""
+    return Table(heads=heads(one), rows=tuple(table_row(label(row), row, one.names[1]) for row in rows), layout=LAYOUT)
+
+
+def values_table(one: ComparedRuns, stage: StagePair) -> Table:
+    """The numbers of a stage without rungs."""
+    rows: list[tuple[Value, ...]] = []
+    for direction, (*words, last) in value_cells(stage, one.names[1]):
+        rows.append((*words, Cell(last, DIRECTIONS[direction][2])))
+    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
+
+
+def value_cells(stage: StagePair, other: str) -> Iterator[tuple[Direction, tuple[str, ...]]]:
+    """The rows of a stage without rungs as text; below the rate of a search the ends of its interval in both runs."""
+    for row in stage.values:
+        yield row.direction, cells(row, other)
+        if stage.kind == "search":
+            ends = [side if isinstance(side, Mapping) else {} for side in row.estimates]
+            same = notation("", *(side or None for side in ends))
+            for end in ("lower", "upper"):
+                shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in ends)
+                yield "none", (f"{end} end", *shown, "", "", "")
+
+
+def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
+    """The heads over `cells`: `A`, `B`, `B / A`; of a table of `main` numbers with the level of their intervals."""
+    base, other = one.names
+    return ("", base, other, f"{other} / {base}", f"{_level(one.levels[0])} CI" if main else "CI", "")
+
+
+def level_note(one: ComparedRuns) -> str:
+    """The levels of the intervals, what they are corrected over, and what follows for equal systems."""
+    names = ("main number", "other number")
+    parts = [
+        f"{_level(at)} for the {count} {name}{'s' if count > 1 else ''}"
+        for at, count, name in zip(one.levels, one.judged, names, strict=True)
+        if count
+    ]
+    return (
+        f"Levels of the intervals: {' and '.join(parts)}, corrected over the numbers (Benjamini–Hochberg) and over the "
+        "rungs (Bonferroni): two equal systems differ in none of them in 95 of 100 comparisons."
+    )
+
+
+def _level(confidence: float) -> str:
+    return level({"confidence": confidence, "lower": 0.0, "upper": 0.0})
+
+
+def cells(row: Row, other: str) -> tuple[str, ...]:
+    """A row as text; `other` is the short name of the run that is not the reference."""
+    return label(row), *sides(row), ratio_text(row.ratio), interval_text(row.ratio), outcome(row, other)
+
+
+def table_row(name: str, row: Row, other: str) -> tuple[Value, ...]:
+    """The cells below a name, the direction in its colour."""
+    _, *numbers, last = cells(row, other)
+    return name, *numbers, Cell(last, DIRECTIONS[row.direction][2])
+
+
+def label(row: Row) -> str:
+    """`TPS`, `response p99`, `UpdateLocation avg`; `one: TPS` of the load `one`."""
+    load, path = row.of_load
+    if load:
+        return f"{load}: {label(replace(row, path=path))}"
+    if row.path[0] == "transactions":
+        return f"{row.path[1]} {_short(row.path[-1])}"
+    if row.path[0] == "response":
+        return f"response {_short(row.path[-1])}"
+    if len(row.path) == 4:  # of a capture of measured values
+        return ".".join(row.path[1:])
+    return "errors" if row.path[0] == "errors" else _short(row.path[0])
+
+
+def _short(metric: str) -> str:
+    if metric == "mb_per_s":
+        return "MB/s"
+    return metric.upper() if metric in ("tps", "nopm", "tpm", "iops") else metric.removesuffix("_us")
+
+
+def sides(row: Row) -> tuple[str, str]:
+    """Both means in one unit, different when they differ; a rate without unit, its label has it."""
+    halves = (half_width(side) if isinstance(side, Mapping) else None for side in row.estimates)
+    same = notation(
+        "" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric,
+        *zip((row.base, row.other), halves, strict=True),
+    )
+    base, other = (
+        "none found" if value is None and row.path == ("rate",) else same.text(value) for value in (row.base, row.other)
+    )
+    return base, other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainNumber:
+    """A number of both runs: `run` is the short name of the other run, `stage` and `place` (`4 threads`, `search`) say
+    where it was measured; `load` is the name of one of several loads, `threads` the rung, 0 without rungs."""
+
+    run: str
+    stage: str
+    place: str
+    family: Family
+    row: Row
+    load: str = ""
+    threads: int = 0
+
+    @property
+    def what(self) -> str:
+        """`TPS`, `response p99`; of a search its rate with the level of its own interval."""
+        if self.place != "search":
+            return label(self.row)
+        return f"rate ({level(self.row.change)} CI)" if "confidence" in self.row.change else "rate"
+
+    @property
+    def place_of(self) -> tuple[Family, str, str, int, str]:
+        """Equal for the same number of several runs."""
+        return self.family, self.stage, self.load, self.threads, self.what
+
+    @property
+    def rung(self) -> tuple[str, str, str, int]:
+        """Equal for the numbers of one load at one rung."""
+        return self.run, self.stage, self.load, self.threads
+
+
+def main_numbers(compared: ComparedRuns) -> tuple[MainNumber, ...]:
+    """The main numbers, those of searches first."""
+    run = compared.names[1]
+    searches: list[MainNumber] = []
+    others: list[MainNumber] = []
+    for stage in compared.stages:
+        for rung in stage.rungs:
+            place = rung_name(stage.kind, rung.threads)
+            for row in rung.rows:
+                load, path = row.of_load
+                if family := FAMILIES.get(path):
+                    others.append(
+                        MainNumber(run=run, stage=stage.id, place=place, family=family, row=replace(row, path=path),
+                                   load=load, threads=rung.threads)
+                    )  # fmt: skip
+        if stage.kind == "search":
+            searches += [
+                MainNumber(run=run, stage=stage.id, place="search", family="throughput", row=row)
+                for row in stage.values
+            ]
+        else:
+            others += [
+                MainNumber(run=run, stage=stage.id, place="", family="measured value", row=row) for row in stage.values
+            ]
+    return (*searches, *others)
+
+
+def places(numbers: Sequence[MainNumber]) -> dict[int, str]:
+    """Where each number was measured, by its `id`: the names that tell the places apart and no more."""
+    several = len({one.stage for one in numbers if one.place != "search"}) > 1
+    return {
+        id(one): f"search {one.stage}"
+        if one.place == "search"
+        else ", ".join(filter(None, (one.stage if several or not one.place else "", one.place, one.load)))
+        for one in numbers
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcrossRungs:
+    """A number of one load at all rungs that both runs have, those at other offered rates left out."""
+
+    numbers: tuple[MainNumber, ...]
+
+    @property
+    def first(self) -> MainNumber:
+        """The number at the lowest rung."""
+        return self.numbers[0]
+
+    def of(self, *directions: Direction) -> tuple[MainNumber, ...]:
+        """The numbers with one of these directions."""
+        return tuple(one for one in self.numbers if one.row.direction in directions)
+
+    @property
+    def undecided(self) -> tuple[MainNumber, ...]:
+        """The numbers that are not distinguishable, or not judged."""
+        return self.of("none", "unknown")
+
+
+def across_rungs(numbers: Sequence[MainNumber], *families: Family) -> tuple[AcrossRungs, ...]:
+    """The numbers of these families, each load together; of all families where none is named."""
+    found: dict[tuple[str, ...], list[MainNumber]] = {}
+    for one in numbers:
+        judged = one.threads and one.row.direction != "offered" and "mean" in one.row.ratio
+        if judged and (not families or one.family in families):
+            found.setdefault((one.run, one.stage, one.load, one.family), []).append(one)
+    return tuple(AcrossRungs(numbers=tuple(group)) for group in found.values())
+
+
+def lead(numbers: Sequence[MainNumber]) -> MainNumber | None:
+    """The number that is kept where not all are shown: throughput, or the time to solve, at the rung where the
+    reference was fastest, of the first stage whose throughput is compared; else the answer of a search, else the first
+    number.
+
+    The rung is chosen by the reference alone, so that chance in the ratios does not choose it.
+    """
+    for family in ("throughput", "time to solve"):
+        found = [one for one in numbers if one.family == family and one.threads and "mean" in one.row.ratio]
+        found = [one for one in found if one.stage == found[0].stage and one.row.direction != "offered"]
+        if found:
+            choose = max if family == "throughput" else min
+            return choose(found, key=lambda one: one.row.base or 0.0)
+    found = [one for one in numbers if "mean" in one.row.ratio and one.row.direction != "offered"]
+    return found[0] if found else None
+
+
+def tally(numbers: Sequence[MainNumber]) -> Iterator[tuple[int, Direction]]:
+    """The count of numbers with each direction that occurs; those that are not judged together."""
+    counted: Counter[Direction] = Counter(
+        "unknown" if one.row.direction == "offered" else one.row.direction for one in numbers
+    )
+    order: tuple[Direction, ...] = ("better", "worse", "changed", "same", "none", "unknown")
+    yield from ((counted[direction], direction) for direction in order if counted[direction])

@@ -1,1 +1,0 @@
-"""The cost of a transaction in reports: tables, a figure, columns of data."""

@@ -1,0 +1,619 @@
+"""Figures and tables of faults, and the figure of a load that changes in phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from proveout.coordinator.measure.faults import number_of
+from proveout.coordinator.report.document import Block, Paragraph, Table
+from proveout.coordinator.report.figures.figure import (
+    INK,
+    PALE,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chooser,
+    course,
+    grid,
+    joined,
+    logarithmic,
+    of_chosen,
+    quantity,
+    slug,
+    tips,
+)
+from proveout.coordinator.report.figures.latency_figures import name_of, peaks_of, series_of
+from proveout.coordinator.report.figures.load_figures import groups, heading
+from proveout.coordinator.report.figures.rung_timeline import (
+    CHOICES_MAX,
+    WIDTH,
+    Rows,
+    ends_of,
+    lines_of,
+    load_rows,
+    panel,
+)
+from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import column, interval, number, percent, rung_name, safe, seconds
+from proveout.core.numbers import quantity as amount
+from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
+from proveout.dsl.plan.phases import Level, edges_s
+from proveout.proto.events import FaultEffect, FaultMeasured
+
+_FAULT_TABLE_HEADS = (
+    "threads",
+    "repeat",
+    "fault",
+    "of",
+    "begins",
+    "detection",
+    "outage",
+    "recovery",
+    "TPS before",
+    "failed",
+)
+_COMMITS = {"lost": "lost", "unknown": "unknown", "unknown_committed": "unknown, committed", "duplicates": "duplicates"}
+_STALENESS = "staleness_s"
+_SUMMARY = ("threads", "fault", "number", "mean with its interval", "median", "largest", "occurrences")
+_ALL = "all loads"
+
+
+def fault_tables(stage: StageResult) -> Iterator[Block]:
+    """The tables of the faults of a ladder; none without faults."""
+    if not any(item.faults for rung in stage.rungs for item in rung.iterations):
+        return
+    extra = _extra(stage)
+    rows = tuple(row for rung in stage.rungs for row in _occurrences(rung, extra))
+    heads = (*_FAULT_TABLE_HEADS, *(_COMMITS.get(name, "staleness") for name in extra))
+    yield Table(title="Faults: every occurrence", heads=heads, rows=rows, layout="r" * len(heads))
+    summary = tuple(row for rung in stage.rungs for row in _distribution(rung))
+    if summary:
+        yield Table(title="Faults: over all occurrences", heads=_SUMMARY, rows=summary, layout="rrrlrrr")
+    for text in _notes(stage):
+        yield Paragraph(text, "dim")
+
+
+def _extra(stage: StageResult) -> tuple[str, ...]:
+    """The numbers that are shown where some occurrence has them: of commits, and staleness."""
+    found = [fault for rung in stage.rungs for item in rung.iterations for fault in item.faults]
+    return tuple(name for name in (*_COMMITS, _STALENESS) if any(getattr(one, name) is not None for one in found))
+
+
+def _occurrences(rung: RungResult, extra: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for item in rung.iterations:
+        for fault in item.faults:
+            several = sum(other.fault == fault.fault for other in item.faults) > 1
+            name = safe(fault.fault) + (f" {fault.number}" if several else "")
+            for of, part in _parts(fault):
+                begins = amount(fault.begins_s, "begins_s") if part is fault else ""
+                yield (str(rung.threads), str(item.id.repeat), name, of, begins, *_cells(part, extra))
+
+
+def _parts(fault: FaultMeasured) -> Iterator[tuple[str, FaultEffect]]:
+    """All loads together, and each load and host where there are several."""
+    yield _ALL, fault
+    if len(fault.loads) > 1:
+        for part in fault.loads:
+            yield safe(" on ".join(filter(None, (part.load, part.host)))), part
+
+
+def _cells(part: FaultEffect, extra: Sequence[str]) -> tuple[str, ...]:
+    return (
+        _bounded(part, "detection_s"),
+        outage_text(part),
+        _bounded(part, "recovery_s"),
+        amount(part.tps_before, "tps"),
+        amount(part.failed, "count"),
+        *(amount(getattr(part, name, None), "lag_s" if name == _STALENESS else "count") for name in extra),
+    )
+
+
+def outage_text(part: FaultEffect) -> str:
+    """The outage as text; `≥` where it had not ended, and with the bound of usual ones where it is not longer."""
+    text, usual_s = _bounded(part, "outage_s"), part.usual_outage_s
+    return text if usual_s is None else f"{text} (usual: up to {amount(usual_s, 'outage_s')})"
+
+
+def _bounded(part: FaultEffect, name: str) -> str:
+    value, bound = number_of(part, name)
+    return amount(value, name) if bound is None else f"≥ {amount(bound, name)}"
+
+
+def _distribution(rung: RungResult) -> Iterator[tuple[str, ...]]:
+    """The estimates of each number of each fault: of all loads together, and of each of several."""
+    trees: dict[str, Mapping[str, Any]] = {_ALL: rung.tree.get(FAULTS, {})}
+    trees |= {safe(name): load.get(FAULTS, {}) for name, load in rung.tree.get(LOADS, {}).items()}
+    for of, faults in trees.items():
+        for fault, tree in faults.items():
+            below = ("loads", of, FAULTS, fault) if of != _ALL else (FAULTS, fault)
+            for name in FAULT_NUMBERS:
+                found, bound = tree.get(name), at_path(rung.tree, "at_least", *below, name)
+                largest = at_path(tree, "max", name)
+                if found is not None:
+                    shown = interval(found, name), amount(found["median"], name), amount(largest, name)
+                elif bound is not None and "value" in bound:
+                    most = at_path(rung.tree, "at_least", *below, "max", name)
+                    shown = f"≥ {amount(bound['value'], name)}", "-", f"≥ {amount((most or bound)['value'], name)}"
+                else:
+                    continue
+                count = str(tree["occurrences"] if found is None else found["occurrences"])
+                named = safe(fault) + (f", {of}" if len(trees) > 1 else "")
+                yield str(rung.threads), named, name.removesuffix("_s").replace("_", " "), *shown, count
+
+
+def _notes(stage: StageResult) -> Iterator[str]:
+    found = [(item, fault) for rung in stage.rungs for item in rung.iterations for fault in item.faults]
+    for item, fault in found:
+        if fault.residue:
+            yield f"{item.id}: {safe(fault.fault)} {fault.number} was not undone: {safe('; '.join(fault.residue))}"
+    levels = [fault.recovery_level for _, fault in found if fault.recovery_level is not None]
+    if levels and min(levels) < 0.949:
+        share = percent(min(levels))
+        yield f"Recovery is judged by {share} of the throughput before, where that varies too much by itself for 95 %."
+    if any(fault.recovery_level is None and not fault.error for _, fault in found):
+        yield "Without a time of recovery: the throughput before varies too much, or no undisturbed second was before."
+
+
+FAULT_WIDTH = 700
+OCCURRENCES_MAX = 12
+"""Occurrences that are drawn; the table has all of them."""
+ACROSS = 3
+GAP = 1.5
+"""A longer distance than this many usual ones between two points is a gap of the line."""
+PARTS = ("before", "fault in place", "until recovered", "after", "outage")
+_SHADES = ("#e4ebf3", "#e3d6c3", "#dcebdc", "#eef3e4", "#e59a94")
+_TIME = "s after the begin of the fault"
+_TIMES = ("outage", "detection", "recovery")
+_HEADS = (
+    "occurrence", "begins", "detection", "outage", "recovery", "TPS before", "failed", "lost commits", "unknown",
+    "staleness",
+)  # fmt: skip
+
+
+def fault_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """Throughput, errors, p99 and lag around the occurrence of each fault whose outage is the median one."""
+    for (stage, fault), windows in _by_fault(timeline).items():
+        shown = _typical(windows)
+        yield Figure(
+            name="fault-timeline",
+            slug=slug("fault-timeline", stage, fault),
+            title=f"Fault {safe(fault)} in {safe(stage)}",
+            caption=f"{_name(results, shown)}"
+            + (f", the one with the median outage of {len(windows)}" if len(windows) > 1 else "")
+            + f". Shaded: before the fault, the fault, from its healing to the recovery, after it, and the outage. "
+            f"{_in_words(shown)}",
+            spec=grid([_panel(shown, *panel) for panel in _panels(shown)], columns=1),
+            heads=_HEADS,
+            rows=tuple(_row(results, window) for window in windows),
+        )
+
+
+def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """The throughput around each occurrence of a fault, small multiples on the same axes."""
+    for (stage, fault), windows in _by_fault(timeline).items():
+        if len(windows) < 2:
+            continue
+        drawn = windows[:OCCURRENCES_MAX]
+        most = max(value for window in drawn for _, value in window.answered)
+        ends = min(w.answered[0][0] for w in drawn), max(w.answered[-1][0] for w in drawn)
+        up, along = {"domain": [0.0, most * 1.05 or 1.0]}, {"domain": list(ends)}
+        charts = [_small(results, window, up, along) for window in drawn]
+        left = f" The first {len(drawn)} of {len(windows)} are drawn." if len(drawn) < len(windows) else ""
+        yield Figure(
+            name="fault-occurrences",
+            slug=slug("fault-occurrences", stage, fault),
+            title=f"{len(windows)} occurrences of fault {safe(fault)} in {safe(stage)}",
+            caption=f"Transactions per second around each occurrence, on the same axes; shaded, before, "
+            f"the fault, the recovery, after, and the outage.{left}",
+            spec=grid(charts, columns=min(ACROSS, len(charts))),
+            heads=_HEADS,
+            rows=tuple(_row(results, window) for window in windows),
+        )
+
+
+def _by_fault(timeline: Timeline) -> dict[tuple[str, str], list[FaultWindow]]:
+    """The windows with samples, by stage and fault, in order."""
+    found: dict[tuple[str, str], list[FaultWindow]] = {}
+    for window in timeline.faults:
+        if window.iteration.valid and window.answered:
+            found.setdefault((window.iteration.id.stage, window.fault.fault), []).append(window)
+    return found
+
+
+def _typical(windows: Sequence[FaultWindow]) -> FaultWindow:
+    """The occurrence whose outage is nearest to the median; an unknown outage counts as none."""
+    middle = median(window.fault.outage_s or 0.0 for window in windows)
+    return min(windows, key=lambda window: abs((window.fault.outage_s or 0.0) - middle))
+
+
+def _name(results: RunResults, window: FaultWindow) -> str:
+    item = window.iteration
+    kind = results.stages[item.id.stage].kind
+    return safe(f"{rung_name(kind, item.id.rung)}, repeat {item.id.repeat}, occurrence {window.fault.number}")
+
+
+def _in_words(window: FaultWindow) -> str:
+    """The times that the picture shows, as text."""
+    found = window.fault
+    parts = [
+        f"{what} {_s(value)}"
+        for what, value in zip(_TIMES, (found.outage_s, found.detection_s, found.recovery_s), strict=True)
+        if value is not None
+    ]
+    if found.recovery_s is None and found.recovery_at_least_s is not None:
+        parts.append(f"not recovered within {_s(found.recovery_at_least_s)}")
+    return (", ".join(parts).capitalize() + ".") if parts else ""
+
+
+# ---- charts ------------------------------------------------------------------------------------------------------
+
+
+def _panels(window: FaultWindow) -> Iterator[tuple[str, Points, str]]:
+    """(title of the axis, points, colour) of each panel that has numbers."""
+    yield "transactions/s", window.answered, PALETTE[0]
+    if any(value for _, value in window.failed):
+        yield "errors/s", window.failed, PALETTE[7]
+    if window.p99_ms:
+        yield "p99, ms", window.p99_ms, PALETTE[1]
+    if window.lag_s:
+        yield "lag, s", window.lag_s, PALETTE[3]
+
+
+def _panel(window: FaultWindow, title: str, points: Points, colour: str) -> Spec:
+    ends = {"domain": [window.answered[0][0], window.answered[-1][0]]}
+    return {
+        "width": FAULT_WIDTH,
+        "height": 150 if title.startswith("transactions") else 90,
+        "layer": [*_shades(window), _line(points, title, colour, {"domainMin": 0}, ends)],
+    }
+
+
+def _small(results: RunResults, window: FaultWindow, y: Mapping[str, Any], x: Mapping[str, Any]) -> Spec:
+    return {
+        "title": {"text": _name(results, window), "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
+        "width": FAULT_WIDTH // ACROSS - 60,
+        "height": 110,
+        "layer": [*_shades(window), _line(window.answered, "transactions/s", PALETTE[0], y, x)],
+    }
+
+
+def _shades(window: FaultWindow) -> Iterator[Spec]:
+    """The time before, of the fault, from there to the recovery, after it, and the outage over them.
+
+    Where it has not recovered, the time until then lasts to the end of the picture; where that is not known, it is left
+    out.
+    """
+    found = window.fault
+    first_s, last_s = window.answered[0][0], window.answered[-1][0]
+    healed_s = window.healed_s or 0.0
+    recovered_s = healed_s if found.recovery_at_least_s is None else last_s
+    if found.recovery_s is not None:
+        recovered_s = max(found.recovery_s, healed_s)
+    edges = (first_s, 0.0, healed_s, recovered_s, last_s)
+    spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
+    spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
+    values = [
+        {"what": what, "start": round(start, 4), "end": round(end, 4)} for what, start, end in spans if end > start
+    ]
+    if values:
+        yield {
+            "data": {"values": values},
+            "mark": {"type": "rect", "opacity": 0.6, "clip": True},
+            "encoding": {
+                "x": quantity("start", _TIME),
+                "x2": {"field": "end"},
+                "fill": category("what", scale={"domain": list(PARTS), "range": list(_SHADES)}),
+                "tooltip": tips(what="time", start="from, s", end="to, s"),
+            },
+        }
+
+
+def _line(points: Points, title: str, colour: str, y: Mapping[str, Any], x: Mapping[str, Any]) -> Spec:
+    """The line of the points, with a gap where there is none for several times their usual distance."""
+    usual = min((after - before for (before, _), (after, _) in pairwise(points)), default=1.0)
+    values, piece = [], 0
+    for index, (at, value) in enumerate(points):
+        piece += index > 0 and at - points[index - 1][0] > GAP * usual
+        values.append({"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece})
+    return {
+        "data": {"values": values},
+        "mark": {"type": "line", "strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True},
+        "encoding": {
+            "x": quantity("t", _TIME, axis={"grid": False}, scale={**x, "nice": False}),
+            "y": quantity("value", title, scale=dict(y)),
+            "detail": category("piece"),
+            "tooltip": tips(t="s", shown=title),
+        },
+    }
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def _s(value: float | None) -> str:
+    return "-" if value is None else amount(value, "outage_s")
+
+
+def _row(results: RunResults, window: FaultWindow) -> tuple[str, ...]:
+    found = window.fault
+    recovery = _s(found.recovery_s)
+    if found.recovery_s is None and found.recovery_at_least_s is not None:
+        recovery = f"≥ {_s(found.recovery_at_least_s)}"
+    return (
+        _name(results, window),
+        _s(found.begins_s),
+        _s(found.detection_s),
+        outage_text(found),
+        recovery,
+        number(found.tps_before),
+        *(number(count) for count in (found.failed, found.lost, found.unknown)),
+        _s(found.staleness_s),
+    )
+
+
+POINTS_MAX = 240
+"""Points of the offered rate of a phase."""
+LETTER_PX = 6.5
+PHONE = 0.45
+"""The width of a panel on a phone, of `WIDTH`: names are shown where they fit there."""
+_PHASE_SHADES = PALE[:6]
+_RAMPS = PALE[6]
+_OFFERED = "offered"
+_BAND: Spec = {
+    "x": {"field": "t"},
+    "x2": {"field": "u"},
+    "color": {"field": "shade", "type": "nominal", "scale": None},
+    "tooltip": tips(what="", t="from, s", u="to, s"),
+}
+"""The channels of the bands of phases and ramps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phase:
+    """A phase of a rung: seconds of the measure window, its level, what ended in it, and when the load was back."""
+
+    name: str
+    begin_s: float
+    end_s: float
+    level: Level | None
+    series: LoadSeries
+    recovery_s: float | None
+
+    def inside(self, field: str) -> list[float]:
+        """A field of the points that lie in the phase, those without a number left out."""
+        points = (point for point in self.series.points if self.begin_s <= _middle(point) < self.end_s)
+        return [value for point in points if (value := getattr(point, field)) is not None]
+
+    @property
+    def completed(self) -> float | None:
+        """Transactions a second that ended in it."""
+        values = self.inside("tps")
+        return sum(values) / len(values) if values else None
+
+
+def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """Each group of ladders with phases, the rung with the highest throughput first."""
+    for stages in groups(results):
+        found = [one for one in series_of(timeline, stages) if len(one.points) > 1 and _windows(results, one)]
+        tops = peaks_of(stages, found)
+        shown = found if len(found) <= CHOICES_MAX else tops[:CHOICES_MAX]
+        if not shown:
+            continue
+        first = next((at for at, one in enumerate(shown) if one in tops), 0)
+        ids = list(dict.fromkeys(one.stage for one in shown))
+        labels = [f"{name_of(results, one, alone=len(ids) == 1)}, repeat {one.iteration.id.repeat}" for one in shown]
+        parts = [_phases(results, one) for one in shown]
+        yield Figure(
+            name="phases",
+            slug=slug("phases", stages[0].id),
+            title="Phases of the load: " + heading(results, [results.stages[one] for one in ids]),
+            caption="Offered and completed transactions at each time, and the response of those completed; of each "
+            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line: the load "
+            f"was back after a phase. The picture shows {labels[first]}.",
+            spec=_spec(shown, parts, labels, first, _unit(results, shown[0])),
+            heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",
+            "back after"),
+            rows=tuple(row for label, of in zip(labels, parts, strict=True) for row in _rows(label, of)),
+            alt=f"{labels[first]}: {joined(_seen(parts[first], _unit(results, shown[first])))}",
+        )  # fmt: skip
+
+
+def _windows(results: RunResults, one: LoadSeries) -> list[tuple[str, float]]:
+    windows = results.plan_stage(one.stage).get("windows") or {}
+    return [(str(name), float(length)) for name, length in windows.get("phases") or ()]
+
+
+def _unit(results: RunResults, one: LoadSeries) -> str:
+    """The unit of the levels: `rate`, `threads`, or nothing."""
+    return str((results.plan_stage(one.stage).get("arrival") or {}).get("of", ""))
+
+
+def _phases(results: RunResults, one: LoadSeries) -> list[_Phase]:
+    levels = (results.plan_stage(one.stage).get("arrival") or {}).get("levels") or ()
+    known: list[Level | None] = [
+        Level(**{**data, "values": tuple(data["values"]), "at_s": tuple(data["at_s"])}) for data in levels
+    ]
+    edges = edges_s(_windows(results, one))
+    return [
+        _Phase(
+            name=safe(name),
+            begin_s=begin_s,
+            end_s=end_s,
+            level=level,
+            series=one,
+            recovery_s=number_at(one.iteration.metrics, "phases", name, "recovery_s"),
+        )
+        for (name, begin_s, end_s), level in zip(edges, known or [None] * len(edges), strict=False)
+    ]
+
+
+# ---- panels ------------------------------------------------------------------------------------------------------
+
+
+def _spec(
+    shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]], labels: Sequence[str], first: int, unit: str
+) -> Spec:
+    only = of_chosen(labels)
+    bands = _bands(shown, parts)
+    offered = [row for at, of in enumerate(parts) for row in _offered(at, of)]
+    shaded: Spec = {
+        "data": {"values": bands},
+        "transform": only,
+        "mark": {"type": "rect", "opacity": 0.55, "clip": True},
+        "encoding": _BAND,
+    }
+    backs = _backs(parts)
+    rules: list[Spec] = [
+        {
+            "data": {"values": backs},
+            "transform": only,
+            "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1.5, "color": INK},
+            "encoding": {"x": {"field": "t"}, "tooltip": tips(what="", shown="back after")},
+        }
+    ] if backs else []  # fmt: skip
+    names = {"tps": "completed", **({"errors": "errors"} if any(p.errors for o in shown for p in o.points) else {})}
+    rows = load_rows(shown, names)
+    rated = offered if unit == "rate" else []
+    lines = ["completed", *([_OFFERED] if rated else []), *list(names.values())[1:]]
+    y = quantity("v", "per second", axis=_left(4), scale={"domainMin": 0, "nice": True})
+    drawn = [lines_of(rows, only, y, "per second", lines)]
+    if rated:
+        drawn.append(_straight(lines_of(rated, only, y, "per second", lines)))
+    throughput = panel(150, [shaded, *rules, *drawn])
+    panels = [_ribbon(bands, only), throughput]
+    if offered and not rated:
+        y = quantity("v", "active threads", axis=_left(3), scale={"domainMin": 0, "nice": True})
+        panels.append(panel(70, [shaded, _straight(lines_of(offered, only, y, "threads", [_OFFERED]))]))
+    responses = [row for row in load_rows(shown, {"p50_ms": "p50", "p99_ms": "p99"}, "ms") if row["v"] > 0.0]
+    if responses:
+        y = logarithmic("v", "response, ms", [row["v"] for row in responses], axis={"minExtent": 48})
+        panels.append(panel(130, [shaded, *rules, lines_of(responses, only, y, "response", ["p50", "p99"])]))
+    charts = [_on_time(one, titled=one is panels[-1]) for one in panels]
+    params = chooser(labels, first)
+    apart = {"scale": {"color": "independent", "strokeDash": "independent"}}
+    return grid(charts, columns=1, spacing=6, resolve=apart, **({"params": params} if params else {}))
+
+
+def _x(*, titled: bool = False) -> Spec:
+    axis = {"grid": False, "labels": titled, "ticks": titled, "format": "~g", "tickCount": 8}
+    return quantity("t", "s of the measure window" if titled else "", axis=axis, scale={"nice": False, "zero": False})
+
+
+def _on_time(one: Spec, *, titled: bool) -> Spec:
+    """A panel whose layers have the axis of this figure; at the bottom with its labels."""
+    layers = []
+    for layer in one["layer"]:
+        x = {**_x(titled=titled), "field": layer["encoding"].get("x", {}).get("field", "t")}
+        layers.append({**layer, "encoding": {**layer["encoding"], "x": x}})
+    return {**one, "layer": layers}
+
+
+def _straight(lines: Spec) -> Spec:
+    """Lines from point to point, as a level goes."""
+    return {**lines, "mark": {**lines["mark"], "interpolate": "linear"}}
+
+
+def _left(ticks: int) -> Spec:
+    return {"minExtent": 48, "tickCount": ticks}
+
+
+def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Rows:
+    """The phases and the ramps around them; they also give every panel the same ends."""
+    rows: Rows = []
+    for at, (one, of) in enumerate(zip(shown, parts, strict=True)):
+        first_s, last_s = ends_of(one)
+        px_per_s = PHONE * WIDTH / max(last_s - first_s, 1e-9)
+        begin_s, end_s = of[0].begin_s, of[-1].end_s
+        ramps = [("ramp-up", first_s, begin_s), ("ramp-down", end_s, max(last_s, end_s))]
+        spans = [*((part.name, part.begin_s, part.end_s) for part in of), *ramps]
+        for place, (name, start, end) in enumerate(spans):
+            if end > start:
+                fits = len(name) * LETTER_PX < (end - start) * px_per_s
+                shade = _PHASE_SHADES[place % len(_PHASE_SHADES)] if place < len(of) else _RAMPS
+                rows.append({"of": at, "t": round(start, 2), "u": round(end, 2), "what": name, "shade": shade,
+                             "label": name if fits and place < len(of) else "",
+                             "middle": round((start + end) / 2.0, 2)})  # fmt: skip
+    return rows
+
+
+def _ribbon(bands: Rows, only: Sequence[Spec]) -> Spec:
+    """The names of the phases; a name that does not fit is in the tooltip alone."""
+    band: Spec = {
+        "mark": {"type": "rect", "clip": True},
+        "encoding": _BAND,
+    }
+    text: Spec = {
+        "mark": {"type": "text", "fontSize": 12, "color": INK, "clip": True},
+        "encoding": {"x": {"field": "middle"}, "text": {"field": "label", "type": "nominal"}},
+    }
+    return {"data": {"values": bands}, "transform": list(only), "width": WIDTH, "height": 20, "layer": [band, text]}
+
+
+def _offered(at: int, of: Sequence[_Phase]) -> Rows:
+    """The level of each phase as points of a line, two at each edge."""
+    rows: Rows = []
+    for part in of:
+        for when, value in _course(part.level) if part.level is not None else ():
+            rows.append({"of": at, "t": round(part.begin_s + when, 3), "v": float(f"{value:.5g}"), "what": _OFFERED,
+                         "shown": number(value), "piece": 0})  # fmt: skip
+    return rows
+
+
+def _course(level: Level) -> list[tuple[float, float]]:
+    """(seconds, level) of its straight parts; of a sine, or of more than `POINTS_MAX` of them, at equal distances."""
+    lines = [] if level.amplitude else list(level.lines())
+    if 0 < len(lines) <= POINTS_MAX // 2:
+        return [point for begin, end, low, high in lines for point in ((begin, low), (end, high))]
+    places = [level.for_s * at / (POINTS_MAX - 1) for at in range(POINTS_MAX)]
+    return [(place, level.at(place)) for place in places]
+
+
+def _backs(parts: Sequence[Sequence[_Phase]]) -> Rows:
+    """The times at which the load was back after a phase."""
+    return [
+        {"of": at, "t": round(part.end_s + part.recovery_s, 2), "what": f"after {part.name}",
+         "shown": seconds(part.recovery_s)}
+        for at, of in enumerate(parts)
+        for part in of
+        if part.recovery_s is not None
+    ]  # fmt: skip
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+
+
+def _middle(point: LoadPoint) -> float:
+    return (point.start_s + point.end_s) / 2.0
+
+
+def _rows(label: str, of: Sequence[_Phase]) -> Iterator[tuple[str, ...]]:
+    for part in of:
+        p50, p99 = part.inside("p50_ms"), part.inside("p99_ms")
+        times = [median(p50), median(p99), max(p99)] if p50 and p99 else [None] * 3
+        yield (
+            label,
+            part.name,
+            seconds(part.begin_s),
+            seconds(part.end_s),
+            "-" if part.level is None else number(part.level.mean),
+            number(part.completed),
+            *column("_us", [None if ms is None else ms * 1e3 for ms in times]),
+            seconds(part.recovery_s),
+        )
+
+
+def _seen(of: Sequence[_Phase], unit: str) -> Iterator[str]:
+    """The levels, throughput and p99 by phase."""
+    offered = [(part.name, part.level.mean) for part in of if part.level is not None]
+    if offered:
+        yield course("offered", "tps", offered) if unit == "rate" else course("active threads", "threads", offered)
+    yield course("completed", "tps", [(part.name, part.completed) for part in of if part.completed is not None])
+    tails = [(part.name, median(p99) * 1e3) for part in of if (p99 := part.inside("p99_ms"))]
+    yield course("p99 response", "_us", tails)

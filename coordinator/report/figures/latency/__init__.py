@@ -1,1 +1,0 @@
-"""Figures of response times as distributions."""

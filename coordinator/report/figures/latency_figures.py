@@ -1,0 +1,276 @@
+"""Figures of the distribution of response times: percentiles on an axis of nines, and a heat map over time. Pure.
+
+Data flow: `Timeline.loads` (histograms of the stored samples) -> the ladders in the groups in which they are compared
+-> one `Figure` a group. The size is bounded: `LINES_MAX` lines of `PERCENTILES`; of the heat map `CHOICES_MAX` rungs of
+at most `timeline.COLUMNS_MAX` columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from proveout.coordinator.report.figures.figure import (
+    DASHES,
+    INK,
+    Figure,
+    Spec,
+    category,
+    chart,
+    chooser,
+    joined,
+    logarithmic,
+    of_chosen,
+    quantity,
+    slug,
+    tips,
+)
+from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
+from proveout.coordinator.report.figures.timeline import COLUMNS_MAX, PER_DECADE, LoadSeries, Timeline
+from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.numbers import column, number, rung_name
+from proveout.core.numbers import quantity as amount
+from proveout.proto.wire import histogram
+
+LINES_MAX = 8
+CHOICES_MAX = 8
+BEYOND_MIN = 10
+"""A line of percentiles ends where fewer transactions than this are above it."""
+PERCENTILES = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.995,
+               99.998, 99.999, 99.9999)  # fmt: skip
+TABLED = (50.0, 90.0, 99.0, 99.9, 99.99)
+_NINES = {0: "0 %", 1: "90 %", 2: "99 %", 3: "99.9 %", 4: "99.99 %", 5: "99.999 %", 6: "99.9999 %"}
+
+
+def series_of(timeline: Timeline, stages: Sequence[StageResult]) -> list[LoadSeries]:
+    """The rungs of some ladders that have samples, ladder by ladder."""
+    return [one for stage in stages for one in timeline.loads if one.stage == stage.id]
+
+
+def name_of(results: RunResults, one: LoadSeries, *, alone: bool) -> str:
+    """A rung in a legend: with its ladder where there are several."""
+    rung = rung_name("ladder", one.rung)
+    return rung if alone else f"{label(results, results.stages[one.stage])}, {rung}"
+
+
+def peaks_of(stages: Sequence[StageResult], found: Sequence[LoadSeries]) -> list[LoadSeries]:
+    """The rung of each ladder with its highest throughput."""
+    tops = {(stage.id, top.threads) for stage in stages if (top := stage.highest) is not None}
+    return [one for one in found if (one.stage, one.rung) in tops]
+
+
+# ---- percentiles -------------------------------------------------------------------------------------------------
+
+
+def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """Response times by percentile, each further nine as far from the last: the rungs of a ladder, or the ladders of a
+    group at their peaks."""
+    for stages in groups(results):
+        found = [one for one in series_of(timeline, stages) if one.responses.counts]
+        alone = len({one.stage for one in found}) == 1
+        shown = (found if alone else peaks_of(stages, found))[:LINES_MAX]
+        if not shown:
+            continue
+        named = [(name_of(results, one, alone=alone), one) for one in shown]
+        values = [value for name, one in named for value in _line(name, one)]
+        at = "" if alone else " Each ladder at its highest throughput."
+        repeats = sorted({one.repeats for one in shown})
+        over = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
+        yield Figure(
+            name="percentiles",
+            slug=slug("percentiles", stages[0].id),
+            title="Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
+            caption=f"All transactions in the measure windows of all valid repeats ({over}). Each further nine is as "
+            f"wide as the one before; a line ends where fewer than {BEYOND_MIN} transactions are above it.{at}",
+            spec=_percentile_chart(values),
+            heads=("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
+            rows=tuple(_percentile_rows(named)),
+            alt=joined(_percentiles_seen(named)),
+        )
+
+
+def _ids(shown: Sequence[LoadSeries]) -> list[str]:
+    return list(dict.fromkeys(one.stage for one in shown))
+
+
+def _nines(percentile: float) -> float:
+    """The place on the axis: 90 % at 1, 99 % at 2."""
+    return -math.log10(1.0 - percentile / 100.0)
+
+
+def _known(one: LoadSeries) -> list[float]:
+    total = histogram.count(one.responses)
+    return [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
+
+
+def _line(name: str, one: LoadSeries) -> Iterator[dict[str, Any]]:
+    known = _known(one)
+    times = histogram.percentiles_ns(one.responses, known)
+    for percentile, ns, shown in zip(known, times, column("_us", [ns / 1e3 for ns in times]), strict=True):
+        yield {"ladder": name, "nines": round(_nines(percentile), 4), "ms": max(ns, 1) / 1e6,
+               "percentile": f"p{percentile:g}", "shown": shown}  # fmt: skip
+
+
+def _percentile_chart(values: Sequence[dict[str, Any]]) -> Spec:
+    most = max(value["nines"] for value in values)
+    ticks = [nines for nines in _NINES if nines <= most + 0.01] or [0]
+    written = " : ".join(f"datum.value == {nines} ? '{_NINES[nines]}'" for nines in ticks) + " : ''"
+    x = quantity("nines", "percentile", scale={"domain": [0, max(1.0, most)], "nice": False},
+                 axis={"values": ticks, "labelExpr": written, "labelFlush": True})  # fmt: skip
+    names = list(dict.fromkeys(value["ladder"] for value in values))
+    several = len(names) > 1
+    domain = {"domain": names}
+    colour = category("ladder", scale=domain, legend=legend(values) if several else None)
+    y = logarithmic("ms", "response, ms", [value["ms"] for value in values])
+    dash: Spec = (
+        {"strokeDash": category("ladder", scale={**domain, "range": list(DASHES[: len(names)])}, legend=legend(values))}
+        if several
+        else {}
+    )
+    line: Spec = {
+        "mark": {"type": "line", "strokeWidth": 2.5, "interpolate": "monotone", "clip": True},
+        "encoding": {"x": x, "y": y, "color": colour, **dash},
+    }
+    points: Spec = {
+        "mark": {"type": "point", "size": 40, "filled": True, "opacity": 1, "clip": True},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": colour,
+            "tooltip": tips(ladder="", percentile="percentile", shown="response"),
+        },
+    }
+    return chart(values, [line, points], height=300)
+
+
+def _percentile_rows(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[tuple[str, ...]]:
+    for name, one in named:
+        total = histogram.count(one.responses)
+        times = histogram.percentiles_ns(one.responses, TABLED)
+        cells = (
+            amount(ns / 1e3, "_us") if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN else "-"
+            for p, ns in zip(TABLED, times, strict=True)
+        )
+        yield name, number(total), *cells, amount(one.responses.max_ns / 1e3, "_us")
+
+
+def _percentiles_seen(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[str]:
+    for name, one in named:
+        known = [p for p in _known(one) if p in TABLED]
+        times = histogram.percentiles_ns(one.responses, known)
+        parts = (f"p{p:g} {amount(ns / 1e3, '_us')}" for p, ns in zip(known, times, strict=True))
+        yield f"{name}: {', '.join(parts)}."
+
+
+# ---- heat map ----------------------------------------------------------------------------------------------------
+
+
+def latency_heat_map(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """Counts of transactions by time and response time: a rung at a time, the highest throughput first."""
+    for stages in groups(results):
+        found = [one for one in series_of(timeline, stages) if one.cells]
+        tops = peaks_of(stages, found)
+        shown = found if len(found) <= CHOICES_MAX else tops[:CHOICES_MAX]
+        if not shown:
+            continue
+        first = next((at for at, one in enumerate(shown) if one in tops), 0)
+        alone = len(_ids(found)) == 1
+        labels = [name_of(results, one, alone=alone) for one in shown]
+        top = shown[first]
+        yield Figure(
+            name="latency-heat-map",
+            slug=slug("latency-heat-map", stages[0].id),
+            title="Response times over time: " + heading(results, [results.stages[s] for s in _ids(shown)]),
+            caption=f"Colour: the number of transactions that ended in a time (at most {COLUMNS_MAX} columns) with a "
+            f"response time ({PER_DECADE} rows for each power of ten), of the repeat with the median throughput; "
+            f"lines: p50 and p99; before 0, the ramp-up. The picture shows {labels[first]}, repeat "
+            f"{top.iteration.id.repeat}.",
+            spec=_heat_chart(shown, labels, first),
+            heads=("ladder" if not alone else "threads", "repeat", "p50, first half", "second half", "p99, first half",
+            "second half", "slowest"),
+            rows=tuple(_heat_row(name, one) for name, one in zip(labels, shown, strict=True)),
+            alt=_heat_seen(labels[first], top),
+        )  # fmt: skip
+
+
+def _heat_chart(shown: Sequence[LoadSeries], labels: Sequence[str], first: int) -> Spec:
+    cells = [
+        {
+            "of": at, "t": round(cell.start_s, 2), "u": round(cell.end_s, 2), "a": float(f"{cell.lower_ms:.5g}"),
+            "b": float(f"{cell.upper_ms:.5g}"), "n": cell.count,
+        }
+        for at, one in enumerate(shown)
+        for cell in one.cells
+    ]  # fmt: skip
+    lines = [
+        {"of": at, "t": round((point.start_s + point.end_s) / 2.0, 2), "ms": float(f"{ms:.5g}"), "what": what}
+        for at, one in enumerate(shown)
+        for what in ("p50", "p99")
+        for point in one.points
+        for ms in [point.p50_ms if what == "p50" else point.p99_ms]
+        if ms
+    ]
+    only = of_chosen(labels)
+    x = quantity("t", "s of the measure window", axis={"grid": False, "tickCount": 8, "format": "~g"},
+                 scale={"nice": False, "zero": False})  # fmt: skip
+    y = logarithmic("a", "response, ms", [cell[end] for cell in cells for end in "ab"], margin=1.0)
+    y["axis"] |= {"grid": False}
+    count = {
+        "field": "n",
+        "type": "quantitative",
+        "title": "transactions",
+        "scale": {"type": "log", "range": ["rgba(70,150,215,0.15)", "#3f7fd0", "#d6246e"], "interpolate": "rgb"},
+        "legend": {"orient": "right", "title": "transactions", "gradientLength": 160, "tickCount": 4, "format": "~s"},
+    }
+    heat: Spec = {
+        "transform": only,
+        "mark": {"type": "rect", "clip": True},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "u"},
+            "y": y,
+            "y2": {"field": "b"},
+            "fill": count,
+            "tooltip": tips(t="from, s", u="to, s", a="from, ms", b="to, ms", n="transactions"),
+        },
+    }
+    dash = category("what", scale={"domain": ["p50", "p99"], "range": [[1, 0], [4, 3]]},
+                    legend={"orient": "top", "columns": 2, "symbolType": "stroke", "symbolSize": 700})  # fmt: skip
+    over: Spec = {
+        "data": {"values": lines},
+        "transform": only,
+        "mark": {"type": "line", "strokeWidth": 1.5, "color": INK, "clip": True},
+        "encoding": {"x": x, "y": {**y, "field": "ms"}, "strokeDash": dash},
+    }
+    params = chooser(labels, first)
+    return chart(cells, [heat, over], height=280, **({"params": params} if params else {}))
+
+
+def _halves(one: LoadSeries) -> list[list[float]]:
+    """p50 of both halves of the window, then p99: the middle of the seconds."""
+    inside = [point for point in one.points if 0.0 <= point.start_s < one.end_s]
+    parts = inside[: (len(inside) + 1) // 2], inside[(len(inside) + 1) // 2 :] or inside
+    return [
+        [_middle([ms for point in part if (ms := getattr(point, name)) is not None]) for part in parts]
+        for name in ("p50_ms", "p99_ms")
+    ]
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2] if values else math.nan
+
+
+def _heat_row(name: str, one: LoadSeries) -> tuple[str, ...]:
+    times = [ms * 1e3 for pair in _halves(one) for ms in pair]
+    slowest = max(cell.upper_ms for cell in one.cells)
+    return name, str(one.iteration.id.repeat), *column("_us", times), f"< {amount(slowest * 1e3, '_us')}"
+
+
+def _heat_seen(name: str, one: LoadSeries) -> str:
+    (early, late), (early_tail, late_tail) = _halves(one)
+    times = column("_us", [ms * 1e3 for ms in (early, late, early_tail, late_tail)])
+    return (
+        f"{name}: the median response is {times[0]} in the first half of the window and {times[1]} in the second, p99 "
+        f"{times[2]} and {times[3]}."
+    )

@@ -1,1 +1,0 @@
-"""Figures of ladders, searches and matrices as a whole: scaling, probes, factors between cells."""

@@ -1,0 +1,312 @@
+"""Figures of a matrix and of searches: numbers by cell, and the probes of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from proveout.coordinator.report.figures.figure import (
+    GREY,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chart,
+    grid,
+    intervals,
+    joined,
+    logarithmic,
+    quantity,
+    slug,
+    tips,
+    whiskers,
+)
+from proveout.coordinator.report.tables import cell_of, climbing, on_target
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core import statistics
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import at_path
+from proveout.core.numbers import bounds, half_width, number, rung_name, safe, search_answer
+from proveout.core.numbers import quantity as amount
+from proveout.proto.events import ProbeFinished
+
+CELLS_MAX = 60
+"""Cells that are drawn; the table has all."""
+WIDTH = 700
+_METRICS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("time to solve", ("solve_s",)),
+    ("throughput", ("tps",)),
+    ("p99 response", ("response", "p99_us")),
+)
+_TONES = ["better", "worse", "undecided"]
+_FARTHEST = 100.0
+"""The axis ends at this factor, and at 1 over it: intervals of few repeats reach much farther."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Factor:
+    """A cell's number with its factor against the first cell; `factor` is {} where it cannot be computed."""
+
+    cell: str
+    what: str
+    rung: str
+    metric: str
+    value: Mapping[str, Any]
+    factor: Mapping[str, Any]
+
+    @property
+    def tone(self) -> str:
+        lower, upper = self.factor.get("lower"), self.factor.get("upper")
+        return _TONES[0] if lower is not None and lower > 1.0 else _TONES[1] if upper and upper < 1.0 else _TONES[2]
+
+
+def matrix_overview(results: RunResults) -> Iterator[Figure]:
+    """The cells of each matrix against its first one."""
+    for of, stages in _matrices(results).items():
+        found = list(_factors(results, stages))
+        if not any(one.factor for one in found):
+            continue
+        base = safe(str(cell_of(results, stages[0].id)))
+        cells = list(dict.fromkeys(one.cell for one in found))
+        drawn = [one for one in found if one.factor and one.cell in cells[:CELLS_MAX]]
+        cut = f" The first {CELLS_MAX} of {len(cells)} cells are drawn." if len(cells) > CELLS_MAX else ""
+        yield Figure(
+            name="matrix-overview",
+            slug=slug("matrix-overview", of),
+            title=f"Overview: {safe(of)}, {len(stages)} cells",
+            caption=f"Each cell against {base} = 1, with {_whiskers(drawn)}. To the right is better: more throughput, "
+            f"or a shorter time. An interval across 1 tells nothing apart.{cut}",
+            spec=_spec(drawn),
+            heads=("cell", "", "rung", "value", "factor", "CI"),
+            rows=tuple(map(_row, found)),
+            alt=joined(_seen(drawn)),
+        )
+
+
+def _whiskers(drawn: Sequence[_Factor]) -> str:
+    return intervals(one.factor for one in drawn if "n" in one.factor)
+
+
+def _matrices(results: RunResults) -> dict[str, list[StageResult]]:
+    found: dict[str, list[StageResult]] = {}
+    for stage in climbing(results):
+        cell = cell_of(results, stage.id)
+        if cell is not None:
+            found.setdefault(cell.of, []).append(stage)
+    return {of: stages for of, stages in found.items() if len(stages) > 1}
+
+
+def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[_Factor]:
+    first = stages[0]
+    for what, path in _metrics(first):
+        for stage in stages:
+            pair = _rungs(first, stage)
+            if pair is None:
+                continue
+            base, one = (at_path(rung.tree, *path) for rung in pair)
+            if not isinstance(base, Mapping) or not isinstance(one, Mapping) or "mean" not in one:
+                continue
+            sides = (dict(one), dict(base)) if path[-1] == "tps" else (dict(base), dict(one))
+            yield _Factor(
+                cell=safe(str(cell_of(results, stage.id))),
+                what=what,
+                rung=rung_name(stage.kind, pair[1].threads),
+                metric=path[-1],
+                value=one,
+                factor={"mean": 1.0} if stage is first else statistics.ratio(*sides),
+            )
+
+
+def _metrics(stage: StageResult) -> list[tuple[str, tuple[str, ...]]]:
+    """Of a set of queries the time to solve it; else throughput and p99."""
+    top = stage.highest
+    known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
+    return known[:1] if known and known[0][0] == _METRICS[0][0] else known
+
+
+def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResult] | None:
+    """The largest rung that both have; else the peak of each."""
+    mine, theirs = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (first, other))
+    if common := set(mine) & set(theirs):
+        return mine[max(common)], theirs[max(common)]
+    tops = first.peak, other.peak
+    return (tops[0], tops[1]) if tops[0] is not None and tops[1] is not None else None
+
+
+# ---- chart -------------------------------------------------------------------------------------------------------
+
+
+def _spec(drawn: Sequence[_Factor]) -> Spec:
+    whats = list(dict.fromkeys(one.what for one in drawn))
+    charts = [_panel([one for one in drawn if one.what == what], what, len(whats)) for what in whats]
+    return grid(charts, columns=len(charts))
+
+
+def _panel(found: Sequence[_Factor], what: str, across: int) -> Spec:
+    values = [
+        {
+            "cell": one.cell, "factor": one.factor["mean"], "lower": one.factor.get("lower"),
+            "upper": one.factor.get("upper"), "tone": one.tone, "shown": _factor_text(one),
+            "interval": bounds(one.factor.get("lower"), one.factor.get("upper")),
+            "value": amount(one.value.get("mean"), one.metric, half_width(one.value)),
+        }
+        for one in found
+        if one.factor.get("mean", 0.0) > 0.0
+    ]  # fmt: skip
+    ends = [1.0, *(value[name] for value in values for name in ("factor", "lower", "upper") if value[name])]
+    kept = [min(max(end, 1.0 / _FARTHEST), _FARTHEST) for end in ends]
+    x = logarithmic("factor", "factor", [*kept, 0.8, 1.25], margin=1.05)
+    x["axis"] |= {"format": "~r", "labelExpr": "datum.label + ' ×'"}
+    y = category("cell", axis={"labelLimit": 190}, scale={"domain": list(dict.fromkeys(one.cell for one in found))})
+    scale = {"domain": _TONES, "range": [PALETTE[2], PALETTE[7], GREY]}
+    colour = {"color": category("tone", scale=scale, legend={"columns": 3})}
+    about = tips(cell="cell", value=what, shown="factor", interval="CI")
+    layers: list[Spec] = [
+        {"data": {"values": [{"factor": 1}]}, "mark": {"type": "rule", "strokeDash": [4, 3], "color": GREY},
+         "encoding": {"x": x}},
+        *([whiskers({"y": y}, "x", x, colour)] if any(value["lower"] for value in values) else []),
+        {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+         "encoding": {"y": y, "x": x, "tooltip": about, **colour}},
+    ]  # fmt: skip
+    return {
+        "title": {"text": what, "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+        "data": {"values": values},
+        "width": (WIDTH // across) - 130,
+        "height": max(60, 22 * len(values)),
+        "layer": layers,
+    }
+
+
+def _factor_text(one: _Factor) -> str:
+    return f"{number(one.factor.get('mean'), half_width(one.factor))} ×"
+
+
+def _row(one: _Factor) -> tuple[str, ...]:
+    value = amount(one.value.get("mean"), one.metric, half_width(one.value))
+    return (
+        one.cell, one.what, one.rung, value, _factor_text(one), bounds(one.factor.get("lower"), one.factor.get("upper"))
+    )  # fmt: skip
+
+
+def _seen(drawn: Sequence[_Factor]) -> Iterator[str]:
+    for what in dict.fromkeys(one.what for one in drawn):
+        of = [one for one in drawn if one.what == what]
+        best, worst = (pick(of, key=lambda one: float(one.factor["mean"])) for pick in (max, min))
+        told = sum(one.tone != _TONES[2] for one in of)
+        yield (
+            f"{what}: best {_factor_text(best)} in {best.cell}, worst {_factor_text(worst)} in {worst.cell}; {told} of "
+            f"{len(of)} cells differ from the first."
+        )
+
+
+_GOOD, _BAD = PALETTE[2], PALETTE[7]
+_LOG_FROM = 20.0
+"""From this ratio of the highest to the lowest rate on the axis is logarithmic."""
+_OUTCOMES = ["accepted", "refused"]
+_EVIDENCE_MAX = 160
+
+
+def search(results: RunResults) -> Iterator[Figure]:
+    """The probes of each search."""
+    for stage in results.stages.values():
+        if not stage.probes:
+            continue
+        answer = "not ended" if stage.search is None else search_answer(
+            stage.search.rate, stage.search.upper, stage.search.confirmations, stage.search.outcome
+        )  # fmt: skip
+        target = on_target(results, stage.id)
+        yield Figure(
+            name="search",
+            slug=slug("search", stage.id),
+            title=safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
+            caption="Each probe at its rate, in their order; shaded, what is left after it between the highest "
+            "rate that was accepted and the lowest that was refused; the line is the answer.",
+            spec=_search_spec(stage),
+            heads=("probe", "phase", "rate", "outcome", "evidence"),
+            rows=tuple(
+                (str(one.probe), one.phase, f"{number(one.rate)}/s", _outcome(one), safe(one.evidence))
+                for one in stage.probes
+            ),
+            alt=_search_seen(stage, answer),
+        )
+
+
+def _outcome(one: ProbeFinished) -> str:
+    return _OUTCOMES[0] if one.accepted else _OUTCOMES[1]
+
+
+def _brackets(probes: Sequence[ProbeFinished]) -> list[dict[str, Any]]:
+    """The bracket after each probe: from the highest accepted rate that no later probe refused to the lowest refused
+    one above it."""
+    latest: dict[float, bool] = {}
+    found: list[dict[str, Any]] = []
+    for one in probes:
+        latest[one.rate] = one.accepted
+        refused = [rate for rate, accepted in latest.items() if not accepted]
+        kept = [rate for rate, accepted in latest.items() if accepted and all(rate < other for other in refused)]
+        low, high = max(kept, default=None), min(refused, default=None)
+        if low is not None and high is not None:
+            found.append({"probe": one.probe - 0.5, "next": one.probe + 0.5, "low": low, "high": high})
+    return found
+
+
+def _search_spec(stage: StageResult) -> Spec:
+    probes = stage.probes
+    rates = [one.rate for one in probes]
+    values = [
+        {"probe": one.probe, "rate": one.rate, "outcome": _outcome(one), "phase": one.phase,
+         "shown": f"{number(one.rate)}/s", "evidence": safe(one.evidence)[:_EVIDENCE_MAX]}
+        for one in probes
+    ]  # fmt: skip
+    x = quantity("probe", "probe", axis={"grid": False, "tickMinStep": 1, "format": "d"},
+                 scale={"domain": [probes[0].probe - 0.5, probes[-1].probe + 0.5], "nice": False})  # fmt: skip
+    is_wide = max(rates) >= _LOG_FROM * min(rates) > 0.0
+    y = logarithmic("rate", "rate, 1/s", rates) if is_wide else quantity(
+        "rate", "rate, 1/s", scale={"domain": [0, 1.08 * max(rates)]}
+    )  # fmt: skip
+    layers: list[Spec] = []
+    if brackets := _brackets(probes):
+        band: Spec = {"type": "rect", "color": PALETTE[0], "opacity": 0.16, "clip": True}
+        ends = {"x": x, "x2": {"field": "next"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        layers.append({"data": {"values": brackets}, "mark": band, "encoding": ends})
+    layers += _answer(stage, y)
+    shape = category("outcome", scale={"domain": _OUTCOMES, "range": ["circle", "cross"]}, legend={"columns": 2})
+    colour = category("outcome", scale={"domain": _OUTCOMES, "range": [_GOOD, _BAD]}, legend={"columns": 2})
+    about = tips(probe="probe", phase="phase", shown="rate", outcome="outcome", evidence="evidence")
+    layers.append(
+        {
+            "mark": {"type": "point", "filled": True, "opacity": 1, "size": 90},
+            "encoding": {"x": x, "y": y, "shape": shape, "color": colour, "tooltip": about},
+        }
+    )
+    return chart(values, layers, height=280)
+
+
+def _answer(stage: StageResult, y: Spec) -> list[Spec]:
+    """The answer as a line, with the lowest rate that was shown to be too high."""
+    found = stage.search
+    if found is None or found.rate is None:
+        return []
+    lines = [{"rate": found.rate, "text": f"answer {number(found.rate)}/s"}]
+    where = {"data": {"values": lines}}
+    return [
+        {**where, "mark": {"type": "rule", "color": PALETTE[0], "strokeWidth": 2, "clip": True}, "encoding": {"y": y}},
+        {
+            **where,
+            "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 12},
+            "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "text"}},
+        },
+    ]
+
+
+def _search_seen(stage: StageResult, answer: str) -> str:
+    probes = stage.probes
+    accepted = [one.rate for one in probes if one.accepted]
+    refused = [one.rate for one in probes if not one.accepted]
+    low, high = (number(pick(one.rate for one in probes)) for pick in (min, max))
+    parts = [f"{len(probes)} probes between {low}/s and {high}/s: {len(accepted)} accepted, {len(refused)} refused."]
+    if accepted:
+        parts.append(f"The highest accepted is {number(max(accepted))}/s.")
+    if refused:
+        parts.append(f"The lowest refused is {number(min(refused))}/s.")
+    return safe(joined([*parts, f"Answer: {answer}."]))

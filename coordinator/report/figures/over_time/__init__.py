@@ -1,1 +1,0 @@
-"""Figures with time on their axis, and the samples that they are made of."""

@@ -1,1 +1,0 @@
-"""Figures of the database under load: waits and replication lag."""

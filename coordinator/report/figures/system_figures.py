@@ -1,0 +1,632 @@
+"""Figures of hosts and systems: CPU, replication lag, waits, cost, and the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from statistics import fmean, median
+from typing import Any
+
+from proveout.coordinator.report.figures.figure import (
+    GREY,
+    PALE,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chart,
+    ends,
+    grid,
+    joined,
+    quantity,
+    slug,
+    tips,
+)
+from proveout.coordinator.report.figures.load_figures import groups, heading, label
+from proveout.coordinator.report.figures.small_multiples import (
+    Case,
+    Cases,
+    Point,
+    cases,
+    described,
+    panels,
+    table,
+    whiskers_of,
+)
+from proveout.coordinator.report.figures.timeline import Line, Timeline
+from proveout.coordinator.report.section_tables import currency_of, has_cost
+from proveout.coordinator.report.section_tables import label as cost_label
+from proveout.coordinator.report.tables import cell_of, climbing, host_rows, ladders, machines
+from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
+from proveout.core.numbers import quantity as amount
+from proveout.dsl.metrics import COST
+from proveout.proto.events import IterationFinished
+
+ACROSS = 3
+PANELS_MAX = 12
+"""Iterations that are drawn; the table has all."""
+WIDTH = 700
+
+
+def iteration_name(item: IterationFinished, kind: str = "") -> str:
+    """The name of an iteration; a void one has its attempt too, as the repeat was run again."""
+    void = "" if item.valid else f", void attempt {item.id.attempt}"
+    repeat = "probe" if kind == "search" else "repeat"
+    return safe(f"{item.id.stage}, {rung_name(kind, item.id.rung)}, {repeat} {item.id.repeat}{void}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LagDrawn:
+    """An iteration: its name, the readings of its window, and the two ends of the line of its slope."""
+
+    line: Line
+    name: str
+    points: list[dict[str, Any]]
+    trend: list[dict[str, Any]]
+
+
+def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """Replication lag in the measure windows with the slope that verdicts use, one figure a stage."""
+    for stage in results.stages.values():
+        lines = [line for line in timeline.lag if line.iteration.id.stage == stage.id]
+        found = [one for line in lines if (one := _drawn(timeline, line, stage.kind)).points]
+        if not found:
+            continue
+        drawn = found[-PANELS_MAX:]  # of a search the last ones, which it ends with
+        least = f" The last {len(drawn)} of {len(found)} iterations are drawn." if len(drawn) < len(found) else ""
+        means = [(one.name, number_at(one.line.iteration.metrics, "lag", "avg_s")) for one in found]
+        yield Figure(
+            name="lag",
+            slug=slug("lag", stage.id),
+            title=f"Replication lag: {label(results, stage)}",
+            caption="Each iteration's lag over its measure window, on the same axes; dashed, its slope, the mean of 5 "
+            "blocks of the window: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an "
+            f"attempt that does not count.{least}",
+            spec=_lag_spec(drawn),
+            heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
+            rows=tuple(_row(line.iteration, stage.kind) for line in lines),
+            alt=ends("mean lag", "avg_s", [(name, mean) for name, mean in means if mean is not None]),
+        )
+
+
+def _drawn(timeline: Timeline, line: Line, kind: str) -> _LagDrawn:
+    name, inside = iteration_name(line.iteration, kind), _inside(timeline, line)
+    points = [{"t": round(at, 3), "ms": float(f"{value * 1e3:.5g}"), "iteration": name} for at, value in inside]
+    return _LagDrawn(line=line, name=name, points=points, trend=_slope(line, inside))
+
+
+def _inside(timeline: Timeline, line: Line) -> list[tuple[float, float]]:
+    """The readings of the measure window, at seconds from its start."""
+    span = timeline.window(line.iteration)
+    if span is None:
+        return []
+    pairs = zip(line.times, line.values, strict=True)
+    return [(at - span.start_s, value) for at, value in pairs if span.start_s <= at <= span.end_s]
+
+
+def _slope(line: Line, points: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """The two ends of the slope's line, through the median of the readings after the slope is subtracted."""
+    slope = number_at(line.iteration.metrics, "lag", "slope")
+    if slope is None or len(points) < 2:
+        return []
+    level = median(value - slope * at for at, value in points)
+    return [{"t": round(at, 3), "ms": (level + slope * at) * 1e3} for at in (points[0][0], points[-1][0])]
+
+
+def _lag_spec(drawn: Sequence[_LagDrawn]) -> Spec:
+    every = [point for one in drawn for point in one.points]
+    most, last = (max(point[name] for point in every) or 1.0 for name in ("ms", "t"))
+    across = min(ACROSS, len(drawn))
+    alone = len({one.line.name for one in drawn}) == 1
+    return grid([_panel(one, most, last, across, alone=alone) for one in drawn], columns=across, spacing=18)
+
+
+def _panel(one: _LagDrawn, most: float, last: float, across: int, *, alone: bool) -> Spec:
+    item = one.line.iteration
+    rate = "" if item.rate is None else f", {number(item.rate)}/s"
+    named = one.name.removeprefix(f"{safe(item.id.stage)}, ") + rate + ("" if alone else f", {safe(one.line.name)}")
+    encoding = {
+        "x": quantity("t", "s of the window", axis={"grid": False, "tickCount": 4},
+                      scale={"domain": [0, last], "nice": False}),
+        "y": quantity("ms", "lag, ms", axis={"tickCount": 4}, scale={"domain": [0, most]}),
+    }  # fmt: skip
+    readings = {"color": {"value": PALETTE[0] if item.valid else GREY}, "tooltip": tips(t="s", ms="lag, ms")}
+    layers: list[Spec] = [
+        {"mark": {"type": "line", "strokeWidth": 1.2, "clip": True}, "encoding": {**encoding, **readings}}
+    ]
+    if one.trend:
+        mark = {"type": "line", "strokeWidth": 2, "strokeDash": [6, 4], "clip": True, "color": PALETTE[3]}
+        layers.append({"data": {"values": one.trend}, "mark": mark, "encoding": encoding})
+    return {
+        "title": {"text": named, "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
+        "data": {"values": one.points},
+        "width": WIDTH // across - 60,
+        "height": 110 if across > 1 else 200,
+        "layer": layers,
+    }
+
+
+def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
+    tree = item.metrics.get("lag", {})
+    lower, upper = number_at(tree, "slope_lower"), number_at(tree, "slope_upper")
+    rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
+    sizes = (seconds(number_at(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
+    slope = number(number_at(tree, "slope"), half_width({"lower": lower, "upper": upper}))
+    return (iteration_name(item, kind), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")
+
+
+_GAP_S = 3.0
+"""A line is broken where there is no reading for longer than this many seconds."""
+
+
+# ---- CPU ---------------------------------------------------------------------------------------------------------
+
+
+def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
+    """CPU of every machine over the whole run, the measure windows shaded by stage."""
+    if not timeline.cpu:
+        return
+    points = [point for name in dict.fromkeys(line.name for line in timeline.cpu) for point in _points(timeline, name)]
+    shades = _shades(results, [span.iteration.id.stage for span in timeline.windows])
+    spans = [
+        {
+            "start": span.start_s,
+            "end": span.end_s,
+            "stage": shades[span.iteration.id.stage],
+            "what": iteration_name(span.iteration, results.stages[span.iteration.id.stage].kind),
+        }
+        for span in timeline.windows
+    ]
+    rows = [
+        (label(results, stage), str(rung.threads), *_host_cells(row))
+        for stage in climbing(results)
+        for rung in stage.rungs
+        if rung.tree
+        for row in host_rows(results, rung)
+    ]
+    yield Figure(
+        name="host-cpu",
+        slug="host-cpu",
+        title="CPU over time",
+        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
+        "measured. The table "
+        "has the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
+        spec=_cpu_chart(points, spans),
+        heads=(
+            "ladder",
+            "rung",
+            "machine",
+            "busy",
+            "peak",
+            "user",
+            "system",
+            "iowait",
+            "servers, cores",
+            "load, cores",
+        ),
+        rows=tuple(rows),
+        alt=_cpu_seen(timeline),
+    )
+
+
+def _cpu_seen(timeline: Timeline) -> str:
+    """The mean and the busiest reading of each machine in the whole run."""
+    busy: dict[str, list[float]] = {}
+    for line in timeline.cpu:
+        busy.setdefault(line.name, []).extend(line.values)
+    return joined(
+        f"{safe(name)}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
+        for name, values in busy.items()
+        if values
+    )
+
+
+def _shades(results: RunResults, stages: Sequence[str]) -> dict[str, str]:
+    """The name of the colour of each stage: its own, or that of its matrix where there are more stages than colours."""
+    names = dict.fromkeys(stages)
+    cells = {name: cell_of(results, name) for name in names} if len(names) > len(PALE) else {}
+    return {name: safe(cell.of if (cell := cells.get(name)) else name) for name in names}
+
+
+def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
+    """A machine's readings in order of time; `piece` counts up at every gap."""
+    found = sorted(
+        (at, value)
+        for line in timeline.cpu
+        if line.name == name
+        for at, value in zip(line.times, line.values, strict=True)
+    )
+    piece = 0
+    for before, (at, value) in zip([None, *found], found, strict=False):
+        piece += before is not None and at - before[0] > _GAP_S
+        yield {"t": round(at, 3), "busy": round(value, 4), "machine": safe(name), "piece": piece}
+
+
+def _host_cells(row: Any) -> tuple[str, ...]:
+    fractions = (percent(value) for value in (row.busy, row.busy_peak, row.user, row.system, row.iowait))
+    return (safe(row.label), *fractions, number(row.servers_cores), number(row.load_cores))
+
+
+def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> Spec:
+    time = quantity("start", "s since the run began", axis={"grid": False})
+    shade = {
+        "data": {"values": [dict(span) for span in spans]},
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": time,
+            "x2": {"field": "end"},
+            "fill": category("stage", scale={"range": list(PALE)}),
+            "tooltip": tips(what="measured"),
+        },
+    }
+    line = {
+        "mark": {"type": "line", "strokeWidth": 1.5},
+        "encoding": {
+            "x": quantity("t", "s since the run began", axis={"grid": False}),
+            "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
+            "stroke": category("machine"),
+            "detail": category("piece"),
+            "tooltip": tips(machine="machine", t="s", busy="busy"),
+        },
+    }
+    return chart(points, [shade, line], height=240)
+
+
+def peak_cpu(results: RunResults) -> Iterator[Figure]:
+    """Bars of the busiest second of each machine by case, with the mean as a tick; a figure a matrix."""
+    for group in cases(results, lambda rung: bool(rung.tree.get("hosts"))):
+        points = [point for case in group.found for point in _peaks(results, case)]
+        if not points:
+            continue
+        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder", tick="mean busy")
+        yield Figure(
+            name="peak-cpu",
+            slug=slug(*filter(None, ("peak-cpu", group.of))),
+            title=f"Peak CPU{f': {safe(group.of)}' if group.of else ''}",
+            caption="Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
+            f"over the repeats with {whiskers_of(points)}. Ticks: the mean of the window.",
+            spec=panels(points, place=group.place),
+            heads=heads,
+            rows=rows,
+            alt=described(points),
+        )
+
+
+def _peaks(results: RunResults, case: Case) -> Iterator[Point]:
+    for hosts in machines(results, case.rung.tree["hosts"]):
+        cpu = at_path(case.rung.tree["hosts"], hosts[0], "cpu") or {}
+        peak_of_window = at_path(cpu, "peak", "busy_fraction")
+        if isinstance(peak_of_window, Mapping):
+            yield Point(
+                panel=", ".join(sorted(hosts)),
+                metric="busy_fraction",
+                at=case.at,
+                series=case.series,
+                estimate=peak_of_window,
+                tick=number_at(cpu, "busy_fraction"),
+            )
+
+
+EVENTS_MAX = 7
+"""Events with a colour of their own; the others are added up."""
+OTHERS = "other events"
+BARS_MAX = 40
+"""Rungs that are drawn; the table has all."""
+_ALL = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    """A rung, or one of its systems: its waits, the seconds that were measured, and the transactions in them."""
+
+    place: str
+    rows: tuple[WaitRow, ...]
+    seconds: float
+    transactions: float
+
+    def sessions(self, row: WaitRow) -> float:
+        return row.seconds / self.seconds
+
+    def per_transaction_us(self, row: WaitRow) -> float | None:
+        return row.seconds / self.transactions * 1e6 if self.transactions else None
+
+
+def wait_events(results: RunResults) -> Iterator[Figure]:
+    """Where the sessions spend their time at each rung, the ladders that are compared below each other."""
+    for stages in groups(results):
+        bars = [bar for stage in stages for bar in _bars(results, stage, alone=len(stages) == 1)]
+        if not bars:
+            continue
+        having = [stage for stage in stages if any(rung.iterations and _systems(rung) for rung in stage.rungs)]
+        cut = f" The first {BARS_MAX} of {len(bars)} are drawn." if len(bars) > BARS_MAX else ""
+        yield Figure(
+            name="wait-events",
+            slug=slug("wait-events", stages[0].id),
+            title="Waits: " + heading(results, having),
+            caption="Above: average active sessions, the seconds that foreground sessions waited or used a CPU in each "
+            "second of the measure windows of all repeats. Below: the same time per transaction: what grows there with "
+            f"the load is what stops it.{cut}",
+            spec=_spec(bars[:BARS_MAX]),
+            heads=("at", "event", "class", "active sessions", "per transaction", "DB time"),
+            rows=tuple(row for bar in bars for row in _rows(bar)),
+            alt=joined(map(_seen, bars)),
+        )
+
+
+def _systems(rung: RungResult) -> tuple[str, ...]:
+    return wait_systems(rung.iterations)
+
+
+def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_Bar]:
+    for rung in stage.rungs:
+        systems = _systems(rung)
+        for system in systems:
+            rows = wait_rows(rung.iterations, most=_ALL, system=system)
+            measured = sum(item.measure_s for item in rung.iterations)
+            if not rows or not measured:
+                continue
+            parts = ("" if alone else label(results, stage), threads(rung.threads), safe(system))
+            yield _Bar(
+                place=", ".join(filter(None, parts)),
+                rows=tuple(rows),
+                seconds=measured,
+                transactions=sum((number_at(item.metrics, "tps") or 0.0) * item.measure_s for item in rung.iterations),
+            )
+
+
+def _spec(bars: Sequence[_Bar]) -> Spec:
+    spent: dict[str, float] = {}
+    for bar in bars:
+        for row in bar.rows:
+            spent[row.event] = spent.get(row.event, 0.0) + bar.sessions(row)
+    ranked = sorted(spent, key=lambda event: -spent[event])
+    named = ranked[:EVENTS_MAX]
+    domain = [safe(event) for event in named] + ([OTHERS] if len(ranked) > EVENTS_MAX else [])
+    colour = category("event", scale={"domain": domain, "range": list(PALETTE[: len(domain)])},
+                      legend={"columns": 3, "symbolType": "square"})  # fmt: skip
+    values = [value for bar in bars for value in _values(bar, named)]
+    longest = max((bar.place for bar in bars), key=len)
+    charts = [
+        {
+            "title": {"text": title, "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+            "data": {"values": [value for value in values if value[field] is not None]},
+            "width": WIDTH - (60 if len(longest) < 12 else 190),
+            "height": max(50, 24 * len(bars)),
+            "layer": [_stacked(field, shown, unit, colour, [bar.place for bar in bars])],
+        }
+        for field, shown, title, unit in _PANELS
+        if any(value[field] is not None for value in values)
+    ]
+    return grid(charts, columns=1)
+
+
+_PANELS = (
+    ("sessions", "sessions_shown", "average active sessions", ""),
+    ("us", "us_shown", "time per transaction", "µs"),
+)
+
+
+def _stacked(field: str, shown: str, unit: str, colour: Spec, places: Sequence[str]) -> Spec:
+    return {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": category("at", axis={"labelLimit": 220}, scale={"domain": list(dict.fromkeys(places)),
+            "paddingInner": 0.25}),
+            "x": quantity(field, unit, stack="zero", scale={"domainMin": 0}),
+            "color": colour,
+            "order": {"field": "rank", "type": "quantitative"},
+            "tooltip": [*tips(at="at", event="event"), {"field": shown, "title": "value"},
+            *tips(share="share of DB time")],
+        },
+    }  # fmt: skip
+
+
+def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
+    others = [row for row in bar.rows if row.event not in named]
+    parts = [(safe(row.event), [row]) for row in bar.rows if row.event in named]
+    for event, rows in [*parts, *([(OTHERS, others)] if others else [])]:
+        sessions = sum(bar.sessions(row) for row in rows)
+        us = [bar.per_transaction_us(row) for row in rows]
+        spent = None if None in us else sum(value for value in us if value is not None)
+        yield {
+            "at": bar.place,
+            "event": event,
+            "rank": named.index(rows[0].event) if rows[0].event in named else len(named),
+            "sessions": float(f"{sessions:.5g}"),
+            "us": None if spent is None else float(f"{spent:.5g}"),
+            "sessions_shown": number(sessions),
+            "us_shown": amount(spent, "_us"),
+            "share": percent(sum(row.db_time_fraction for row in rows)),
+        }
+
+
+def _rows(bar: _Bar) -> Iterator[tuple[str, ...]]:
+    for row in bar.rows:
+        yield (
+            bar.place,
+            safe(row.event),
+            safe(row.wait_class),
+            number(bar.sessions(row)),
+            amount(bar.per_transaction_us(row), "_us"),
+            percent(row.db_time_fraction),
+        )
+
+
+def _seen(bar: _Bar) -> str:
+    sessions = sum(map(bar.sessions, bar.rows))
+    top = bar.rows[0]
+    return f"{bar.place}: {number(sessions)} active sessions, {percent(top.db_time_fraction)} in {safe(top.event)}."
+
+
+NAME = "transaction-cost"
+_CAPTION = (
+    "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the tables of "
+    "the cost name the source of each number: a whole host, or the processes of the servers alone. A "
+    "number that was not captured, or is 0 at every rung, has no panel."
+)
+
+
+def transaction_cost(results: RunResults) -> Iterator[Figure]:
+    """A figure for each matrix, and one for all ladders without one."""
+    currency = currency_of(results)
+    for found in cases(results, has_cost, ladders(results)):
+        points = list(_cost_points(found, currency))
+        lines = found.place == "threads" and len({point.at for point in points}) > 1
+        heads, rows = table(points, place=found.place, series="ladder")
+        yield Figure(
+            name=NAME,
+            slug=slug(NAME, found.of) if found.of else NAME,
+            title=f"Cost of a transaction{f': {safe(found.of)}' if found.of else ''}",
+            caption=_CAPTION.format(whiskers_of(points)),
+            spec=panels(points, place=found.place, mark="line" if lines else "bar"),
+            heads=heads,
+            rows=rows,
+            alt=described(points),
+        )
+
+
+def _cost_points(found: Cases, currency: str) -> Iterator[Point]:
+    nothing = {name for name in COST if not any(_mean(case, name) for case in found.found)}
+    for name in COST:
+        for case in found.found:
+            estimate = case.rung.tree["cost"].get(name)
+            if estimate and name not in nothing:
+                yield Point(
+                    panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=estimate
+                )
+
+
+def _mean(case: Case, name: str) -> float | None:
+    return number_at(case.rung.tree, "cost", name, "mean")
+
+
+_BOX, _ROW, _PAD, _GAP = 300, 34, 14, 26
+_LEFT, _RIGHT = 10, 450
+_WIDTH = _RIGHT + _BOX + 60
+_EQUIPMENT = 70
+_LETTERS = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A host's box: where it is, px; and its systems with the height of each one's middle."""
+
+    name: str
+    x: int
+    y: int
+    height: int
+    systems: Mapping[str, int]
+
+
+def topology(results: RunResults) -> str:
+    """The drawing as an `<svg>` element; "" when the run has no plan with hosts."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    hosts, systems = list(plan.get("hosts", ())), list(plan.get("systems", ()))
+    if not hosts:
+        return ""
+    at = {host["name"]: [one for one in systems if one.get("host") == host["name"]] for host in hosts}
+    left = [host for host in hosts if not at[host["name"]]]
+    right = [host for host in hosts if at[host["name"]]]
+    boxes = {box.name: box for box in (*_column(left, at, _LEFT), *_column(right, at, _RIGHT if left else _LEFT))}
+    equipment = [one for one in plan.get("declared", ()) if one["kind"] not in ("host", "system")]
+    below = max(box.y + box.height for box in boxes.values()) + _GAP
+    rows = -(-len(equipment) // 2)
+    height = below - _GAP + 12 + rows * (_EQUIPMENT + _GAP)
+    parts = [
+        *(piece for host in hosts for piece in _host(host, at, boxes[host["name"]], results)),
+        *_links(plan, boxes),
+        *(piece for index, one in enumerate(equipment) for piece in _equipment(one, index, below)),
+    ]
+    label = "Hosts, the systems on them, where load goes and what propagates; equipment without an agent"
+    return (
+        f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" '
+        f'xmlns="http://www.w3.org/2000/svg">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto-start-reverse">'
+        '<path d="M0 0 L8 4 L0 8 z" class="tip"/></marker></defs>' + "".join(parts) + "</svg>"
+    )
+
+
+def _column(hosts: Sequence[Mapping[str, Any]], at: Mapping[str, Sequence[Any]], x: int) -> Iterator[_Drawn]:
+    y = 12
+    for host in hosts:
+        inner = at[host["name"]]
+        height = 50 + len(inner) * (_ROW + 8) + (6 if inner else 0)
+        middles = {one["name"]: y + 50 + row * (_ROW + 8) + _ROW // 2 for row, one in enumerate(inner)}
+        yield _Drawn(name=host["name"], x=x, y=y, height=height, systems=middles)
+        y += height + _GAP
+
+
+def _host(
+    host: Mapping[str, Any], at: Mapping[str, Sequence[Mapping[str, Any]]], box: _Drawn, results: RunResults
+) -> Iterator[str]:
+    agent = results.agents.get(host["name"])
+    cores = f", {agent.cores} cores" if agent else ""
+    about = f"{', '.join(host.get('roles', ()))} · {host.get('address', '')}{cores}"
+    yield f'<rect class="host" x="{box.x}" y="{box.y}" width="{_BOX}" height="{box.height}" rx="8"/>'
+    yield _text(box.x + _PAD, box.y + 21, "name", host["name"])
+    yield _text(box.x + _PAD, box.y + 39, "about", about)
+    for one in at[host["name"]]:
+        middle = box.systems[one["name"]]
+        up = results.systems.get(one["name"])
+        version = f"{one.get('engine', '')} {up.version if up else ''}".strip()
+        if one.get("standby_of"):
+            version += f", {'synchronous' if one.get('synchronous') else 'asynchronous'} standby"
+        if one.get("in_front_of"):
+            version += f", in front of {one['in_front_of']}"
+        place = f'x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}"'
+        yield f'<rect class="system" {place} rx="5"/>'
+        yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")
+
+
+def _equipment(one: Mapping[str, Any], index: int, top: int) -> Iterator[str]:
+    """The box of a piece of equipment: two in a row, from `top` on."""
+    x, y = (_LEFT, _RIGHT)[index % 2], top + index // 2 * (_EQUIPMENT + _GAP)
+    place = f'x="{x}" y="{y}" width="{_BOX}" height="{_EQUIPMENT}"'
+    yield f'<rect class="host equipment" stroke-dasharray="5 4" {place} rx="8"/>'
+    yield _text(x + _PAD, y + 21, "name", one["name"])
+    about = f"{one['kind']}, no agent" + (f" · {one['description']}" if one.get("description") else "")
+    yield _text(x + _PAD, y + 39, "about", about)
+    connected = f"connects {', '.join(one['connects'])}" if one.get("connects") else "no connection is declared"
+    yield _text(x + _PAD, y + 57, "about", connected)
+
+
+def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str]:
+    homes = {name: box for box in boxes.values() for name in box.systems}
+    loads = {
+        (client, load["target"])
+        for stage in plan.get("stages", ())
+        if stage.get("kind") in ("ladder", "search")
+        for load in stage.get("loads") or [stage]
+        for client in load.get("clients", ())
+    }
+    for client, target in sorted(loads):
+        source, home = boxes.get(client), homes.get(target)
+        if source is not None and home is not None and source.x < home.x:
+            y1, y2 = source.y + source.height // 2, home.systems[target]
+            x1, x2 = source.x + _BOX, home.x
+            curve = f"M{x1} {y1} C{x1 + 70} {y1} {x2 - 70} {y2} {x2 + 8} {y2}"
+            yield f'<path class="load" marker-end="url(#tip)" d="{curve}"/>'
+    for system in plan.get("systems", ()):
+        yield from _arrow(homes, system["name"], system.get("propagates_to"))
+        yield from _arrow(homes, system.get("standby_of"), system["name"])
+
+
+def _arrow(homes: Mapping[str, _Drawn], source: str | None, sink: str | None) -> Iterator[str]:
+    """The way of a system's changes to another; nothing when there is none."""
+    if source is not None and sink is not None and source in homes and sink in homes:
+        home, to = homes[source], homes[sink]
+        y1, y2, edge = home.systems[source], to.systems[sink], home.x + _BOX - 8
+        curve = f"M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"
+        yield f'<path class="propagates" marker-end="url(#tip)" d="{curve}"/>'
+
+
+def _text(x: int, y: int, kind: str, text: str) -> str:
+    shown = safe(text)
+    cut = shown if len(shown) <= _LETTERS else shown[: _LETTERS - 1] + "…"
+    whole = f"<title>{escape(shown)}</title>" if cut != shown else ""
+    return f'<text class="{kind}" x="{x}" y="{y}">{whole}{escape(cut)}</text>'

@@ -1,0 +1,592 @@
+"""The stored samples of a stage over time: load, lag and the windows around faults, thinned to what a figure can
+show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.coordinator.measure.captures import APART_MIN_S
+from proveout.coordinator.measure.samples import read_table
+from proveout.coordinator.report.tables import ladders, machines
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import number_at
+from proveout.proto.events import FaultMeasured, IterationFinished
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import Histogram
+
+MARGIN_MIN_S = 5.0
+MARGIN_MAX_S = 30.0
+"""The time before a fault, and after its recovery, that is shown: as long as the disturbance itself, within these."""
+FAULT_WINDOWS_POINTS_MAX = 400
+"""Points of a line; longer windows have wider bins."""
+P99 = 99.0
+_NS = 1e9
+
+_HISTOGRAM = (
+    "coordinator_ns", "response_indices", "response_counts", "response_sum_ns", "response_min_ns", "response_max_ns",
+)  # fmt: skip
+
+Points = tuple[tuple[float, float], ...]
+"""(seconds after the begin of the fault, value)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultWindow:
+    """One occurrence of a fault with what was recorded around it; all times are seconds after its begin.
+
+    `answered`, `failed`: transactions per second, of all loads and hosts together; `p99_ms`: response time of the
+    transactions that ended in a second; `lag_s`: replication lag by sample.
+    """
+
+    iteration: IterationFinished
+    fault: FaultMeasured
+    answered: Points
+    failed: Points
+    p99_ms: Points = ()
+    lag_s: Points = ()
+
+    @property
+    def healed_s(self) -> float | None:
+        """The end of its healing; of a fault that ends by itself, when its changes were made."""
+        end_s = self.fault.healed_s if self.fault.healed_s is not None else self.fault.in_place_s
+        return None if end_s is None else end_s - self.fault.begins_s
+
+    @property
+    def outage(self) -> tuple[float, float] | None:
+        """The outage; None where it is not longer than usual, or not known."""
+        found = self.fault
+        if found.outage_s is None or found.outage_from_s is None or found.usual_outage_s is not None:
+            return None
+        start_s = found.outage_from_s - found.begins_s
+        return start_s, start_s + found.outage_s
+
+
+def fault_windows(
+    item: IterationFinished, folder: Path, stem: str, load: Sequence[Mapping[str, Any]]
+) -> Iterator[FaultWindow]:
+    """The window of each fault of an iteration; none without its tenths of a second. `load`: rows of its load samples.
+
+    Raises SamplesUnreadable for a damaged file.
+    """
+    measured = [row["coordinator_ns"] for row in load if row["window"] == "measure"]
+    if not item.faults or not measured:
+        return
+    found = _rows(folder / f"{stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
+    if not found:
+        return
+    window_ns = min(measured)
+    seconds = _rows(folder / f"{stem}.load.parquet", _HISTOGRAM)
+    lag = _fault_windows_lag(_rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"]))
+    for fault in item.faults:
+        origin_ns = window_ns + round(fault.begins_s * _NS)
+        first_s, last_s = _shown(fault)
+        answered, failed = _per_second(found, origin_ns, first_s, last_s)
+        yield FaultWindow(
+            iteration=item,
+            fault=fault,
+            answered=answered,
+            failed=failed,
+            p99_ms=tuple(_p99(seconds, origin_ns, first_s, last_s)),
+            lag_s=tuple(
+                (at_s, value) for at_ns, value in lag if first_s <= (at_s := (at_ns - origin_ns) / _NS) < last_s
+            ),
+        )
+
+
+def _rows(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    table = read_table(path, names, [("metric", "==", "lag.seconds")] if "metric" in names else None)
+    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+    return rows
+
+
+def _shown(fault: FaultMeasured) -> tuple[float, float]:
+    """From, to: the seconds after the fault's begin that are shown."""
+    ends = [fault.healed_s, fault.in_place_s]
+    disturbed_s = max([0.0, *(end - fault.begins_s for end in ends if end is not None)])
+    known = (fault.recovery_s, fault.recovery_at_least_s, fault.outage_s)
+    disturbed_s = max([disturbed_s, *(length for length in known if length is not None)])
+    margin_s = min(max(disturbed_s, MARGIN_MIN_S), MARGIN_MAX_S)
+    return -margin_s, disturbed_s + margin_s
+
+
+def _per_second(
+    rows: Iterable[Mapping[str, Any]], origin_ns: int, first_s: float, last_s: float
+) -> tuple[Points, Points]:
+    """Answers and failures per second, over bins of whole tenths; without the first and the last bin, which may be cut
+    and would read as a drop."""
+    width_ns = histogram.WIDTH_NS * max(
+        1, math.ceil((last_s - first_s) * _NS / histogram.WIDTH_NS / FAULT_WINDOWS_POINTS_MAX)
+    )
+    first_ns, last_ns = origin_ns + round(first_s * _NS), origin_ns + round(last_s * _NS)
+    counts: dict[int, list[int]] = {}
+    for row in rows:
+        if first_ns <= row["coordinator_ns"] < last_ns:
+            place = counts.setdefault((row["coordinator_ns"] - first_ns) // width_ns, [0, 0])
+            place[0] += row["answered"]
+            place[1] += row["failed"]
+    width_s = width_ns / _NS
+    middles = [(first_s + (index + 0.5) * width_s, counts[index]) for index in sorted(counts)[1:-1]]
+    return (
+        tuple((at_s, both[0] / width_s) for at_s, both in middles),
+        tuple((at_s, both[1] / width_s) for at_s, both in middles),
+    )
+
+
+def _p99(
+    rows: Iterable[Mapping[str, Any]], origin_ns: int, first_s: float, last_s: float
+) -> Iterator[tuple[float, float]]:
+    """The 99th percentile of all transactions of a second, ms; none of a second without a success."""
+    held: dict[int, tuple[float, list[Histogram]]] = {}
+    for row in rows:
+        at_s = (row["coordinator_ns"] - origin_ns) / _NS
+        if first_s <= at_s < last_s and row["response_counts"]:
+            part = Histogram(
+                indices=tuple(row["response_indices"]),
+                counts=tuple(row["response_counts"]),
+                sum_ns=row["response_sum_ns"],
+                min_ns=row["response_min_ns"],
+                max_ns=row["response_max_ns"],
+            )
+            held.setdefault(math.floor(at_s), (at_s + 0.5, []))[1].append(part)
+    for _, (middle_s, parts) in sorted(held.items()):
+        value_ns = histogram.percentile_ns(histogram.merge(parts), P99)
+        if value_ns is not None:
+            yield middle_s, value_ns / 1e6
+
+
+def _fault_windows_lag(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    return sorted((row["coordinator_ns"], row["value"]) for row in rows)
+
+
+SERIES_MAX = 48
+"""Rungs of a run that are read; of a run with more only the peaks of its ladders."""
+RUNGS_MAX = 8
+"""Rungs of a ladder that are read: its first, last and peak, and others between them."""
+SERIES_POINTS_MAX = 180
+"""Points of a line; of a longer iteration each is a time of several seconds."""
+COLUMNS_MAX = 60
+PER_DECADE = 8
+"""The grid of latencies: columns of equal time, rows of a factor of 10^(1/8), 33 %."""
+WAITS_MAX = 6
+"""Wait events of the timeline; the others are added up."""
+OTHERS = "other events"
+
+_COLUMNS = (
+    "second", "window", "coordinator_ns", "duration_s", "ok", "logical_failures", "errors",
+    "response_indices", "response_counts", "response_sum_ns", "response_min_ns", "response_max_ns",
+)  # fmt: skip
+_Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """A time of the load: `start_s`, `end_s`; transactions and errors a second; percentiles in ms, None without any."""
+
+    start_s: float
+    end_s: float
+    tps: float
+    errors: float
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyCell:
+    """The count of transactions that ended between two times with a response time between two bounds, ms."""
+
+    start_s: float
+    end_s: float
+    lower_ms: float
+    upper_ms: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSeries:
+    """A rung: the repeat that stands for it over time, and the response times of all its valid repeats.
+
+    `waits`: average active sessions by event, (start_s, end_s, value); the measure window is 0 … `end_s`.
+    """
+
+    stage: str
+    rung: int
+    iteration: IterationFinished
+    end_s: float
+    points: tuple[LoadPoint, ...]
+    cells: tuple[LatencyCell, ...]
+    responses: Histogram
+    repeats: int
+    waits: Mapping[str, tuple[tuple[float, float, float], ...]]
+
+
+def read_load_series(results: RunResults, samples: Path) -> Iterator[LoadSeries]:
+    """The rungs that have samples; SamplesUnreadable for a damaged file."""
+    for stage, rung in chosen(results):
+        shown = typical(rung)
+        one = _read(samples, shown)
+        if one is None:
+            continue
+        others = [found for item in rung.iterations if item is not shown and (found := _read(samples, item))]
+        responses = histogram.merge(each.measured() for each in (one, *others))
+        yield LoadSeries(
+            stage=stage.id,
+            rung=rung.threads,
+            iteration=shown,
+            end_s=one.end_s,
+            points=tuple(_points(one)),
+            cells=tuple(_cells(one)),
+            responses=responses,
+            repeats=1 + len(others),
+            waits=_waits(samples, shown, one),
+        )
+
+
+def chosen(results: RunResults) -> list[tuple[StageResult, RungResult]]:
+    """The rungs that are shown, in the order of the plan."""
+    found = [(stage, [rung for rung in stage.rungs if rung.iterations]) for stage in ladders(results)]
+    every = [(stage, rung) for stage, rungs in found for rung in _some(rungs, stage.highest)]
+    if len(every) > SERIES_MAX:
+        every = [(stage, top) for stage, _ in found if (top := stage.highest) is not None]
+    return every[:SERIES_MAX]
+
+
+def _some(rungs: Sequence[RungResult], top: RungResult | None) -> list[RungResult]:
+    if len(rungs) <= RUNGS_MAX:
+        return list(rungs)
+    step = (len(rungs) - 1) / (RUNGS_MAX - 2)
+    kept = {round(at * step) for at in range(RUNGS_MAX - 1)}
+    return [rung for at, rung in enumerate(rungs) if at in kept or rung is top]
+
+
+def typical(rung: RungResult) -> IterationFinished:
+    """The valid repeat whose throughput is the median one."""
+    ranked = sorted(rung.iterations, key=lambda item: number_at(item.metrics, "tps") or 0.0)
+    return ranked[(len(ranked) - 1) // 2]
+
+
+# ---- one iteration -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The rows of an iteration, one a second, host and transaction; `flat_*` are the buckets of all rows."""
+
+    start_s: npt.NDArray[np.float64]
+    length_s: npt.NDArray[np.float64]
+    is_measured: npt.NDArray[np.bool_]
+    ended: _Ints
+    errors: _Ints
+    sums: _Ints
+    least: _Ints
+    most: _Ints
+    flat_row: _Ints
+    flat_index: _Ints
+    flat_count: _Ints
+    end_s: float
+
+    def response(self, rows: npt.NDArray[np.bool_]) -> Histogram:
+        """The response times of some rows in one histogram."""
+        inside = rows[self.flat_row]
+        if not inside.any():
+            return Histogram()
+        dense = np.bincount(self.flat_index[inside], self.flat_count[inside]).astype(np.int64)
+        filled = rows & (self.most > 0)
+        return histogram.from_dense(
+            dense,
+            sum_ns=int(self.sums[rows].sum()),
+            min_ns=int(self.least[filled].min(initial=histogram.HIGHEST_NS)),
+            max_ns=int(self.most[filled].max(initial=0)),
+        )
+
+    def measured(self) -> Histogram:
+        """The response times of the measure window."""
+        return self.response(self.is_measured)
+
+
+def _read(samples: Path, item: IterationFinished) -> _Load | None:
+    """The load of an iteration; None without a file, or without a measure window."""
+    table = read_table(samples / f"{_stem(item)}.load.parquet", _COLUMNS)
+    if table is None or table.num_rows == 0:
+        return None
+    named: dict[str, Any] = {name: table[name].combine_chunks() for name in _COLUMNS}
+    is_measured = np.asarray(named["window"].to_pylist()) == "measure"
+    if not is_measured.any():
+        return None
+    plain = {name: named[name].to_numpy(zero_copy_only=False) for name in _COLUMNS if "ices" not in name}
+    lengths = np.asarray(named["response_indices"].value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    # a second begins at one time for all hosts, which their own clocks and offsets give with a small error
+    seconds, place = np.unique(plain["second"], return_inverse=True)
+    begin_ns = np.array([int(plain["coordinator_ns"][place == at].min()) for at in range(len(seconds))])
+    start_s = (begin_ns[place] - int(begin_ns[place][is_measured].min())) / 1e9
+    return _Load(
+        start_s=start_s,
+        length_s=plain["duration_s"],
+        is_measured=is_measured,
+        ended=plain["ok"] + plain["logical_failures"],
+        errors=plain["errors"],
+        sums=plain["response_sum_ns"],
+        least=plain["response_min_ns"],
+        most=plain["response_max_ns"],
+        flat_row=np.repeat(np.arange(len(lengths)), lengths),
+        flat_index=named["response_indices"].flatten().to_numpy(zero_copy_only=False),
+        flat_count=named["response_counts"].flatten().to_numpy(zero_copy_only=False),
+        end_s=float((start_s + plain["duration_s"])[is_measured].max()),
+    )
+
+
+def _stem(item: IterationFinished) -> str:
+    return f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
+
+
+def _bins(load: _Load, most: int) -> Iterator[tuple[float, float, npt.NDArray[np.bool_]]]:
+    """(start, end, rows) of at most `most` times, each of whole seconds."""
+    starts = np.unique(load.start_s)
+    width = -(-len(starts) // most)
+    for at in range(0, len(starts), width):
+        part = starts[at : at + width]
+        rows = (load.start_s >= part[0]) & (load.start_s <= part[-1])
+        yield float(part[0]), float((load.start_s + load.length_s)[rows].max()), rows
+
+
+def _points(load: _Load) -> Iterator[LoadPoint]:
+    for start_s, end_s, rows in _bins(load, SERIES_POINTS_MAX):
+        length_s = max(end_s - start_s, 1e-9)
+        found = histogram.percentiles_ns(load.response(rows), (50.0, 99.0))
+        yield LoadPoint(
+            start_s=start_s,
+            end_s=end_s,
+            tps=float(load.ended[rows].sum()) / length_s,
+            errors=float(load.errors[rows].sum()) / length_s,
+            p50_ms=found[0] / 1e6 if found else None,
+            p99_ms=found[1] / 1e6 if found else None,
+        )
+
+
+def _cells(load: _Load) -> Iterator[LatencyCell]:
+    """The cells that are not empty."""
+    for start_s, end_s, rows in _bins(load, COLUMNS_MAX):
+        response = load.response(rows)
+        if not response.indices:
+            continue
+        indices = np.asarray(response.indices, dtype=np.int64)
+        middle = (histogram.lowest_ns(indices) + histogram.highest_ns(indices)) / 2.0
+        step = np.floor(np.log10(np.maximum(middle, 1.0)) * PER_DECADE).astype(np.int64)
+        for one in np.unique(step):
+            yield LatencyCell(
+                start_s=start_s,
+                end_s=end_s,
+                lower_ms=10.0 ** (int(one) / PER_DECADE) / 1e6,
+                upper_ms=10.0 ** ((int(one) + 1) / PER_DECADE) / 1e6,
+                count=int(np.asarray(response.counts)[step == one].sum()),
+            )
+
+
+# ---- waits -------------------------------------------------------------------------------------------------------
+
+_Waited: TypeAlias = tuple[tuple[float, float, float], ...]
+
+
+def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Waited]:
+    """Average active sessions by event between the readings: the seconds waited a second."""
+    only = [("metric", "==", "wait.seconds_total")]
+    names = ["coordinator_ns", "host", "capture", "label", "value"]
+    table = read_table(samples / f"{_stem(item)}.captures.parquet", names, only)
+    rows = [] if table is None else table.to_pylist()
+    if not rows:
+        return {}
+    loads = read_table(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"]).to_pylist()
+    origin_ns = min(row["coordinator_ns"] for row in loads if row["window"] == "measure")
+    readings: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
+    for row in rows:
+        of = readings.setdefault((row["host"], row["capture"]), {})
+        of.setdefault(row["coordinator_ns"], {})[row["label"]] = row["value"]
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for of in readings.values():
+        for start_ns, end_ns, spent in _differences(of):
+            start_s, end_s = ((ns - origin_ns) / 1e9 for ns in (start_ns, end_ns))
+            for event, waited_s in spent.items():
+                found.setdefault(event, []).append((start_s, end_s, waited_s / (end_s - start_s)))
+    return _shortened({event: sorted(times) for event, times in found.items()}, load.end_s)
+
+
+def _differences(of: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """(start, end, seconds waited by event) between readings, at most `SERIES_POINTS_MAX` of them; an event that a
+    reading does not have yet has 0 so far."""
+    times = sorted(of)
+    kept = times[:: max(1, math.ceil(len(times) / SERIES_POINTS_MAX))]
+    events = sorted({event for one in of.values() for event in one})
+    for start_ns, end_ns in pairwise(kept):
+        if end_ns > start_ns:
+            before, after = of[start_ns], of[end_ns]
+            waited = {event: max(0.0, after.get(event, 0.0) - before.get(event, 0.0)) for event in events}
+            yield start_ns, end_ns, waited
+
+
+def _shortened(found: Mapping[str, Sequence[tuple[float, float, float]]], end_s: float) -> dict[str, _Waited]:
+    """The events with the most time in the measure window, and the sum of the others."""
+    weight = {
+        event: sum((end - start) * value for start, end, value in times if start >= 0.0 and end <= end_s + 1.0)
+        for event, times in found.items()
+    }
+    ranked = sorted((event for event in found if any(value for *_, value in found[event])), key=lambda e: -weight[e])
+    made = {event: tuple(found[event]) for event in ranked[:WAITS_MAX]}
+    rest: dict[tuple[float, float], float] = {}
+    for event in ranked[WAITS_MAX:]:
+        for start, end, value in found[event]:
+            rest[start, end] = rest.get((start, end), 0.0) + value
+    if rest:
+        made[OTHERS] = tuple((start, end, value) for (start, end), value in sorted(rest.items()))
+    return made
+
+
+_STATES = ("user", "system", "iowait", "idle", "steal")
+_IDLE = ("idle", "iowait")
+POINTS_MAX = 400
+"""Per line; longer lines are thinned out evenly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Readings of one iteration: at `times` (s since the run began) these `values`. `name`: the host."""
+
+    iteration: IterationFinished
+    name: str
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The measure window of an iteration, s since the run began."""
+
+    iteration: IterationFinished
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), the measure windows, the times around
+    faults, and the load of chosen rungs over time."""
+
+    cpu: tuple[Line, ...] = ()
+    lag: tuple[Line, ...] = ()
+    windows: tuple[Span, ...] = ()
+    faults: tuple[FaultWindow, ...] = ()
+    loads: tuple[LoadSeries, ...] = ()
+
+    def window(self, item: IterationFinished) -> Span | None:
+        """The measure window of an iteration."""
+        return next((span for span in self.windows if span.iteration.id == item.id), None)
+
+
+def read_timeline(results: RunResults, samples: Path) -> Timeline:
+    """The timeline of a run; SamplesUnreadable for a damaged file. Iterations without files are left out."""
+    cpu: list[Line] = []
+    lag: list[Line] = []
+    windows: list[Span] = []
+    faults: list[FaultWindow] = []
+    for stage in results.stages.values():
+        for item in stage.iterations:
+            stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
+            load = _columns(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
+            if not load:
+                continue
+            t0_ns = min(row["coordinator_ns"] for row in load)
+            begun_s = item.started_unix_s - results.started_unix_s
+            windows += _windows(item, load, t0_ns, begun_s)
+            faults += fault_windows(item, samples, stem, load)
+            rows = _columns(samples / f"{stem}.captures.parquet", None)
+            cpu += _cpu(item, rows, t0_ns, begun_s, results)
+            lag += _lag(item, rows, t0_ns, begun_s)
+    return Timeline(
+        cpu=tuple(cpu),
+        lag=tuple(lag),
+        windows=tuple(windows),
+        faults=tuple(faults),
+        loads=tuple(read_load_series(results, samples)),
+    )
+
+
+def _columns(path: Path, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    wanted = [("metric", "in", [f"cpu.{state}_s_total" for state in _STATES] + ["lag.seconds"])]
+    table = read_table(path, names, None if names else wanted)
+    if table is None:
+        return []
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _windows(item: IterationFinished, load: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Span]:
+    inside = [row for row in load if row["window"] == "measure"]
+    if not inside:
+        return []
+    start_ns = min(row["coordinator_ns"] for row in inside)
+    end_ns = max(row["coordinator_ns"] + row["duration_s"] * 1e9 for row in inside)
+    return [Span(iteration=item, start_s=begun_s + (start_ns - t0_ns) / 1e9, end_s=begun_s + (end_ns - t0_ns) / 1e9)]
+
+
+def _cpu(
+    item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float, results: RunResults
+) -> list[Line]:
+    """One line a machine: hosts whose agents run on one machine see the same CPU."""
+    looks: dict[str, dict[int, dict[str, float]]] = {}
+    for row in rows:
+        if row["metric"].startswith("cpu."):
+            at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
+            at[row["metric"].removeprefix("cpu.").removesuffix("_s_total")] = row["value"]
+    lines = []
+    for hosts in machines(results, looks):
+        times, values = _busy(looks[hosts[0]])
+        shown = tuple(begun_s + (at_ns - t0_ns) / 1e9 for at_ns in times)
+        lines.append(_thinned(Line(iteration=item, name=", ".join(sorted(hosts)), times=shown, values=tuple(values))))
+    return lines
+
+
+def _busy(looks: Mapping[int, Mapping[str, float]]) -> tuple[list[int], list[float]]:
+    """The busy share of processors between two readings, at the time of the later one."""
+    times: list[int] = []
+    values: list[float] = []
+    for (_, before), (at_ns, after) in pairwise(_apart(looks)):
+        spent = {state: max(after[state] - before[state], 0.0) for state in after if state in before}
+        total = sum(spent.values())
+        if total > 0.0 and "idle" in spent:
+            times.append(at_ns)
+            values.append(1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total)
+    return times, values
+
+
+def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """The readings in order, without those just after another one."""
+    last_ns: int | None = None
+    for at_ns, found in sorted(looks.items()):
+        if last_ns is None or at_ns - last_ns >= APART_MIN_S * 1e9:
+            last_ns = at_ns
+            yield at_ns, found
+
+
+def _lag(item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Line]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["metric"] == "lag.seconds":
+            at_s = begun_s + (row["coordinator_ns"] - t0_ns) / 1e9
+            found.setdefault(row["host"], []).append((at_s, row["value"]))
+    lines = []
+    for host, points in found.items():
+        times, values = zip(*sorted(points), strict=True)
+        lines.append(_thinned(Line(iteration=item, name=host, times=times, values=values)))
+    return lines
+
+
+def _thinned(line: Line) -> Line:
+    step = -(-len(line.times) // POINTS_MAX) or 1
+    return Line(iteration=line.iteration, name=line.name, times=line.times[::step], values=line.values[::step])

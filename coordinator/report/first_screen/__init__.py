@@ -1,1 +1,0 @@
-"""The first screen of a page: the outcome in a sentence, and pictures of the verdicts' claims."""

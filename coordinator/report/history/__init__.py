@@ -1,1 +1,0 @@
-"""Reports over many runs and over repetitions: noise, trend."""

@@ -1,0 +1,638 @@
+"""Reports over many runs and over repetitions: the trend of metrics with change points, the noise of a rung."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from proveout.coordinator.comparability import SHOWN_MAX
+from proveout.coordinator.comparison import RESULTS
+from proveout.coordinator.history import metric_history
+from proveout.coordinator.history.metric_history import (
+    RUNS_MIN,
+    Change,
+    Condition,
+    MetricHistory,
+    exit_code,
+    open_changes,
+)
+from proveout.coordinator.history.runs import RunSummary, Selection
+from proveout.coordinator.noise import (
+    CHANGES,
+    Components,
+    NoiseRecord,
+    Remedy,
+    Spread,
+    find,
+    remedy,
+    repeats_for,
+    showing,
+)
+from proveout.coordinator.report.comparison_tables import DIRECTIONS, interval_text, ratio_in_words, ratio_text
+from proveout.coordinator.report.document import (
+    Block,
+    Cell,
+    Document,
+    Notes,
+    Outcome,
+    Outcomes,
+    Paragraph,
+    Section,
+    Table,
+    Value,
+)
+from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, slug, tips, whiskers
+from proveout.coordinator.report.json_documents import timestamp
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import to_plain
+from proveout.core.numbers import number, percent, quantity, rung_name, safe, seconds, threads
+from proveout.core.statistics import t_quantile
+from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder
+
+REPEATS = (2, 3, 5, 10, 20)
+SMALL = 0.01
+"""The change for which `explain` gives the number of repeats."""
+FACTOR_MAX = 10.0
+REMEDY_MAX_S = 3600.0
+"""The longest time of a rung that is proposed."""
+_NAMES = {
+    "tps": "TPS",
+    "response.avg_us": "response avg",
+    "response.p50_us": "response p50",
+    "response.p95_us": "response p95",
+    "response.p99_us": "response p99",
+}
+BETWEEN_RUNS = (
+    "Where machines change from day to day, two runs differ by more than their repeats. That is not in these numbers; "
+    "`proveout trend` shows it."
+)
+
+
+def noise_document(record: NoiseRecord) -> Document:
+    """The report of one record."""
+    return Document(
+        title=f"Noise of {record.stage} at {threads(record.threads)}",
+        about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {_repeats(record)} repeats of "
+        f"{seconds(record.measure_s)} each",
+        status=Paragraph(summary(record, "tps")),
+        sections=(
+            Section(title="Spread", blocks=tuple(_noise_spread(record))),
+            Section(title="The two arms", blocks=tuple(_arms(record))),
+            Section(title="Smallest changes", blocks=tuple(_shown(record))),
+        ),
+    )
+
+
+def _repeats(record: NoiseRecord) -> int:
+    return min(found.repeats for found in record.metrics.values())
+
+
+def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool = False) -> str:
+    """`3 repeats of 10 s show a change in TPS of 4 % and more, between two runs; to show 1 %, take 14 repeats of
+    10 s.`"""
+    found = record.metrics.get(metric) or next(iter(record.metrics.values()))
+    name = _NAMES[metric if metric in record.metrics else next(iter(record.metrics))]
+    least = showing(found, repeats, record.measure_s, paired=paired)
+    how = "between interleaved ladders" if paired else "between two runs"
+    if least is None:
+        first = f"{repeats} repeat{'s' if repeats != 1 else ''} show no change in {name}"
+    else:
+        windows = f"{repeats} repeats of {seconds(record.measure_s)}"
+        first = f"{windows} show a change in {name} of {_at_least(least)} and more, {how}"
+    for change in CHANGES:
+        if least is not None and least <= change:
+            break
+        better = remedy(record, found, change, paired=paired)
+        if better is not None and better.seconds <= REMEDY_MAX_S:
+            return f"{first}; to show {percent(change)}, take {_remedy(better)}."
+    return f"{first}."
+
+
+def _remedy(one: Remedy) -> str:
+    return f"{one.repeats:,} repeats of {seconds(one.window_s)} ({seconds(one.seconds)} for a rung)"
+
+
+def _at_least(change: float) -> str:
+    """A relative change, rounded up to 2 digits, so that the promise holds; above 100 % as a factor."""
+    if change <= 0.0:
+        return "0 %"
+    if change > 1.0:
+        return f"{number(_up(1.0 + change))} ×" if change < FACTOR_MAX else f"> {number(FACTOR_MAX)} ×"
+    return percent(_up(change))
+
+
+def _up(change: float) -> float:
+    """Rounded up to 2 digits."""
+    digits = 1 - math.floor(math.log10(change))
+    scale = 10.0**digits
+    return math.ceil(round(change * scale, 6)) / scale
+
+
+# ---- spread and arms ---------------------------------------------------------------------------------------------
+
+
+def _noise_spread(record: NoiseRecord) -> Iterator[Block]:
+    heads = ("CV", "between repeats", "between iterations", "of a second", "one repeat, all")
+    rows = tuple(
+        (
+            _NAMES[name],
+            _interval(found.repeat),
+            _interval(found.iteration),
+            "-" if found.second is None else percent(found.second),
+            _interval(found.repeat_total),
+        )
+        for name, found in record.metrics.items()
+    )
+    yield Table(heads=heads, rows=rows)
+    yield Paragraph(
+        "Coefficients of variation with 95 % intervals. Between repeats: shared by all iterations of a repeat, left "
+        "out by interleaved ladders, which are compared in pairs. Of a second: within an iteration, whose window of "
+        f"{seconds(record.measure_s)} has the mean of them.",
+        "dim",
+    )
+
+
+def _interval(spread: Spread) -> str:
+    return f"{percent(spread.value)} ({percent(spread.lower)} … {percent(spread.upper)})"
+
+
+def _arms(record: NoiseRecord) -> Iterator[Block]:
+    rows: list[tuple[Value, ...]] = []
+    for name, found in record.metrics.items():
+        arms = found.arms
+        result = Cell("DIFFERS", "bad") if arms.shown else Cell("no difference shown", "good")
+        change, low, high = (math.expm1(value) for value in (arms.mean, arms.lower, arms.upper))
+        rows.append((_NAMES[name], _signed(change), f"{_signed(low)} … {_signed(high)}", result))
+    level = percent(next(iter(record.metrics.values())).arms.confidence)
+    yield Table(heads=("second arm against the first", "change", f"{level} CI", ""), rows=tuple(rows), layout="lrrl")
+    if any(found.arms.shown for found in record.metrics.values()):
+        yield Notes(
+            (
+                "The arms are equal, and differ more than chance explains: an iteration depends on the one before it, "
+                "or on its place in the order. Look at ramp-up, caches and checkpoints before you trust a comparison.",
+            ),
+            "warn",
+        )
+
+
+def _signed(change: float) -> str:
+    return f"+{percent(change)}" if change > 0.0 else percent(change)
+
+
+# ---- what repeats show -------------------------------------------------------------------------------------------
+
+
+def _shown(record: NoiseRecord) -> Iterator[Block]:
+    window = seconds(record.measure_s)
+    for paired, of in ((False, "two runs"), (True, "interleaved ladders")):
+        heads = ("repeats", *map(str, REPEATS))
+        rows = tuple(
+            (_NAMES[name], *(_least(found, count, record.measure_s, paired) for count in REPEATS))
+            for name, found in record.metrics.items()
+        )
+        yield Paragraph(f"Smallest change that repeats of {window} show, {of}:")
+        yield Table(heads=heads, rows=rows)
+        heads = ("change", *map(percent, CHANGES))
+        rows = tuple(
+            (_NAMES[name], *(_needed(found, change, record.measure_s, paired) for change in CHANGES))
+            for name, found in record.metrics.items()
+        )
+        yield Paragraph(f"Repeats of {window} that show a change, {of}:")
+        yield Table(heads=heads, rows=rows)
+    yield Notes((*_remedies(record), _chance(record), BETWEEN_RUNS))
+
+
+def _least(found: Components, repeats: int, window_s: float, paired: bool) -> str:
+    least = showing(found, repeats, window_s, paired=paired)
+    return "-" if least is None else _at_least(least)
+
+
+def _needed(found: Components, change: float, window_s: float, paired: bool) -> str:
+    needed = repeats_for(found, change, window_s, paired=paired)
+    return "-" if needed is None else f"{needed:,}"
+
+
+def _remedies(record: NoiseRecord) -> Iterator[str]:
+    for paired in (False, True):
+        yield summary(record, "tps", paired=paired)
+
+
+def _chance(record: NoiseRecord) -> str:
+    name, found = next(iter(record.metrics.items()))
+    worst = showing(found, 3, record.measure_s, upper=True) or 0.0
+    result = f" With the noise at the upper end of its interval, 3 repeats show {_at_least(worst)}."
+    return f"A change is shown in 80 of 100 runs, by 95 % intervals of {_NAMES[name]} at one rung.{result}"
+
+
+# ---- explain -----------------------------------------------------------------------------------------------------
+
+
+def explain_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
+    """The changes that the repeats of each ladder of a plan can show, by the newest records that fit."""
+    for ladder in (one for one in plan.stages if isinstance(one, Ladder)):
+        paired = len(iteration_order.group(plan, ladder)) > 1
+        for count, record in find(records, plan, ladder).items():
+            yield from _rung_lines(ladder, count, record, paired)
+
+
+def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord, paired: bool) -> Iterator[str]:
+    when = datetime.fromtimestamp(record.measured_unix_s).astimezone().strftime("%Y-%m-%d")
+    near = "" if record.threads == count else f" at {threads(record.threads)}"
+    repeats, window_s = ladder.repeat, ladder.windows.measure_s
+    turns = ", interleaved" if paired else ""
+    yield f"{ladder.id}, {threads(count)}, {repeats} × {seconds(window_s)}{turns} (noise of {record.run}{near}, {when})"
+    for name, found in record.metrics.items():
+        least = showing(found, repeats, window_s, paired=paired)
+        needed = repeats_for(found, SMALL, window_s, paired=paired)
+        shown = "no change" if least is None else f"{_at_least(least)} and more"
+        more = f"; {percent(SMALL)} takes {'more than 10,000' if needed is None else f'{needed:,}'} repeats"
+        yield f"  {_NAMES[name]}: {shown}{more}"
+
+
+def explain_data(plan: Plan, records: Sequence[NoiseRecord]) -> list[dict[str, object]]:
+    """The same for programs."""
+    return [
+        {
+            "stage": ladder.id,
+            "threads": count,
+            "run": record.run,
+            "record_threads": record.threads,
+            "environment": record.environment,
+            "repeats": ladder.repeat,
+            "measure_s": ladder.windows.measure_s,
+            "shown": {
+                name: showing(one, ladder.repeat, ladder.windows.measure_s) for name, one in record.metrics.items()
+            },
+            "shown_interleaved": {
+                name: showing(one, ladder.repeat, ladder.windows.measure_s, paired=True)
+                for name, one in record.metrics.items()
+            },
+        }
+        for ladder in plan.stages
+        if isinstance(ladder, Ladder)
+        for count, record in find(records, plan, ladder).items()
+    ]
+
+
+SCALES = {"_us": (1e3, "ms"), "_s": (1.0, "s")}
+
+
+def trend_figure(history: MetricHistory, label: str = "") -> Figure:
+    """The figure; `label` is the name of a label for the horizontal axis, "" for time."""
+    factor, unit = next((found for end, found in SCALES.items() if history.metric.endswith(end)), (1.0, "1/s"))
+    runs, levels, changes = (
+        list(part)
+        for part in (
+            _runs(history, factor, label),
+            _drawn_levels(history, factor, label),
+            _drawn_changes(history, factor, label),
+        )
+    )
+    name = where(history)
+    return Figure(
+        name="trend",
+        slug=slug("trend", history.stage, str(history.threads or ""), history.metric),
+        title=f"{history.metric}, {name}",
+        caption="Points: runs, with the 95 % interval over their repeats. Lines: the level between change points; a "
+        "dashed rule marks the first run of a new level.",
+        spec=_chart([*runs, *levels, *changes], f"{history.metric}, {unit}", label),
+        heads=("run", "at", history.metric, "repeats", "status"),
+        rows=tuple(_row(history, index, label) for index in range(len(history.runs))),
+    )
+
+
+def where(history: MetricHistory) -> str:
+    """`ladder, 4 threads`."""
+    return history.stage if history.threads is None else f"{history.stage}, {rung_name(history.kind, history.threads)}"
+
+
+def at(run: RunSummary, label: str) -> str:
+    """The place of a run on the axis: its label, or its start."""
+    if label:
+        return safe(run.labels.get(label, "")) or run.run
+    return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _row(history: MetricHistory, index: int, label: str) -> tuple[str, ...]:
+    run, one = history.runs[index], history.points[index]
+    shown = quantity(math.exp(one.value), history.metric.rpartition(".")[2])
+    return run.run, at(run, label), shown, str(one.repeats), history.decisions.statuses[index]
+
+
+def _runs(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
+    for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
+        bounds: dict[str, float | None] = {"lower": None, "upper": None}
+        if one.variance is not None:
+            half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
+            bounds = {
+                "lower": math.exp(one.value - half) / factor,
+                "upper": math.exp(min(one.value + half, 700)) / factor,
+            }
+        yield {"kind": "run", "at": at(run, label), "value": math.exp(one.value) / factor, "run": run.run,
+               "status": status, **bounds}  # fmt: skip
+
+
+def _drawn_levels(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
+    for position, level in enumerate(history.levels):
+        for index in range(level.first, level.last + 1):
+            yield {
+                "kind": "level",
+                "at": at(history.runs[index], label),
+                "value": level.mean / factor,
+                "level": position,
+            }
+
+
+def _drawn_changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
+    for change in history.changes:
+        yield {
+            "kind": "change",
+            "at": at(change.run, label),
+            "run": change.run.run,
+            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
+            "value": math.exp(history.points[change.found.index].value) / factor,
+            "status": "acknowledged" if change.acknowledged else change.direction,
+        }
+
+
+def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
+    x: Spec = {"field": "at", "type": "temporal", "title": None, "axis": {"labelOverlap": True, "grid": False}}
+    if label:
+        order = list(dict.fromkeys(value["at"] for value in values if value["kind"] == "run"))
+        x |= {"type": "ordinal", "sort": order, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
+    y: Spec = {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": False}}
+    layers: list[Spec] = []
+    if any(value["kind"] == "change" for value in values):
+        layers.append(
+            {
+                "transform": [{"filter": "datum.kind == 'change'"}],
+                "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"},
+                "encoding": {"x": x, "tooltip": tips(run="run", change="new / old", status="")},
+            }
+        )
+    layers.append(
+        {
+            "transform": [{"filter": "datum.kind == 'level'"}],
+            "mark": {"type": "line", "strokeWidth": 2.5, "color": "#e08a00"},
+            "encoding": {"x": x, "y": y, "detail": {"field": "level", "type": "nominal"}},
+        }
+    )
+    if any(value.get("lower") is not None for value in values):
+        layers.append(whiskers({"x": x}, "y", y, {"color": {"value": GREY}}))
+    layers.append(
+        {
+            "transform": [{"filter": "datum.kind == 'run'"}],
+            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"},
+            "encoding": {"x": x, "y": y, "tooltip": tips(run="run", at="at", value=title, status="status")},
+        }
+    )
+    return chart(values, layers, height=260)
+
+
+FORMAT = "proveout.trend/1"
+SIZES = (
+    f"The size of a change and its interval are of the first {metric_history.EFFECT_RUNS_MIN} to "
+    f"{metric_history.EFFECT_RUNS_MAX} runs after the one that showed it. Before these, the size is the one that "
+    "showed "
+    "the change: on average too large, and without an interval."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """The parts of a report of a trend; `label` names the horizontal axis, `condition` is that of `--fail-if`."""
+
+    selection: Selection
+    histories: tuple[MetricHistory, ...]
+    label: str = ""
+    condition: Condition | None = None
+
+
+def trend_document(trend: Trend, *, figures: bool = False) -> Document:
+    """The report; with `figures` one for each metric of each rung."""
+    runs = trend.selection.runs
+    span = f"{at(runs[0], '')} to {at(runs[-1], '')}" if runs else "none"
+    drawn = tuple(trend_figure(history, trend.label) for history in trend.histories) if figures else ()
+    return Document(
+        title=f"Trend of {trend.selection.reference.name}",
+        about=f"{len(runs)} comparable run{'s' if len(runs) != 1 else ''}, {span}",
+        sections=(
+            *_condition(trend),
+            Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
+            *_boundaries(trend.selection),
+            Section(title="Levels", blocks=tuple(_levels(trend)), anchor="levels"),
+            *([Section(title="Figures", blocks=drawn, anchor="figures")] if drawn else ()),
+            *_left_out(trend.selection),
+        ),
+    )
+
+
+def _condition(trend: Trend) -> Iterator[Section]:
+    if trend.condition is None:
+        return
+    found = open_changes(trend.histories, trend.condition)
+    code = exit_code(trend.histories, trend.condition)
+    outcome, verb = {
+        0: (RESULTS["FAIL"], "is not found"), 1: (RESULTS["PASS"], "is found"),
+        3: (RESULTS["INCONCLUSIVE"], "is undecidable"),
+    }[code]  # fmt: skip
+    evidence = tuple(f"{where(history)}: {history.metric} {words(change)}" for history, change in found)
+    if code == 3:
+        short = min((len(history.runs) for history in trend.histories), default=0)
+        evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
+    tone = {0: "good", 1: "bad", 3: "warn"}[code]
+    one = Outcome(outcome=outcome, tone=tone, title=f"{trend.condition} {verb}", evidence=evidence)  # type: ignore[arg-type]
+    yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
+
+
+def words(change: Change) -> str:
+    """`0.959 × (0.948 … 0.970) from run … on, shown by run …`"""
+    when = "" if change.effect else " when shown,"
+    return f"{ratio_in_words(_ratio(change))}{when} from {change.run.run} on, shown by {change.shown_by.run}"
+
+
+def _ratio(change: Change) -> Mapping[str, float]:
+    """The new level over the one before; without an interval before there are enough later runs."""
+    effect = change.effect
+    if effect is None:
+        return {"mean": 1.0 + change.found.change}
+    return {"mean": 1.0 + effect.change, "lower": 1.0 + effect.lower, "upper": 1.0 + effect.upper}
+
+
+def _changes(trend: Trend) -> Iterator[Block]:
+    rows = []
+    for history in trend.histories:
+        for change in history.changes:
+            sign, direction, tone = DIRECTIONS[change.direction]
+            seen = f"acknowledged: {change.acknowledged.note}" if change.acknowledged else "open"
+            rows.append(
+                (
+                    f"{where(history)}: {history.metric}",
+                    change.run.run if not trend.label else f"{change.run.run} ({at(change.run, trend.label)})",
+                    ratio_text(_ratio(change)),
+                    interval_text(_ratio(change)) or "-",
+                    str(change.effect.runs) if change.effect else "-",
+                    Cell(f"{sign} {direction}", tone),
+                    seen,
+                )
+            )
+        for spread in history.spread_changes:
+            word = "more" if spread.found.ratio > 1.0 else "less"
+            run = spread.run.run if not trend.label else f"{spread.run.run} ({at(spread.run, trend.label)})"
+            name = f"{where(history)}: spread of {history.metric}"
+            ratio = f"{spread.found.ratio:.2g} x"
+            rows.append((name, run, ratio, "-", "-", Cell(f"runs differ {word}", "warn"), "level not changed by it"))
+    if rows:
+        heads = ("metric", "from run", "new / old", "95 % CI", "later runs", "", "")
+        yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")
+        yield Notes((SIZES,))
+    else:
+        yield Paragraph("None is shown.")
+
+
+def _levels(trend: Trend) -> Iterator[Block]:
+    rows = []
+    for history in trend.histories:
+        level = history.levels[-1]
+        counted = Counter(history.decisions.statuses)
+        name = history.metric.rpartition(".")[2]
+        rows.append(
+            (
+                f"{where(history)}: {history.metric}",
+                str(len(history.runs)),
+                quantity(level.mean, name),
+                quantity(math.exp(history.points[-1].value), name),
+                percent(_spread(history)),
+                f"{level.last - level.first + 1}",
+                str(counted["open"]),
+            )
+        )
+    heads = ("metric", "runs", "level", "last run", "CV of runs", "runs at this level", "still open")
+    yield Table(heads=heads, rows=tuple(rows))
+    short = min((len(history.runs) for history in trend.histories), default=0)
+    if short < RUNS_MIN:
+        yield Notes((f"Fewer than {RUNS_MIN} runs ({short}): a change cannot be shown yet.",), "warn")
+    yield Notes(
+        (
+            f"A change is shown from {RUNS_MIN} runs on, by at least {metric_history.AFTER_MIN} runs of the new level "
+            f"and at most {metric_history.HORIZON} runs after it began; then the run is decided for good.",
+            "100 equal runs show a change of a metric in at most 5 % of cases; more where neighbouring runs are alike.",
+            "The same holds for a change of their spread, which fails no job.",
+        )
+    )
+
+
+def _spread(history: MetricHistory) -> float | None:
+    """The coefficient of variation of the runs at the present level."""
+    level = history.levels[-1]
+    values = [
+        math.exp(one.value - history.points[level.first].value) for one in history.points[level.first : level.last + 1]
+    ]
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
+
+
+def _boundaries(selection: Selection) -> Iterator[Section]:
+    if not selection.boundaries:
+        return
+    taken = {run.run for run in selection.runs}
+    rows = tuple(
+        (one.run.run, one.names, "; ".join(map(str, one.differences[:SHOWN_MAX])))
+        for one in selection.boundaries
+        if one.run.run in taken or one.after.run in taken
+    )
+    if rows:
+        about = "From these runs on, something else than the measured system's speed may be the reason of a change."
+        yield Section(
+            title="Boundaries",
+            blocks=(Table(heads=("from run", "changed", "from -> to"), rows=rows, layout="lll"), Notes((about,))),
+            anchor="boundaries",
+        )
+
+
+def _left_out(selection: Selection) -> Iterator[Section]:
+    if not selection.left_out:
+        return
+    reasons = Counter(reason for _, reason in selection.left_out)
+    lines = tuple(f"{count} run{'s' if count != 1 else ''}: {reason}" for reason, count in reasons.most_common())
+    more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
+    yield Section(title="Runs left out", blocks=(Notes(lines, "warn"), Paragraph(more, "dim")))
+
+
+# ---- JSON --------------------------------------------------------------------------------------------------------
+
+
+def to_json(trend: Trend) -> str:
+    """The document `proveout.trend/1` as JSON text; fields are only ever added within version 1."""
+    data = {
+        "format": FORMAT,
+        "plan": trend.selection.reference.name,
+        "reference": trend.selection.reference.run,
+        "condition": trend.condition,
+        "exit_code": exit_code(trend.histories, trend.condition),
+        "histories": [_history(history) for history in trend.histories],
+        "boundaries": [
+            {
+                "run": one.run.run,
+                "after": one.after.run,
+                "differences": [
+                    {"name": found.name, "where": found.where, "before": found.before, "after": found.after}
+                    for found in one.differences
+                ],
+            }
+            for one in trend.selection.boundaries
+        ],
+        "left_out": [{"run": run, "reason": reason} for run, reason in trend.selection.left_out],
+    }
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _history(history: MetricHistory) -> dict[str, Any]:
+    return {
+        "stage": history.stage,
+        "threads": history.threads,
+        "metric": history.metric,
+        "long_enough": history.long_enough,
+        "runs": [
+            {
+                "run": run.run,
+                "started": timestamp(run.started_unix_s),
+                "labels": run.labels,
+                "mean": math.exp(one.value),
+                "repeats": one.repeats,
+                "cv": math.sqrt(one.variance) if one.variance is not None else None,
+                "status": status,
+            }
+            for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True)
+        ],
+        "levels": [to_plain(level) for level in history.levels],
+        "changes": [
+            {
+                "run": change.run.run,
+                "shown_by": change.shown_by.run,
+                "change_when_shown": change.found.change,
+                "p_value": change.found.p_value,
+                "effect": to_plain(change.effect) if change.effect else None,
+                "direction": change.direction,
+                "acknowledged": to_plain(change.acknowledged) if change.acknowledged else None,
+            }
+            for change in history.changes
+        ],
+        "spread_changes": [
+            {
+                "run": change.run.run,
+                "shown_by": change.shown_by.run,
+                "ratio": change.found.ratio,
+                "p_value": change.found.p_value,
+            }
+            for change in history.spread_changes
+        ],
+    }

@@ -1,1 +1,0 @@
-"""The top statements of systems in reports, with their plans."""

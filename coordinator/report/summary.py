@@ -1,0 +1,693 @@
+"""The first answer of a run: headline numbers, claims of verdicts, short evidence, the end in a sentence. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
+from proveout.coordinator.results.estimates import value_estimates
+from proveout.coordinator.results.published import reproductions
+from proveout.coordinator.results.results import (
+    FUNCTIONS,
+    RungResult,
+    RunResults,
+    StageResult,
+    environment,
+    not_interleaved,
+)
+from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound, reads_points
+from proveout.core import statistics
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import (
+    confirmed,
+    half_width,
+    level,
+    notation,
+    percent,
+    pieces,
+    quantity,
+    rung_name,
+    search_answer,
+    seconds,
+)
+from proveout.core.statistics import CONFIDENCE
+from proveout.dsl.expr.evaluation import (
+    AllOf,
+    AnyOf,
+    Bare,
+    Comparison,
+    Either,
+    ExpressionFault,
+    Logic,
+    Not,
+    comparisons,
+    evaluate,
+    metric_of,
+)
+from proveout.dsl.expr.syntax import Member, parse, ungroup
+from proveout.dsl.metrics import FAULTS, load_paths
+from proveout.proto.events import Claim, VerdictReached
+
+TRANSACTIONS_MAX = 8
+"""A comparison of more transactions shows some of them."""
+EXTREMES = 3
+"""Lowest factors, and as many of the highest, that it then shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One number of both ladders; the ending of `metric` is its unit.
+
+    All three are estimates; `factor` has `mean` and, where known, `lower` and `upper`. `transaction`: whether it is of
+    one transaction.
+    """
+
+    label: str
+    metric: str
+    base: Mapping[str, Any]
+    other: Mapping[str, Any]
+    factor: Mapping[str, Any]
+    transaction: bool = False
+
+    @property
+    def printed(self) -> tuple[str, str]:
+        """Both numbers in one unit, each rounded by its own interval, different when they differ."""
+        sides = [(side.get("mean"), half_width(side)) for side in (self.base, self.other)]
+        same = notation(self.metric, *sides)
+        return same.text(self.base.get("mean")), same.text(self.other.get("mean"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaddersCompared:
+    """Ladder `other` against ladder `base` at `threads`; `finding`: that they were not interleaved, or ""."""
+
+    base: str
+    other: str
+    threads: int
+    rows: tuple[ComparisonRow, ...]
+    finding: str = ""
+
+    @property
+    def shortened(self) -> tuple[ComparisonRow, ...]:
+        """The rows without those of most transactions, where there are many: of the transactions the lowest and the
+        highest factors stay."""
+        ranked = sorted((row for row in self.rows if row.transaction), key=lambda row: row.factor.get("mean", 1.0))
+        if len(ranked) <= TRANSACTIONS_MAX:
+            return self.rows
+        kept = [*ranked[:EXTREMES], *ranked[-EXTREMES:]]
+        return tuple(row for row in self.rows if not row.transaction or row in kept)
+
+    @property
+    def level(self) -> str:
+        """The confidence level of the factors' intervals: 95 %, or higher where repeats are added until verdicts are
+        decided.
+        """
+        return level(self.rows[0].factor if self.rows else {})
+
+
+def ladder_comparisons(results: RunResults) -> list[LaddersCompared]:
+    """All comparisons of ladders of the run, at the largest rung that both have."""
+    found = []
+    for base, other in _pairs(results):
+        shared = {rung.threads: rung for rung in base.rungs if rung.tree}
+        common = [rung for rung in other.rungs if rung.tree and rung.threads in shared]
+        if common:
+            pair = _compare(base.id, other.id, shared[common[-1].threads], common[-1])
+            found.append(replace(pair, finding=not_interleaved(results, (base.id, other.id))))
+    return found
+
+
+def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
+    """Pair each ladder with the first earlier one on another target: of the same arrival, or else of any."""
+    earlier: list[StageResult] = []
+    for stage in ladders(results):
+        plan = results.plan_stage(stage.id)
+        others = [
+            base
+            for base in earlier
+            if results.plan_stage(base.id).get("workload") == plan.get("workload")
+            and results.plan_stage(base.id).get("target") != plan.get("target")
+            and _neighbours(results, base.id, stage.id)
+        ]
+        alike = [base for base in others if arrival(results.plan_stage(base.id)) == arrival(plan)]
+        if others:
+            yield (alike or others)[0], stage
+        earlier.append(stage)
+
+
+def _neighbours(results: RunResults, one: str, other: str) -> bool:
+    """Whether two ladders can be compared: cells of one matrix only when they differ in one label, others always."""
+    left, right = cell_of(results, one), cell_of(results, other)
+    if left is None or right is None or left.of != right.of:
+        return True
+    return sum(a != b for a, b in zip(left.labels, right.labels, strict=True)) == 1
+
+
+def arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Closed with its think times, or open with its rate: a number, or the text of its expression."""
+    arrival = dict(plan.get("arrival") or {})
+    if isinstance(rate := arrival.get("rate"), Mapping):
+        arrival["rate"] = rate.get("text")
+    return arrival
+
+
+def _compare(base: str, other: str, left: RungResult, right: RungResult) -> LaddersCompared:
+    rows: list[ComparisonRow] = []
+    for load in load_paths(left.tree):
+        of = f"{load[1]}: " if load else ""
+        paths: list[tuple[str, tuple[str, ...]]] = [("throughput", ("tps",)), ("time to solve", ("solve_s",))]
+        for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
+            paths.append((f"response {label}", ("response", name)))
+        for name in at_path(left.tree, *load).get("transactions", {}):
+            paths.append((f"{name} avg", ("transactions", name, "response", "avg_us")))
+        rows += [_row(of + text, path[-1], left.tree, right.tree, (*load, *path)) for text, path in paths]
+    kept = tuple(row for row in rows if row.base and row.other)
+    return LaddersCompared(base=base, other=other, threads=left.threads, rows=kept)
+
+
+def _row(
+    label: str, metric: str, left: Mapping[str, Any], right: Mapping[str, Any], path: tuple[str, ...]
+) -> ComparisonRow:
+    base, other = _estimate(left, path), _estimate(right, path)
+    factor: Mapping[str, Any] = {}
+    if base is not None and other is not None:
+        factor = statistics.ratio(other, base) if metric == "tps" else statistics.ratio(base, other)
+    return ComparisonRow(
+        label=label,
+        metric=metric,
+        base=base or {},
+        other=other or {},
+        factor=factor,
+        transaction="transactions" in path,
+    )
+
+
+def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
+    node = at_path(tree, *path)
+    return dict(node) if isinstance(node, Mapping) and "mean" in node else None
+
+
+Kind: TypeAlias = Literal[
+    "rate", "factor", "published", "peak", "outage", "commits", "solve", "latency", "propagation", "value"
+]
+Tone: TypeAlias = Literal["", "good", "bad", "warn"]
+
+MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadlineNumber:
+    """One number: `value` with its unit, `interval` as `95 % CI 1.4 … 1.7, n = 5`, and `about`: the
+    stage and rung that it is of.
+
+    `estimate` has `mean`, `lower` and `upper` as far as they are known, for a picture; `stage` is the id of its stage,
+    "" for one of several.
+    """
+
+    kind: Kind
+    label: str
+    value: str
+    interval: str = ""
+    about: str = ""
+    tone: Tone = ""
+    stage: str = ""
+    estimate: Mapping[str, Any]
+
+
+def headline(results: RunResults, most: int = MOST) -> tuple[HeadlineNumber, ...]:
+    """The headline numbers, most important first; none of a run without valid measurements."""
+    found = [list(islice(candidates(results), limit)) for candidates, limit in _KINDS]
+    ranked = [one for place in range(most) for kind in found for one in kind[place : place + 1]]
+    chosen = {id(one) for one in ranked[:most]}
+    return tuple(one for kind in found for one in kind if id(one) in chosen)
+
+
+# ---- kinds -------------------------------------------------------------------------------------------------------
+
+
+def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The answers of the searches."""
+    for stage in results.stages.values():
+        if (found := stage.search) is None:
+            continue
+        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations)
+        value, interval = _printed(estimate, "rate")
+        yield HeadlineNumber(
+            kind="rate",
+            label="Highest rate found",
+            value=value if estimate else search_answer(None, None, 0, found.outcome),
+            interval=interval if estimate else "",
+            about=f"search {stage.id}",
+            tone="" if estimate else "warn",
+            stage=stage.id,
+            estimate=estimate,
+        )
+
+
+def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
+    """Ladders compared with each other: their throughput, or the time to solve."""
+    for pair in ladder_comparisons(results):
+        rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
+        # at the same offered rate both have the same throughput
+        wanted = ("solve_s", "avg_us") if _are_offered_the_same(results, pair) else ("solve_s",)
+        row = next((row for row in rows if row.metric in wanted), rows[0] if rows else None)
+        if row is None:
+            continue
+        value, interval = _printed(row.factor)
+        lower, upper = row.factor.get("lower"), row.factor.get("upper")
+        better, worse = lower is not None and lower > 1.0, upper is not None and upper < 1.0
+        yield HeadlineNumber(
+            kind="factor",
+            label=f"{titled(results, pair.other)} against {titled(results, pair.base)}",
+            value=f"{value} ×",
+            interval=interval,
+            about=f"{row.label}, {rung_name('ladder', pair.threads)}",
+            tone="good" if better else "bad" if worse else "",
+            stage=pair.other,
+            estimate=row.factor,
+        )
+
+
+def _are_offered_the_same(results: RunResults, pair: LaddersCompared) -> bool:
+    """Whether both ladders have the same rate of arrivals, by the plan."""
+    one, other = (arrival(results.plan_stage(stage)) for stage in (pair.base, pair.other))
+    return one.get("rate") is not None and one == other
+
+
+def _published(results: RunResults) -> Iterator[HeadlineNumber]:
+    """Measured over published numbers."""
+    tones: Mapping[str | None, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
+    for one in reproductions(results):
+        if one.factor:
+            value, interval = _printed(one.factor)
+            yield HeadlineNumber(
+                kind="published",
+                label=f"{one.title or one.id}, measured / published",
+                value=f"{value} ×",
+                interval=interval,
+                about=", ".join(
+                    filter(None, (one.source, "" if one.within is None else f"within {percent(one.within)}"))
+                ),
+                tone=tones.get(one.outcome, ""),
+                estimate=one.factor,
+            )
+
+
+def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The highest mean throughput of each ladder, the highest of all first; of query sets there is none."""
+    for stage, rung in _by_throughput(results):
+        metric = "iops" if stage.kind == "tool" else "tps"
+        found = _of_rung((results, stage, rung), "peak", "Peak throughput", rung.tree["tps"], metric)
+        failed = number_at(rung.tree, "logical", "fraction")
+        yield replace(found, about=f"{found.about}, {percent(failed)} failed logically") if failed else found
+
+
+def _by_throughput(results: RunResults) -> list[tuple[StageResult, RungResult]]:
+    """Each ladder with its peak, the highest first; without sets of queries."""
+    found = [(stage, rung) for stage in climbing(results) if (rung := stage.peak) and "solve_s" not in rung.tree]
+    return sorted(found, key=lambda one: -float(one[1].tree["tps"]["mean"]))
+
+
+def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The 99th percentile of the response at the peak of each ladder, the ladder with the highest peak first."""
+    for stage, rung in _by_throughput(results):
+        estimate = at_path(rung.tree, "response", "p99_us")
+        if isinstance(estimate, Mapping) and "mean" in estimate and stage.kind == "ladder":
+            yield _of_rung((results, stage, rung), "latency", "p99 at the peak", estimate, "p99_us")
+
+
+def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The outage of each fault at the highest rung that has it."""
+    for stage, rung in _with_faults(results):
+        for name, tree in rung.tree[FAULTS].items():
+            if "outage_s" in tree:
+                label = f"Outage by {name}"
+                yield _of_rung((results, stage, rung), "outage", label, tree["outage_s"], "outage_s")
+
+
+def _with_faults(results: RunResults) -> Iterator[tuple[StageResult, RungResult]]:
+    for stage in results.stages.values():
+        having = [rung for rung in stage.rungs if stage.kind == "ladder" and FAULTS in rung.tree]
+        if having:
+            yield stage, having[-1]
+
+
+def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
+    """Acknowledged commits that are lost, where commits are tracked."""
+    for stage in results.stages.values():
+        tracked = [commits for item in stage.iterations for commits in item.commits]
+        if not tracked:
+            continue
+        lost, apart = sum(one.lost for one in tracked), sum(one.lost_apart for one in tracked)
+        acknowledged = sum(one.acknowledged for one in tracked)
+        by_faults = f"{lost - apart:,} of them by faults, " if lost else ""
+        yield HeadlineNumber(
+            kind="commits",
+            label="Lost commits",
+            value=f"{lost:,}",
+            about=f"{by_faults}of {acknowledged:,} acknowledged, {titled(results, stage.id)}",
+            tone="bad" if apart else "warn" if lost else "good",
+            stage=stage.id,
+            estimate={"mean": float(lost)},
+        )
+
+
+def _solves(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The time to solve a set of queries, the shortest first."""
+    found = [(stage, rung) for stage in climbing(results) for rung in stage.rungs if "solve_s" in rung.tree]
+    for stage, rung in sorted(found, key=lambda one: float(one[1].tree["solve_s"].get("mean", 0.0))):
+        yield _of_rung((results, stage, rung), "solve", "Time to solve", rung.tree["solve_s"], "solve_s")
+
+
+def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
+    """Tables that differ at the two ends of a propagation, after its drain."""
+    for pair in results.propagations:
+        different = sum(not table.same for table in pair.tables)
+        whole = pair.drained and bool(pair.tables) and not different
+        yield HeadlineNumber(
+            kind="propagation",
+            label=f"{pair.source} → {pair.sink}",
+            value="the same rows" if whole else f"{different} tables differ" if pair.drained else "not drained",
+            about=f"{len(pair.tables)} tables, drained in {quantity(pair.drain_s, 'drain_s')}",
+            tone="good" if whole else "bad",
+            estimate={},
+        )
+
+
+def _values(results: RunResults) -> Iterator[HeadlineNumber]:
+    """The metrics that stages take from queries and programs."""
+    for stage in results.stages.values():
+        for name, found in value_estimates(stage.values).items():
+            if name not in ("elapsed_s", "wait_s") and "mean" in found:
+                value, interval = _printed(found, name)
+                yield HeadlineNumber(
+                    kind="value",
+                    label=name,
+                    value=value,
+                    interval=interval,
+                    about=stage.id,
+                    stage=stage.id,
+                    estimate=found,
+                )
+
+
+_KINDS: tuple[tuple[Callable[[RunResults], Iterator[HeadlineNumber]], int], ...] = (
+    (_rates, 2),
+    (_factors, 3),
+    (_published, 3),
+    (_peaks, 2),
+    (_outages, 3),
+    (_commits, 2),
+    (_solves, 2),
+    (_latencies, 1),
+    (_propagations, 2),
+    (_values, 3),
+)
+"""The kinds by importance, which is also their order on the screen, and the most numbers of each."""
+
+
+# ---- parts -------------------------------------------------------------------------------------------------------
+
+
+def _of_rung(
+    at: tuple[RunResults, StageResult, RungResult], kind: Kind, label: str, estimate: Mapping[str, Any], metric: str
+) -> HeadlineNumber:
+    results, stage, rung = at
+    value, interval = _printed(estimate, metric)
+    return HeadlineNumber(
+        kind=kind,
+        label=label,
+        value=f"{value} IOPS" if metric == "iops" else value,
+        interval=interval,
+        about=f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}",
+        tone="warn" if stage.cautions else "",
+        stage=stage.id,
+        estimate=estimate,
+    )
+
+
+def _printed(estimate: Mapping[str, Any], metric: str = "") -> tuple[str, str]:
+    """The number and its interval, in one unit: `7,200/s` and `95 % CI 7,000/s … 7,400/s, n = 5`."""
+    if "n" in estimate:
+        value, _, interval = notation(metric, estimate).interval(estimate).partition(" (")
+        return value, interval.removesuffix(")")
+    same = notation(metric, estimate)
+    ends = same.bounds(estimate.get("lower"), estimate.get("upper"))
+    return same.text(estimate.get("mean"), half_width(estimate)), "" if ends == "-" else f"{level(estimate)} CI {ends}"
+
+
+_SIGNS = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "==": "=", "!=": "≠"}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:
+    """The comparisons of a verdict's check, in its order; () for one without an expression."""
+    try:
+        tree = comparisons(verdict.check)
+    except ExpressionFault:
+        return ()
+    scope = environment(results)
+    return tuple(claim for leaf, holds in _leaves(tree) if (claim := _claim(leaf, scope, holds=holds)))
+
+
+WRONG = (1.0 - CONFIDENCE) / 2.0
+"""The share of runs in which a bound is on the wrong side of the true value."""
+
+
+def method(results: RunResults) -> Iterator[str]:
+    """The method of the intervals and what they hold for, and the level of the verdicts: a sentence each."""
+    if not any(stage.climbs for stage in results.stages.values()):
+        return
+    yield (
+        "Intervals: Student's t on the logarithms of a rung's repeats (of their pairs, where ladders took turns; wider "
+        "for a peak or knee, for all rungs that could be it); the repeats share one start of the servers and one "
+        "population, unless the plan restarts or resets in between, so no interval covers another start or other data."
+    )
+    judged = [one for one in results.verdicts if any(claim.interval for claim in claims(one, results))]
+    points = sum(reads_points(one.check) for one in judged)
+    bounds = len(judged) - points
+    parts = [f"one that reads a bound is wrong in at most {percent(WRONG)} of runs"] if bounds else []
+    parts += [f"one or more of {bounds} in at most {percent(min(bounds * WRONG, 1.0))}"] if bounds > 1 else []
+    text = ", ".join(parts)
+    if points:
+        text += f"{'; ' if text else ''}one that reads a point estimate such as .mean ({points} here) has no level: "
+        text += "at its limit it passes in half of all runs"
+    if text:
+        yield f"Verdicts: {text}."
+
+
+def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | Bare, bool]]:
+    """Each comparison, and whether it has to hold as it is written, or its opposite."""
+    match node:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            for part in parts:
+                yield from _leaves(part, holds=holds)
+        case Not(part=part):
+            yield from _leaves(part, holds=not holds)
+        case Either(condition=condition, then=then, otherwise=otherwise):
+            for part in (condition, then, otherwise):
+                yield from _leaves(part, holds=holds)
+        case Comparison() | Bare():
+            yield node, holds
+
+
+def _claim(leaf: Comparison | Bare, scope: Mapping[str, Any], *, holds: bool) -> Claim | None:
+    if isinstance(leaf, Bare):
+        try:
+            value = evaluate(leaf.text, scope, functions=FUNCTIONS)
+        except ExpressionFault:
+            return None  # prose of a built-in verdict, or without data
+        return Claim(of=leaf.text, value=str(value).lower()) if isinstance(value, bool) else None
+    text, operator, limit = leaf.left, leaf.operator, leaf.right
+    if is_constant(text) and operator in _TURNED:
+        text, operator, limit = limit, _TURNED[operator], text
+    operator = operator if holds else _NEGATED[operator]
+    try:
+        return _compared(text, operator, limit, scope)
+    except ExpressionFault:
+        return _bounded(text, operator, limit, scope)
+
+
+def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:
+    value: Any = _number(text, scope)
+    against: Any = evaluate(limit, scope, functions=FUNCTIONS)
+    metric, of = metric_of(text) or metric_of(limit), text
+    if isinstance(value, dict) and isinstance(against, dict):
+        value, against = compared_sides(value, against)
+        of, metric = f"{text} {'/' if against else '-'} {limit}", ""
+    bound: float | None = against.get("mean") if isinstance(against, dict) else against
+    found: Mapping[str, Any] = value if isinstance(value, dict) else {"mean": value}
+    mean = found.get(_statistic(text), found.get("mean"))
+    same = notation(metric, found, bound, exact=[bound] if bound is not None and is_constant(limit) else [])
+    interval = "lower" in found or "upper" in found
+    return Claim(
+        of=of,
+        value=same.text(mean),
+        limit=f"{_SIGNS[operator]} {same.text(bound)}",
+        operator=operator,
+        mean=mean,
+        lower=found.get("lower"),
+        upper=found.get("upper"),
+        bound=bound,
+        interval=f"{level(found)} CI {same.bounds(found.get('lower'), found.get('upper'))}" if interval else "",
+    )
+
+
+def _statistic(text: str) -> str:
+    """`median` where the check reads that of an estimate; the mean stands for its bounds, which are drawn."""
+    node = ungroup(parse(text))
+    return "median" if isinstance(node, Member) and node.name == "median" else "mean"
+
+
+def _number(text: str, scope: Mapping[str, Any]) -> Any:
+    """The value of a side; of a statistic of an estimate (`.mean`, `.lower`) the whole estimate."""
+    node = ungroup(parse(text))
+    if isinstance(node, Member) and node.name in STATISTICS and node.name not in ("cv", "n"):
+        whole = evaluate(text[node.of.start : node.of.end], scope, functions=FUNCTIONS)
+        if isinstance(whole, dict) and "mean" in whole:
+            return whole
+    return evaluate(text, scope, functions=FUNCTIONS)
+
+
+def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:
+    """A comparison whose value is missing: a lower bound of it where there is one."""
+    bound = None
+    if is_constant(limit):
+        found = evaluate(limit, scope, functions=FUNCTIONS)
+        bound = float(found) if isinstance(found, int | float) else None
+    least = lower_bound(text, scope)
+    same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])
+    sign = f"{_SIGNS[operator]} {same.text(bound)}" if bound is not None else ""
+    if least is None:
+        return Claim(of=text, value="no data", limit=sign, operator=operator, bound=bound)
+    return Claim(
+        of=text,
+        value=f"≥ {same.text(least.value)}",
+        limit=sign,
+        operator=operator,
+        mean=least.value,
+        lower=least.lower,
+        bound=bound,
+    )
+
+
+_COMPARED = re.compile(r"(?P<of>.+?) = (?P<value>.+), limit (?P<sign><=|>=|<|>|==|!=) (?P<limit>.+?): (?P<why>.+)")
+_FLAGGED = re.compile(r"note: (?P<check>[\w:.-]+) flagged in ")
+_EVIDENCE_SIGNS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
+_DECIDING = re.compile(r"reads |(about|more than) .+ would decide")
+_ASIDE = ("note: ", "point estimates: ", "what to do: ")
+OF_MAX = 48
+"""Longer expressions are named by their outermost function."""
+
+
+def brief_evidence(evidence: str, outcome: str) -> tuple[str, ...]:
+    """Up to five lines: comparisons with their limits, what would decide an undecided verdict, flagged checks."""
+    found = pieces(evidence)
+    own = [piece for piece in found if not piece.startswith(_ASIDE) and not _DECIDING.match(piece)]
+    lines = [_evidence_compared(piece) for piece in own[:3]]
+    if len(own) > len(lines):
+        lines[-1] += f" (and {len(own) - len(lines)} more)"
+    if outcome == "INCONCLUSIVE" and (deciding := [piece for piece in found if _DECIDING.match(piece)]):
+        lines.append("; ".join(reversed(deciding)))
+    return (*lines, *flagged(found))
+
+
+def without_notes(evidence: str) -> tuple[str, ...]:
+    """The pieces of evidence, with one line for its notes: their texts are below "Validity", once for all verdicts."""
+    found = pieces(evidence)
+    own = tuple(piece for piece in found if not piece.startswith("note: "))
+    return (*own, *(f"{line} (below, Validity)" for line in flagged(found)))
+
+
+def _evidence_compared(piece: str) -> str:
+    """`errors.fraction = 0 %, limit < 0.1 %: holds` as `errors.fraction 0 %, limit < 0.1 %`."""
+    match = _COMPARED.fullmatch(piece)
+    if match is None:
+        return piece
+    sign = _EVIDENCE_SIGNS.get(match["sign"], match["sign"])
+    why = "" if match["why"] == "holds" else f": {match['why']}"
+    return f"{_short(match['of'])} {match['value']}, limit {sign} {match['limit']}{why}"
+
+
+def _short(expression: str) -> str:
+    """The expression; a long call of a function without its arguments."""
+    if len(expression) <= OF_MAX:
+        return expression
+    return re.sub(r"^(\w+)\(.*\)", r"\1(…)", expression)
+
+
+def flagged(found: Sequence[str]) -> Iterator[str]:
+    """The checks of validity that are flagged, in one line."""
+    checks = dict.fromkeys(match["check"] for piece in found if (match := _FLAGGED.match(piece)))
+    others = sum(piece.startswith("note: ") for piece in found) - len(checks)
+    named = [*checks, *([f"{others} more"] if others and checks else [])]
+    if named or others:
+        count = len(checks) + others
+        yield f"{count} note{'' if count == 1 else 's'}{': ' if named else ''}{', '.join(named)}"
+
+
+PLAN_WRONG = 2
+_TO_DO = "what to do: "
+FIRST = "; the first: "
+"""Before the first problem in the reason of a failed preflight."""
+
+
+def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Literal["good", "bad", "warn"]]:
+    """`finished in 2 min: 5 passed (exit code 0)`, and its tone; `reason`: with what follows the colon."""
+    ended = results.ended
+    if ended is None:
+        return "not finished: no end of the run is recorded", "warn"
+    why = f": {untold(ended.reason, [one.text for one in results.notices])}" if reason and ended.reason else ""
+    text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
+    return text, end_tone(results)
+
+
+def end_tone(results: RunResults) -> Literal["good", "bad", "warn"]:
+    """The tone of a run's end; not good where a reader must know something before the numbers."""
+    code = results.ended.exit_code if results.ended else 0
+    return "bad" if code in (1, 4) else "warn" if code or results.cautions else "good"
+
+
+def untold(reason: str, told: Iterable[str]) -> str:
+    """The reason of a run's end without the problem that a notice has told already (`schedule.preflight`)."""
+    return next((reason.removesuffix(end) for text in told if reason.endswith(end := f"{FIRST}{text}")), reason)
+
+
+def began_nothing(results: RunResults) -> bool:
+    """Whether the run failed before its first stage and its first system: there is nothing to show and to continue."""
+    is_failed = results.ended is not None and results.ended.status == "failed"
+    return is_failed and not (results.stages or results.systems or results.tunings)
+
+
+def resume_command(results: RunResults, run_dir: str | Path) -> str:
+    """The command that continues a run that was broken off; "" where it has finished, or its plan is wrong."""
+    ended = results.ended
+    if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
+        return ""
+    return f"proveout resume {run_dir}"
+
+
+def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
+    """The cautions; then each verdict in a line: outcome, title, the numbers with their
+    limits, and of an undecided one what to do."""
+    yield from ((text, "warn") for text in results.cautions)
+    for verdict in results.verdicts:
+        tone: Literal["good", "bad", "warn"] = "good" if verdict.outcome == "PASS" else "warn"
+        if verdict.outcome == "FAIL" and verdict.severity == "fail":
+            tone = "bad"
+        yield f"{verdict.outcome}  {verdict.title or verdict.id}: {_found(verdict, results)}", tone
+
+
+def _found(verdict: VerdictReached, results: RunResults) -> str:
+    said = pieces(verdict.evidence)
+    numbers = [f"{one.value}, limit {one.limit}" if one.limit else one.value for one in claims(verdict, results)]
+    text = "; ".join(numbers) or said[0]
+    ways = [piece for piece in said if piece.startswith(_TO_DO)]
+    return f"{text}; {ways[0]}" if ways and verdict.outcome == "INCONCLUSIVE" else text

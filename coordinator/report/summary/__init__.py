@@ -1,1 +1,0 @@
-"""The first answer of a run: its headline numbers, and what its verdicts compare with what."""

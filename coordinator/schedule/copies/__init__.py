@@ -1,1 +1,0 @@
-"""Copies of the user's database files, from which resets restore them."""

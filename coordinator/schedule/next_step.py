@@ -1,0 +1,486 @@
+"""Choose the next step of a run: agents, systems, expected facts, stages in order, verdicts, the end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, assert_never
+
+from proveout.coordinator.measure.load_merge import present_hosts
+from proveout.coordinator.results.fingerprint import fingerprints
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.schedule import iteration
+from proveout.coordinator.schedule.batches import SKIPPED, batch, skip_stage, stop_if_full
+from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
+from proveout.coordinator.schedule.preflight import preflight
+from proveout.coordinator.schedule.reset_stage import reset_part
+from proveout.coordinator.schedule.state import Batch, CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
+from proveout.coordinator.schedule.system_stages import (
+    as_restarted,
+    collect_facts,
+    command_part,
+    copy_files,
+    drop_part,
+    forget_parts,
+    link,
+    part_of,
+    pause_part,
+    populate_part,
+    read_facts,
+    restart_part,
+    restored_files,
+    sql_part,
+    start_of,
+)
+from proveout.coordinator.schedule.tasks import (
+    DRAIN_TIMEOUT_S,
+    populate_stages_of,
+    propagated_workload,
+    propagations,
+    start_order,
+    task_deadline_s,
+    task_key,
+    task_subject,
+)
+from proveout.coordinator.schedule.tuning import (
+    applied_before,
+    revert_part,
+    revert_tuning,
+    tune,
+    tune_part,
+    verify_tuning,
+)
+from proveout.dsl.explain.timetable import iterations
+from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import (
+    CommandRun,
+    Drop,
+    Ladder,
+    Pause,
+    Populate,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
+from proveout.dsl.plan.topology import Declared, System
+from proveout.dsl.rules.host_rules import Unmet, unmet
+from proveout.dsl.source.nodes import did_you_mean
+from proveout.proto.events import RunFinished, StageStarted, VerdictReached
+from proveout.proto.wire.tasks import CompareSystems, Endpoint, InspectSystem, StopSystem, Task, TaskSpec
+
+# A host that this run has tuned already (a resume may find it so) is not checked again.
+
+
+def check_expectations(turn: Turn, *, started: bool = False) -> bool:
+    """Read and check what is expected of hosts and running systems, or of the `started` ones; False when it holds."""
+    state = turn.state
+    part = f"expected:{'started' if started else 'running'}"
+    if part in state.parts_done or not state.plan.declared:
+        return False
+    due = list(_due(turn, started=started))
+    if _read(turn, due, part):
+        return True
+    turn.set(parts_done=turn.state.parts_done | {part})
+    found = [(one, declared) for declared in due for one in unmet(declared, _facts(turn, declared))]
+    if not found:
+        return False
+    for one, declared in found:
+        turn.notice("error", f"{one.where}: {one} ({_way_out(one, declared, _facts(turn, declared))})")
+    many = "an expectation does" if len(found) == 1 else f"{len(found)} expectations do"
+    after = "no data was loaded, and tuned hosts are reverted" if started else "no host or system was changed"
+    turn.end("failed", 4, f"{many} not hold; {after}")
+    return True
+
+
+def _due(turn: Turn, *, started: bool) -> Iterator[Declared]:
+    """The hosts and systems whose expectations are checked now."""
+    state = turn.state
+    checked = applied_before(state.progress)
+    for one in state.plan.declared:
+        if not one.expect or one.is_equipment:
+            continue  # of equipment the compiler has checked them
+        host = state.plan.system(one.name).host if one.kind == "system" else one.name
+        is_started = one.kind == "system" and one.name not in state.setup.external
+        if is_started == started and host in state.up and (started or host not in checked):
+            yield one
+
+
+def _read(turn: Turn, due: list[Declared], part: str) -> bool:
+    """Read the facts that were not read yet; False when there are none."""
+    state = turn.state
+    name = f"facts:before:{part}"
+    if name in state.parts_done:
+        return False
+    tasks: list[tuple[str, TaskSpec]] = []
+    for one in due:
+        host, system = _place(turn, one)
+        if ("before", host, system) in state.progress.taken:
+            continue
+        endpoint: Endpoint | None = state.endpoints.get(system) or state.setup.external.get(system)
+        if one.kind == "host":
+            tasks.append((host, read_facts(turn, host)))
+        elif endpoint is not None:
+            tasks.append((host, InspectSystem(endpoint=endpoint)))
+    if not tasks:
+        return False
+    batch(turn, "facts", [tasks], name=name)
+    return True
+
+
+def _place(turn: Turn, one: Declared) -> tuple[str, str]:
+    return (turn.state.plan.system(one.name).host, one.name) if one.kind == "system" else (one.name, "")
+
+
+def _facts(turn: Turn, one: Declared) -> Mapping[str, Any]:
+    taken = turn.state.progress.taken.get(("before", *_place(turn, one)))
+    return taken.facts if taken is not None else {}
+
+
+def _way_out(one: Unmet, declared: Declared, facts: Mapping[str, Any]) -> str:
+    if one.found:
+        return f"correct the {declared.kind}, or the expectation"
+    return did_you_mean(one.fact, facts) or "its facts could not be read"
+
+
+# The data of provisioned systems is removed only when the run has finished: an interrupted or failed run keeps it for
+# `resume`.
+
+WARNED_MAX = 3
+
+
+def judge(turn: Turn) -> None:
+    """Reach the missing verdicts after all stages."""
+    results = load_results(turn.state.progress.history)
+    for found in fingerprints(results):
+        for change in found.drift:
+            turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)
+    systems_reached = {v.id for v in turn.state.progress.verdicts}
+    for verdict in turn.evaluator.verdicts(turn.state.progress):
+        if verdict.id not in systems_reached:
+            turn.emit(verdict)
+    code = turn.evaluator.exit_code(turn.state.progress.verdicts)
+    turn.end("finished", code, outcome_text(turn.state.progress.verdicts, results.cautions))
+
+
+def outcome_text(verdicts: Sequence[VerdictReached], cautions: Sequence[str] = ()) -> str:
+    """The outcomes of all verdicts as one sentence: "3 passed, 1 failed (a warning only: p99), 1 inconclusive"; before
+    them the `cautions` of `RunResults`.
+
+    It is the reason of `RunFinished`; screen, text, JUnit and the list of runs show it as it is.
+    """
+    counts = _counts(verdicts) if verdicts else "there was nothing to judge"
+    return "; ".join((*cautions, counts))
+
+
+def _counts(verdicts: Sequence[VerdictReached]) -> str:
+    parts = []
+    for outcome, word in (("PASS", "passed"), ("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive")):
+        found = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        warned = [verdict.id for verdict in found if verdict.severity == "warn"] if outcome != "PASS" else []
+        more = f" and {len(warned) - WARNED_MAX} more" if len(warned) > WARNED_MAX else ""
+        names = ", ".join(warned[:WARNED_MAX]) + more
+        few = "a warning only" if len(warned) == 1 else "warnings only"
+        if len(found) > len(warned):
+            parts.append(f"{len(found) - len(warned)} {word}")
+        if warned:
+            parts.append(f"{len(warned)} {word} ({few}: {names})")
+    return ", ".join(parts)
+
+
+def conclude(turn: Turn) -> None:
+    """Stop the systems, one end of a propagation after the other, then close the sessions. No step is under way."""
+    _fail_if_left_tuned(turn)
+    state = turn.state
+    end = state.ending
+    assert end is not None  # noqa: S101
+    keep = end.status != "finished"
+    if revert_tuning(turn, systems=True):
+        return
+    state = turn.state
+    for system in reversed(start_order(state.plan)):
+        started = system.provision is not None or (not keep and system in restored_files(state.plan))  # it has a copy
+        stoppable = started and system.host in state.up and system.name in state.endpoints
+        if stoppable and not end.hurried:
+            _stop(turn, system.name, system.host, remove=not keep)
+            return
+    if revert_tuning(turn, systems=False):
+        return
+    state = turn.state
+    if state.up:
+        turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
+    seconds = turn.at_s - state.began_s
+    turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
+    turn.commands.append(EndRun(exit_code=end.exit_code, keep_data=keep))
+    turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
+
+
+def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
+    state = turn.state
+    spec = StopSystem(system=system, data_root=state.setup.data_root, remove=remove)
+    slot = ("", 0, 0, f"{state.setup.epoch}.{state.issued + 1}")
+    key = task_key(state.setup.run_id, slot, task_subject(spec), host)
+    turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
+    until_s = turn.at_s + task_deadline_s(spec) + state.setup.timing.answer_grace_s
+    # One attempt only: the agent stops a system that a task cannot stop when the session closes.
+    left = {name: e for name, e in state.endpoints.items() if name != system}
+    step = Batch(
+        purpose="stop", name="", stage="", waves=(), pending=frozenset({key}), specs={key: spec}, until_s=until_s
+    )
+    turn.set(issued=state.issued + 1, endpoints=left, step=step)
+
+
+def hurry(turn: Turn) -> None:
+    """End at once, after the second interrupt."""
+    end = turn.state.ending
+    assert end is not None  # noqa: S101
+    turn.set(ending=replace(end, hurried=True), tasks={}, step=None)
+
+
+def _fail_if_left_tuned(turn: Turn) -> None:
+    """End a finished run as failed if an agent was lost during the end, before it had reverted its host.
+
+    The next start of the agent reverts the host. `resume` starts local agents again, and runs no iteration twice.
+    """
+    end = turn.state.ending
+    assert end is not None  # noqa: S101
+    if end.status == "finished" and turn.state.left_tuned:
+        hosts = ", ".join(sorted(turn.state.left_tuned))
+        reason = f"an agent was lost before it had reverted its host: {hosts} stays tuned until `proveout resume`"
+        turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
+
+
+def cut_short(turn: Turn) -> None:
+    """Close the sessions of agents whose tasks have not ended in time; their leases end the tasks."""
+    hosts = tuple(sorted(set(turn.state.tasks.values())))
+    if hosts:
+        turn.commands.append(CloseSessions(hosts=hosts, keep_data=True))
+    turn.set(tasks={}, step=None, up=turn.state.up - set(hosts))
+
+
+# The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited
+# for, emits an event, or ends the run. Decisions depend on the recorded progress, not on a position in a script: after
+# a crash or the loss of an agent the missing parts are made again, and finished parts are not.
+
+_STEPS_MAX = 100_000
+
+
+def settle(turn: Turn) -> None:
+    """Decide until a step has to be waited for or the run is over."""
+    for _ in range(_STEPS_MAX):
+        if turn.state.step is not None or turn.state.over:
+            return
+        decide(turn)
+    raise AssertionError("the scheduler decides without reaching a step")
+
+
+def decide(turn: Turn) -> None:
+    """One decision."""
+    state = turn.state
+    if state.ending is not None:
+        conclude(turn)
+    elif state.progress.open_iteration is not None:
+        iteration.abandon(turn, state.progress.open_iteration)
+    elif not _work_remains(state.plan, state.progress):
+        if not (_agents_of_tuned_hosts(turn) or verify_tuning(turn) or collect_facts(turn, "end")):
+            judge(turn)
+    elif not (
+        _prepare_hosts_and_systems(turn)
+        or stop_if_full(turn)
+        or collect_facts(turn, "start")
+        or copy_files(turn)
+        or _populate_again(turn)
+        or _relink(turn)
+        or verify_tuning(turn)
+    ):
+        stage = next((s for s in state.plan.stages if s.id not in state.progress.stages_finished), None)
+        if stage is None:
+            _compare(turn)
+        else:
+            due = _turning(turn, stage)
+            if not (isinstance(due, Ladder | Search) and preflight(turn, measuring=True)):
+                _stage(turn, due)
+
+
+def _turning(turn: Turn, stage: Stage) -> Stage:
+    """The stage to run in place of a step of ladders that take turns: the first of them that has not ended.
+
+    They run the step themselves, around each turn; it ends when all of them have ended.
+    """
+    ladder = iteration_order.ladder_of_step(turn.state.plan, stage)
+    members = iteration_order.group(turn.state.plan, ladder) if ladder is not None else ()
+    return next((one for one in members if one.id not in turn.state.progress.stages_finished), stage)
+
+
+def _work_remains(plan: Plan, progress: RunProgress) -> bool:
+    if any(s.id not in progress.stages_finished for s in plan.stages):
+        return True
+    return any(source.name not in progress.compared for source in _carried(plan, progress))
+
+
+def _ran(progress: RunProgress, stage: Stage) -> bool:
+    ended = progress.stages_finished.get(stage.id)
+    return ended is not None and ended.outcome != SKIPPED
+
+
+def _carried(plan: Plan, progress: RunProgress) -> list[System]:
+    populated = {system for _, system in progress.populated}
+    return [source for source, _ in propagations(plan) if source.name in populated]
+
+
+# ---- agents, systems and data ----------------------------------------------------------------------------------
+
+
+def _prepare_hosts_and_systems(turn: Turn) -> bool:
+    """Begin the first missing part of: agents, expected facts, tuning of hosts, systems, tuning of systems. False when
+    all are there."""
+    return (
+        _agents(turn)
+        or check_expectations(turn)
+        or preflight(turn, measuring=False)
+        or tune(turn, systems=False)
+        or _systems(turn)
+        or check_expectations(turn, started=True)
+        or tune(turn, systems=True)
+    )
+
+
+def _agents(turn: Turn) -> bool:
+    needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.progress.without)
+    return _dial(turn, [host for host in needed if host not in turn.state.up])
+
+
+def _agents_of_tuned_hosts(turn: Turn) -> bool:
+    """Dial agents that were lost with changes in place. No stage needs them, but their start reverts their hosts."""
+    return _dial(turn, sorted(turn.state.left_tuned))
+
+
+def _dial(turn: Turn, missing: Sequence[str]) -> bool:
+    if not missing:
+        return False
+    turn.commands.append(Dial(hosts=tuple(missing)))
+    timing = turn.state.setup.timing
+    until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
+    turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
+    return True
+
+
+def _systems(turn: Turn) -> bool:
+    state = turn.state
+    if state.promoted:  # its primary takes its data, which needs it stopped
+        name, *others = state.promoted
+        turn.set(promoted=tuple(others))
+        stop = StopSystem(system=name, data_root=state.setup.data_root, remove=False)
+        batch(turn, "start", [[(state.plan.system(name).host, stop)]])
+        return True
+    system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
+    if system is None:
+        return False
+    spec: TaskSpec
+    if system.provision is not None:
+        due = as_restarted(state.plan, state.progress, system)
+        spec = start_of(turn, due)
+    else:
+        spec = InspectSystem(endpoint=state.setup.external[system.name])
+    batch(turn, "start", [[(system.host, spec)]])
+    return True
+
+
+def _populate_again(turn: Turn) -> bool:
+    if not turn.state.redo:
+        return False
+    stage = turn.state.plan.stage(turn.state.redo[0])
+    if isinstance(stage, Populate) and populate_part(turn, stage):
+        return True
+    if isinstance(stage, Sql) and sql_part(turn, stage):
+        return True
+    forget_parts(turn, stage)
+    turn.set(redo=turn.state.redo[1:])
+    return True
+
+
+def _relink(turn: Turn) -> bool:
+    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted."""
+    state = turn.state
+    for source, sink in propagations(state.plan):
+        made = any(
+            _ran(state.progress, stage) or part_of(stage, f"link:{source.name}") in state.parts_done
+            for stage in populate_stages_of(state.plan, source.name)
+        )
+        if made and source.name not in state.linked:
+            link(turn, source.name, sink.name, copy_data=False, stage=state.stage)
+            return True
+    return False
+
+
+# ---- stages ------------------------------------------------------------------------------------------------------
+
+
+def _stage(turn: Turn, stage: Stage) -> None:  # noqa: PLR0912  # one arm per kind of stage
+    if turn.state.stage != stage.id:
+        if skip_stage(turn, stage):
+            return
+        _enter(turn, stage)
+        return
+    match stage:
+        case _ if iteration_order.ladder_of_step(turn.state.plan, stage) is not None:
+            busy = False
+        case Populate():
+            busy = populate_part(turn, stage)
+        case Reset():
+            busy = reset_part(turn, stage)
+        case Sql():
+            busy = sql_part(turn, stage)
+        case CommandRun():
+            busy = command_part(turn, stage)
+        case Pause():
+            busy = pause_part(turn, stage)
+        case Tune():
+            busy = tune_part(turn, stage)
+        case Revert():
+            busy = revert_part(turn, stage)
+        case Restart():
+            busy = restart_part(turn, stage)
+        case Drop():
+            busy = drop_part(turn, stage)
+        case Ladder():
+            busy = ladder_part(turn, stage)
+        case Search():
+            busy = search_part(turn, stage)
+        case Tool():
+            busy = tool_part(turn, stage)
+        case _:
+            assert_never(stage)
+    if not busy:
+        finish_stage(turn, stage, "ok")
+
+
+def _enter(turn: Turn, stage: Stage) -> None:
+    state = turn.state
+    together = iteration_order.block(state.plan, stage)
+    if state.stage not in {member.id for member in together}:
+        turn.set(stage_began_s=turn.at_s)
+    turn.set(stage=stage.id, rows=0)
+    for member in together:
+        if member.id not in state.progress.stages_started:
+            estimate_s = state.setup.estimates_s.get(member.id, 0.0)
+            count = iterations(member)
+            turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
+
+
+def _compare(turn: Turn) -> None:
+    state = turn.state
+    source = next(s for s in _carried(state.plan, state.progress) if s.name not in state.progress.compared)
+    sink = str(source.propagates_to)
+    spec = CompareSystems(
+        source=state.endpoints[source.name],
+        sink=state.endpoints[sink],
+        workload=propagated_workload(state.plan, source.name),
+        drain_timeout_s=DRAIN_TIMEOUT_S,
+    )
+    batch(turn, "compare", [[(source.host, spec)]])

@@ -1,1 +1,0 @@
-"""Stages that restore copies of data."""

@@ -1,1 +1,0 @@
-"""The names that a stage's captures give its expressions, subject by subject."""

@@ -1,0 +1,162 @@
+"""Notes on valid plans: names that are declared and not used, times to recover that a rate cannot show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from proveout.core.errors import PlanProblem
+from proveout.core.numbers import percent, quantity
+from proveout.dsl.plan.phases import level_at, recovers
+from proveout.dsl.plan.stages import Fault, Ladder, Open, Phased, Stage
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
+
+_SECTIONS = {
+    "workload": (("workloads",), {"workload"}),
+    "capture": (("captures",), {"capture"}),
+    "system": (("topology", "systems"), {"into", "system", "systems", "target"}),
+    "pool": (("pools",), {"pool"}),
+}
+"""Of each kind its section, and the keys of stages that name one."""
+_NO_NAMES = frozenset({"engine", "env", "id", "kind", "name", "roles", "title"})
+"""Keys whose values are never such a name, although they may look like one."""
+
+
+def unused(document: Map, root: Map, problems: Problems) -> tuple[PlanProblem, ...]:
+    """The notes; `document` has the templates, `root` the values in their place."""
+    found = sorted((*_names(document, root), *_templates(document)), key=lambda entry: entry[1].where.line)
+    return tuple(
+        PlanProblem(
+            message=f"note: nothing uses the {kind} `{key.text}`",
+            where=key.where,
+            key=kind,
+            hint=hint,
+            source_line=problems.line(key.where),
+        )
+        for kind, key, hint in found
+        if key.where.file == document.where.file
+    )
+
+
+def _names(document: Map, root: Map) -> Iterator[tuple[str, Scalar, str]]:
+    """(kind, key, way out) of names that no value has; of no kind whose names a parameter gives, which `-p` can change.
+
+    A workload of a matrix is one for each of its values.
+    """
+    for kind, (path, keys) in _SECTIONS.items():
+        if any(text.startswith("${params.") for text in _under(document, keys)):
+            continue
+        written = _section(document, path)
+        for key, node in _section(root, path).entries:
+            if written.get(key.text) is not None and key.text not in _texts(root, node):
+                yield kind, key, "name it in a stage, or leave it out"
+
+
+def _templates(document: Map) -> Iterator[tuple[str, Scalar, str]]:
+    """(kind, key, way out) of parameters and secrets that no template and no expression reads."""
+    text = "\n".join(_texts(document, None))
+    for kind, section in (("parameter", "params"), ("secret", "secrets")):
+        for key, _ in _section(document, (section,)).entries:
+            if not re.search(rf"\b{section}\.{re.escape(key.text)}\b", text):
+                yield kind, key, f"write ${{{section}.{key.text}}} where it belongs, or leave it out"
+
+
+def _section(root: Map, path: tuple[str, ...]) -> Map:
+    node: Node | None = root
+    for step in path:
+        node = node.get(step) if isinstance(node, Map) else None
+    return node if isinstance(node, Map) else Map(entries=(), where=root.where)
+
+
+def _under(node: Node, keys: set[str]) -> Iterator[str]:
+    """The texts of the values of some keys, anywhere below a node."""
+    entries = node.entries if isinstance(node, Map) else ()
+    for key, value in entries:
+        yield from _texts(value, None) if key.text in keys else _under(value, keys)
+    for item in node.items if isinstance(node, Seq) else ():
+        yield from _under(item, keys)
+
+
+def _texts(node: Node, without: Node | None) -> Iterator[str]:
+    """The texts of all values below a node, without those of one entry and of keys that name nothing."""
+    if node is without:
+        return
+    if isinstance(node, Scalar):
+        yield node.text
+    elif isinstance(node, Seq):
+        for item in node.items:
+            yield from _texts(item, without)
+    else:
+        for key, value in node.entries:
+            if key.text not in _NO_NAMES or not isinstance(value, Scalar | Seq):
+                yield from _texts(value, without)
+
+
+_HINT = "a higher rate, a longer time before it, or `arrival: constant`"
+
+
+def unknown_recoveries(stages: Sequence[Stage], problems: Problems) -> tuple[PlanProblem, ...]:
+    """The notes of all ladders."""
+    return tuple(
+        PlanProblem(
+            message=f"note: {text}", where=stage.where, key="stages", hint=_HINT, source_line=problems.line(stage.where)
+        )
+        for stage in stages
+        if isinstance(stage, Ladder)
+        for text in (*_of_faults(stage), *_of_phases(stage))
+    )
+
+
+def _of_faults(stage: Ladder) -> Iterator[str]:
+    rate = _rate(stage)
+    if rate is None or not stage.faults:
+        return
+    from proveout.core.statistics import MARGIN_MAX, fault_margin  # noqa: PLC0415 - with numpy, only where needed
+
+    for fault in stage.faults:
+        begin_s = _begin_s(fault)
+        if begin_s is None:
+            continue
+        margin = fault_margin(rate(begin_s), begin_s + stage.windows.ramp_up_s / 2, stage.windows.measure_s - begin_s)
+        if margin > MARGIN_MAX:
+            yield _text(f"`{fault.name}`", rate(begin_s), begin_s, margin, MARGIN_MAX)
+
+
+def _of_phases(stage: Ladder) -> Iterator[str]:
+    rate = _rate(stage)
+    if rate is None or not isinstance(stage.arrival, Phased):
+        return
+    from proveout.core.statistics import phase_margin  # noqa: PLC0415 - with numpy, only where needed
+
+    lengths = [int(length_s) for _, length_s in stage.windows.phases]
+    for number, (name, _) in enumerate(stage.windows.phases):
+        if recovers(stage.arrival.levels, number):
+            continue
+        level = stage.arrival.levels[number - 1].first
+        margin = phase_margin(level, lengths[number - 1], lengths[number + 1])
+        if margin > stage.recovered_within:
+            yield _text(f"phase `{name}`", level, lengths[number - 1], margin, stage.recovered_within)
+
+
+def _text(what: str, rate: float, before_s: float, margin: float, most: float) -> str:
+    moved = f"moves throughput by {percent(margin)}" if margin < 1.0 else "moves throughput by more than all of it"
+    where = f"{quantity(rate, 'rate')} and {quantity(before_s, 'measure_s')} before {what}"
+    return f"`recovery_s` will not be known: at {where} chance {moved}, and {percent(most)} is looked for"
+
+
+def _begin_s(fault: Fault) -> float | None:
+    return fault.at_s if fault.between_s is None else fault.between_s[0]
+
+
+def _rate(stage: Ladder) -> Callable[[float], float] | None:
+    """The rate of independent arrivals at an instant of the window; None for any other load."""
+    arrival = stage.arrival
+    if stage.loads or (isinstance(arrival, Open | Phased) and arrival.distribution != "poisson"):
+        return None
+    if isinstance(arrival, Open) and isinstance(arrival.rate, float | int):
+        fixed = float(arrival.rate)
+        return lambda _: fixed
+    if isinstance(arrival, Phased) and arrival.of == "rate":
+        levels = arrival.levels
+        return lambda at_s: level_at(levels, at_s)
+    return None

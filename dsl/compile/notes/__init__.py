@@ -1,1 +1,0 @@
-"""Notes on plans that are valid."""

@@ -1,1 +1,0 @@
-"""The phases of a load: entries and tables of a plan -> levels."""

@@ -1,1 +1,0 @@
-"""Tuning operations on database systems."""

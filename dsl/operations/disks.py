@@ -1,0 +1,724 @@
+"""Operations on disks: `partition`, `zero_blocks`, `filesystem` and `mount`; whether a disk is in use or holds data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from proveout.core.data_classes import dataclass
+from proveout.dsl.operations.change import Change, Command, KeepSpans, UnitAction, WriteFile, around
+from proveout.dsl.operations.facts import (
+    ABSENT,
+    Facts,
+    FileFact,
+    FileQuery,
+    LinkQuery,
+    Output,
+    OutputQuery,
+    PathsQuery,
+    Query,
+    TextQuery,
+    UnitQuery,
+)
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step
+from proveout.dsl.schema.scalar_types import custom
+
+BLKID = "/usr/sbin/blkid"
+DISK_MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+SECTOR = 512
+"""/sys/block/*/size counts in these, whatever the disk does."""
+NOTHING_FOUND, AMBIVALENT = 2, 8
+"""Exit code of blkid: it recognises nothing."""
+BY_ID = "/dev/disk/by-id/"
+BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
+"""Whole disks only; all block devices, partitions too."""
+_DISK_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
+_KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
+_LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
+
+
+def sys_folder(device: str, facts: Facts, tree: str = BLOCK) -> str:
+    """The kernel's folder of the disk that the name leads to; in `BLOCK` only whole disks have one."""
+    return f"{tree}/{(facts.link(device) or '').rpartition('/')[2]}"
+
+
+def refusal(what: str, replaces: str | None = None) -> str:
+    """The devices on which a change is refused, for `wanted`; `replaces`: the filesystem that may be lost."""
+    lost = "not empty" if replaces is None else f"anything but the filesystem {replaces}, which is lost"
+    return f"refused where the {what} is read-only, held, mounted, swap or {lost}, unless it is so already"
+
+
+def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
+    """The queries before a disk is written to; called again until they give nothing new."""
+    link = LinkQuery(device)
+    if link not in known or known.link(device) is None:
+        return (link,)
+    disk = sys_folder(device, known, tree)
+    texts = (f"{disk}/size", f"{disk}/ro", f"{disk}/dev", f"{disk}/queue/logical_block_size", DISK_MOUNTS, SWAPS)
+    listings = (PathsQuery(f"{disk}/{below}") for below in ("holders/*", "*/holders/*", "*/dev"))
+    first: tuple[Query, ...] = (link, *(TextQuery(path) for path in texts), *listings)
+    if any(query not in known for query in first):
+        return first
+    numbers = (TextQuery(path) for path in known.paths(f"{disk}/*/dev"))
+    return (*first, *numbers, OutputQuery(probe_argv(device)))
+
+
+def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
+    """The queries for the names of a volume in /dev/disk/by-id; called again until they give nothing new."""
+    listing = PathsQuery(f"{BY_ID}*")
+    if listing not in known:
+        return (LinkQuery(path), listing)
+    return (LinkQuery(path), listing, *(LinkQuery(name) for name in known.paths(listing.pattern)))
+
+
+def names(path: str, facts: Facts) -> tuple[str, ...]:
+    """The names below /dev/disk/by-id of the device at a path, the disk's own names first."""
+    real = facts.link(path)
+    found = [] if real is None else [name for name in facts.paths(f"{BY_ID}*") if facts.link(name) == real]
+    return tuple(sorted(found, key=lambda name: (not name.removeprefix(BY_ID).startswith(_LASTING), name)))
+
+
+def probe_argv(device: str) -> tuple[str, ...]:
+    """The argv that looks for signatures, and changes nothing."""
+    return (BLKID, "--probe", "--output", "export", device)
+
+
+def probed(device: str, facts: Facts) -> dict[str, str] | None:
+    """The contents that blkid finds, by its keys (TYPE, LABEL …); empty when there is nothing, None when it cannot
+    tell."""
+    output = facts.output(*probe_argv(device))
+    if output.code not in (0, NOTHING_FOUND):
+        return None
+    return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
+
+
+def device_name(value: str) -> str:
+    """A whole disk or a partition by a lasting name."""
+    if not _DISK_DEVICE.fullmatch(value):
+        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
+    return value
+
+
+Device: TypeAlias = Annotated[str, AfterValidator(device_name)]
+
+
+def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
+    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed or partitioned.
+
+    `own`: the type of a signature that it may have, or "" for none but a partition's entry in its table. `replaces`:
+    the UUID of a filesystem that it must have.
+    """
+    disk = sys_folder(device, facts, tree)
+    if facts.text(f"{disk}/ro") != "0":
+        yield f"{device} is read-only"
+    holders = (*facts.paths(f"{disk}/holders/*"), *facts.paths(f"{disk}/*/holders/*"))
+    if holders:
+        held_by = ", ".join(sorted({path.rpartition("/")[2] for path in holders}))
+        yield f"{device} is held by {held_by} (LVM, md or device mapper)"
+    numbers = {facts.text(f"{disk}/dev"), *(facts.text(path) for path in facts.paths(f"{disk}/*/dev"))}
+    mounted = [line.split() for line in (facts.text(DISK_MOUNTS) or "").splitlines()]
+    yield from (f"{device} is mounted at {words[4]}" for words in mounted if words[2:3] and words[2] in numbers)
+    own_or_part = _nodes(facts.link(device) or "")
+    for line in (facts.text(SWAPS) or "").splitlines():
+        if own_or_part.fullmatch((line.split() or [""])[0]):
+            yield f"{device} is swap"
+    yield from _signature(device, facts, disk, own, replaces)
+
+
+def _nodes(node: str) -> re.Pattern[str]:
+    """A device and its partitions: after a name that ends in a number the kernel puts a `p` before the partition's."""
+    between = "p" if node[-1:].isdigit() else ""
+    return re.compile(rf"{re.escape(node)}({between}\d+)?")
+
+
+def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
+    output = facts.output(*probe_argv(device))
+    found = probed(device, facts)
+    words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
+    finds = f"blkid finds {words or 'data that it does not recognise'}"
+    if replaces and not (found and _is_filesystem(found, replaces)):
+        yield f"{device} does not have the filesystem {replaces} that the plan gives up: {finds}"
+    elif not replaces and output.code != NOTHING_FOUND and not (found is not None and _is_own(found, own)):
+        yield f"{device} is not empty: {finds}"
+    if facts.paths(f"{disk}/*/dev"):
+        yield f"{device} has partitions"
+
+
+def _is_own(found: dict[str, str], own: str | None) -> bool:
+    """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its
+    table."""
+    return own is not None and found.get("TYPE", own) == own and "PTTYPE" not in found
+
+
+def _is_filesystem(found: dict[str, str], uuid: str) -> bool:
+    """Whether all that is found is this filesystem."""
+    return found.get("UUID") == uuid and found.get("USAGE") == "filesystem" and "PTTYPE" not in found
+
+
+# It destroys data, so a disk that holds anything is refused: a signature of any kind, a partition, something mounted or
+# swapped on it, a holder (LVM, md, device mapper). It is named by /dev/disk/by-id, as sdb is another disk after the
+# next boot. To undo it takes away the table's signatures and then, if no other program has written to the disk, writes
+# back what the table has taken.
+
+PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe"
+ALIGN = 1024 * 1024
+ENTRIES = 128 * 128
+"""Bytes: as many entries as every GPT has room for. Source: UEFI Specification, 5.3."""
+_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
+_PART = re.compile(r"-part\d+$")
+_SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
+_MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,35}")
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value) or _PART.search(value):
+        raise custom(f"`{value}` does not name a whole disk for good: /dev/disk/by-id/NAME")
+    return value
+
+
+def _size(value: str) -> str:
+    if not _SIZE.fullmatch(value):
+        raise custom(f"`{value}` is not a size of a partition, as 15GiB or 512MiB")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise custom(f"`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most")
+    return value
+
+
+class Part(BaseModel):
+    """A partition."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    name: Annotated[str, AfterValidator(_name)] = Field(description="Its name in the table.")
+    size: Annotated[str, AfterValidator(_size)] | None = Field(
+        None, description="15GiB; the last one's may be left out: the rest."
+    )
+
+    @property
+    def mib(self) -> int | None:
+        """Its size; None is the rest."""
+        found = _SIZE.fullmatch(self.size or "")
+        return int(found[1]) * _MIB[found[2]] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Sectors of the disk's own size; the end is within."""
+
+    name: str
+    start: int
+    end: int
+
+
+Parts: TypeAlias = Annotated[list[Part], Field(min_length=1, max_length=64)]
+
+
+class Partition(Operation):
+    """Partitions of an empty disk: `{device: /dev/disk/by-id/…, partitions: [{name: redo, size: 15GiB}, {name:
+    data}]}`."""
+
+    device: Annotated[str, AfterValidator(_device)] = Field(description="The whole disk, by /dev/disk/by-id.")
+    partitions: Parts = Field(description="From the beginning of the disk to its end, at whole MiB.")
+
+    privileges = "root: writes partition tables"
+    destructive = True
+
+    @model_validator(mode="after")
+    def _only_the_last_is_the_rest(self) -> Partition:
+        if any(part.size is None for part in self.partitions[:-1]):
+            raise custom("only the last partition may do without a size")
+        return self
+
+    def targets(self) -> Mapping[str, str]:
+        """The table of the disk."""
+        return {f"partitions of {self.device}": ", ".join(self._words())}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The partitions, and when they are not made."""
+        return (f"{self.device}: GPT with {', '.join(self._words())}", refusal("disk"))
+
+    def _words(self) -> Iterator[str]:
+        return (f"{part.name} {part.size or 'the rest'}" for part in self.partitions)
+
+    # ---- facts -----------------------------------------------------------------------------------------------------
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The target of the name; then all that could be in use or on it."""
+        found = disk_queries(self.device, known)
+        if any(query not in known for query in found) or known.link(self.device) is None:
+            return found
+        return (*found, OutputQuery(self._print))
+
+    @property
+    def _print(self) -> tuple[str, ...]:
+        return (PARTED, "--script", "--machine", self.device, "unit", "s", "print")
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def changes(self, facts: Facts) -> Step:
+        """The table in one go; refused unless the disk is empty or is so already."""
+        if facts.link(self.device) is None:
+            return Step(refusals=(f"{self.device} is not there",))
+        disk = sys_folder(self.device, facts)
+        if facts.text(f"{disk}/size") is None:
+            return Step(refusals=(f"{self.device} is not a whole disk",))
+        spans = self._spans(facts, disk)
+        if isinstance(spans, str):
+            return Step(refusals=(spans,))
+        if _table(facts.output(*self._print)) == spans:
+            return Step()
+        if refusals := tuple(in_use(self.device, facts)):
+            return Step(refusals=refusals)
+        made = Command(
+            argv=self._argv(spans), undo=(WIPEFS, "--all", "--types", "gpt,PMBR", self.device), device=self.device
+        )
+        ends = KeepSpans(device=self.device, spans=_ends(facts, disk), probe=probe_argv(self.device))
+        return Step(changes=around((ends, made), (PARTPROBE, self.device)))
+
+    def _spans(self, facts: Facts, disk: str) -> list[_Span] | str:
+        """The spans of the partitions; or, as text, the reason why they do not fit."""
+        block = _block(facts, disk)
+        mib = ALIGN // block
+        whole = int(facts.text(f"{disk}/size") or 0) * SECTOR // ALIGN
+        at, last = 1, whole - 1  # MiB; the second copy of the table lies at the end
+        spans: list[_Span] = []
+        for part in self.partitions:
+            end = last if part.mib is None else at + part.mib
+            if end > last or end <= at:
+                return f"{self.device} has {whole} MiB, too little for {', '.join(self._words())}"
+            spans.append(_Span(part.name, at * mib, end * mib - 1))
+            at = end
+        return spans
+
+    def _argv(self, spans: list[_Span]) -> tuple[str, ...]:
+        made = (word for span in spans for word in ("mkpart", span.name, f"{span.start}s", f"{span.end}s"))
+        return (PARTED, "--script", self.device, "mklabel", "gpt", *made)
+
+
+def _block(facts: Facts, disk: str) -> int:
+    return int(facts.text(f"{disk}/queue/logical_block_size") or SECTOR)
+
+
+def _ends(facts: Facts, disk: str) -> tuple[tuple[int, int], ...]:
+    """The space of a GPT: a protective MBR and the header, a block each, with the entries; and at the end the entries
+    and the header again."""
+    block, size = _block(facts, disk), int(facts.text(f"{disk}/size") or 0) * SECTOR
+    return (0, 2 * block + ENTRIES), (size - ENTRIES - block, ENTRIES + block)
+
+
+def _table(output: Output) -> list[_Span]:
+    """The partitions of a GPT in parted's output (`1:2048s:40959s:38912s::redo:;`); none of any other table."""
+    lines = [line.strip().rstrip(";").split(":") for line in output.text.splitlines()]
+    if output.code != 0 or not any(len(words) > 5 and words[5] == "gpt" for words in lines[1:2]):
+        return []
+    return [_Span(words[5], int(words[1][:-1]), int(words[2][:-1])) for words in lines[2:] if len(words) > 5]
+
+
+# It destroys data, so a device that holds anything is refused: a signature of any kind, a partition, something mounted
+# or swapped on it, a holder. A plan that gives up a filesystem names it by its UUID (`replaces`); the new one has
+# another, so it is made once. Nothing undoes it.
+
+MKFS = {"xfs": "/usr/sbin/mkfs.xfs", "ext4": "/usr/sbin/mkfs.ext4"}
+_FORCE = {"xfs": ("-f",), "ext4": ("-F",)}
+_LABEL_MAX = {"xfs": 12, "ext4": 16}
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}")
+_UUID = re.compile(r"[0-9A-Fa-f]{4,8}(-[0-9A-Fa-f]{4,12}){1,4}")
+
+
+def _label(value: str) -> str:
+    if not _LABEL.fullmatch(value):
+        raise custom(f"`{value}` is not a label: a letter or digit, then letters, digits and _ . -")
+    return value
+
+
+def _uuid(value: str) -> str:
+    if not _UUID.fullmatch(value):
+        raise custom(f"`{value}` is not the UUID of a filesystem, as `blkid` prints it")
+    return value
+
+
+Uuid: TypeAlias = Annotated[str, AfterValidator(_uuid)]
+
+
+class Filesystem(Operation):
+    """A new filesystem on an empty device: `{device: /dev/disk/by-id/…-part1, type: xfs, label: ttdb}`."""
+
+    device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
+    type: Literal["xfs", "ext4"] = Field(description="The filesystem.")
+    label: Annotated[str, AfterValidator(_label)] = Field(
+        description="Its label, which tells on later runs that it is there; `mount` finds it by LABEL=…."
+    )
+    replaces: Uuid | None = Field(
+        None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
+    )
+
+    privileges = "root: makes filesystems"
+    destructive = True
+
+    @model_validator(mode="after")
+    def _label_fits(self) -> Self:
+        if len(self.label) > _LABEL_MAX[self.type]:
+            raise custom(f"`{self.label}` is too long a label: {self.type} has {_LABEL_MAX[self.type]} characters")
+        return self
+
+    @property
+    def lasting(self) -> str:
+        """The filesystem."""
+        return f"a filesystem made on {self.device}"
+
+    @property
+    def longest_s(self) -> float:
+        """The limit of its programs."""
+        return WITHIN_S
+
+    def targets(self) -> Mapping[str, str]:
+        """The contents of the device."""
+        return {f"contents of {self.device}": f"{self.type} {self.label}"}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The filesystem, and what is lost."""
+        return (
+            f"{self.device}: {self.type}, label {self.label}",
+            refusal("device", self.replaces),
+        )
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The target of the name; then all that could be in use or on it."""
+        return disk_queries(self.device, known, VOLUMES)
+
+    def changes(self, facts: Facts) -> Step:
+        """mkfs, unless the device has that filesystem with that label; refused where it holds anything else."""
+        if facts.link(self.device) is None:
+            return Step(refusals=(f"{self.device} is not there",))
+        found = probed(self.device, facts) or {}
+        is_given_up = self.replaces is not None and found.get("UUID") == self.replaces
+        if (found.get("TYPE"), found.get("LABEL")) == (self.type, self.label) and not is_given_up:
+            return Step()
+        if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
+            return Step(refusals=refusals)
+        force = _FORCE[self.type] if self.replaces is not None else ()
+        argv = (MKFS[self.type], "-q", *force, "-L", self.label, self.device)
+        return Step(changes=(Command(argv=argv, device=self.device, within_s=WITHIN_S),))
+
+
+# Bounded by its size, and by what the device holds: a signature of any kind, a partition, something mounted or swapped
+# on it and a holder are refused; a plan that gives up a filesystem names it by its UUID (`replaces`). Nothing undoes
+# it.
+
+DD, CMP = "/usr/bin/dd", "/usr/bin/cmp"
+MIB = 1024 * 1024
+MIB_MAX = 16 * 1024
+WITHIN_S = 900.0
+_ZERO_BLOCKS_SIZE = re.compile(r"([1-9][0-9]{0,4})(MiB|GiB)")
+
+
+def _zero_blocks_size(value: str) -> str:
+    found = _ZERO_BLOCKS_SIZE.fullmatch(value)
+    if found is None or _mib(value) > MIB_MAX:
+        raise custom(f"`{value}` is not a size to be zeroed, as 16MiB: at most {MIB_MAX // 1024}GiB")
+    return value
+
+
+def _mib(size: str) -> int:
+    found = _ZERO_BLOCKS_SIZE.fullmatch(size)
+    return int(found[1]) * (1024 if found[2] == "GiB" else 1) if found else 0
+
+
+class ZeroBlocks(Operation):
+    """Zeros over the first part of an empty device: `{device: /dev/disk/by-id/…, size: 16MiB}`."""
+
+    device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
+    size: Annotated[str, AfterValidator(_zero_blocks_size)] = Field(
+        description="The part of it, from its beginning: 16MiB."
+    )
+    replaces: Uuid | None = Field(
+        None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
+    )
+
+    privileges = "root: writes to disks"
+    destructive = True
+
+    @property
+    def lasting(self) -> str:
+        """The former contents."""
+        return f"what the first {self.size} of {self.device} held"
+
+    @property
+    def longest_s(self) -> float:
+        """The limit of its programs."""
+        return 4 * WITHIN_S
+
+    def targets(self) -> Mapping[str, str]:
+        """The beginning of the device."""
+        return {f"contents of {self.device}": f"{self.size} of zeros"}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The zeros, and what is lost."""
+        return (
+            f"{self.device}: zeros in the first {self.size}",
+            refusal("device", self.replaces),
+        )
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The target of the name; then all that could be in use or on it, and whether the zeros are there."""
+        found = disk_queries(self.device, known, VOLUMES)
+        if any(query not in known for query in found) or known.link(self.device) is None:
+            return found
+        return (*found, self._zeros)
+
+    @property
+    def _zeros(self) -> OutputQuery:
+        argv = (CMP, f"--bytes={_mib(self.size) * MIB}", self.device, "/dev/zero")
+        return OutputQuery(argv, within_s=WITHIN_S)
+
+    def changes(self, facts: Facts) -> Step:
+        """dd, unless the zeros are there; refused where the device holds anything, or is too small."""
+        if facts.link(self.device) is None:
+            return Step(refusals=(f"{self.device} is not there",))
+        has = int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
+        if has < _mib(self.size) * MIB:
+            return Step(refusals=(f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}",))
+        if facts.answer(self._zeros).code == 0:
+            return Step()
+        if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
+            return Step(refusals=refusals)
+        argv = (DD, "if=/dev/zero", f"of={self.device}", "bs=1M", f"count={_mib(self.size)}", "conv=notrunc,fsync")
+        return Step(changes=(Command(argv=argv, device=self.device, within_s=WITHIN_S),))
+
+
+# The files of an NFS folder are those of another machine, so its programs must not gain privileges here (`nosuid`) and
+# its device nodes must not be used (`nodev`): a plan has to give both options.
+
+FSTAB, MOUNTS = "/etc/fstab", "/proc/self/mounts"
+RELOAD = ("/usr/bin/systemctl", "daemon-reload")
+_SOURCE = re.compile(r"/dev/[A-Za-z0-9._+@:=,/-]+|(UUID|LABEL|PARTUUID|PARTLABEL)=[A-Za-z0-9._:-]{1,80}")
+_NO_DISKS = ("/dev/fd", "/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm")  # noqa: S108
+_OPTION = re.compile(r"[a-z_][a-z0-9_.-]*(=[A-Za-z0-9_./:%-]+)?")
+_OF_THE_HOST = ("/", "/home", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")  # noqa: S108
+_ALL_OF = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"),
+    *("/var/lib/proveout", "/var/lib/systemd", "/var/run", "/var/spool"),
+)
+"""Folders that must not be mounted over: they hold programs, configuration and data of root."""
+_ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs2", "jfs", "ocfs2", "vfat", "xfs"})
+"""Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know
+(`fuse.NAME` is a program), and with some others a folder that all users can write to is laid over another."""
+_ON_SERVERS = frozenset({"nfs", "nfs4"})
+MOUNT_NFS = "/usr/sbin/mount.nfs"
+_EXPORT = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(/[A-Za-z0-9._+@=,-]+)+")
+_NFS_WORDS = frozenset(
+    re.split(
+        " ",
+        "ac acl bg cto defaults dirsync fg fsc hard intr lock noac noacl noatime noauto nocto nodev nodiratime noexec "
+        "nofail nointr nolock nordirplus noresvport nosharecache nosuid rdirplus relatime resvport ro rw sharecache "
+        "soft softerr sync tcp udp _netdev",
+    )
+)
+_NFS_VALUES = re.compile(
+    r"(acdirmax|acdirmin|acregmax|acregmin|actimeo|nconnect|namlen|port|retrans|retry|rsize|timeo|wsize)=[0-9]{1,8}"
+    r"|(nfsvers|vers)=(2|3|4(\.[0-2])?)|proto=(tcp6?|udp6?|rdma6?)|mountproto=(tcp6?|udp6?)"
+    r"|sec=(sys|krb5|krb5i|krb5p)|lookupcache=(all|none|pos|positive)|local_lock=(all|flock|posix|none)"
+)
+_NFS_NEEDED = ("nosuid", "nodev")
+_SHOWN = frozenset({"noatime", "nodiratime", "relatime", "ro", "rw", "nosuid", "nodev", "noexec", "sync", "dirsync"})
+_SHOWN_OF_NFS = _SHOWN | {"hard", "noac", "nocto", "soft"}
+_RUNS = (
+    "helper=",
+    "x-systemd.requires",
+    "x-systemd.wanted",
+    "x-systemd.before",
+    "x-systemd.after",
+    "user",
+    "users",
+    "owner",
+    "group",
+    "bind",
+    "rbind",
+    "loop",
+    "move",
+    "remount",
+    "x-",
+)
+
+
+def _source(value: str) -> str:
+    if ":" in value and not value.startswith("/"):
+        if not _EXPORT.fullmatch(value) or {".", ".."} & set(value.split("/")):
+            raise custom(f"`{value}` is not a folder of an NFS server: storage.lab.example:/export/data")
+        return value
+    if not _SOURCE.fullmatch(value) or ".." in value.split("/") or value.startswith(_NO_DISKS):
+        raise custom(f"`{value}` is not a device: /dev/disk/by-id/…, UUID=…, LABEL=…, or server:/folder for nfs")
+    return value
+
+
+def _at(value: str) -> str:
+    inside = any(value == folder or value.startswith(f"{folder}/") for folder in _ALL_OF)
+    if value in _OF_THE_HOST or inside:
+        raise custom(f"`{value}` is the host's own folder; mount elsewhere")
+    return value
+
+
+def _option(value: str) -> str:
+    if not _OPTION.fullmatch(value) or value.startswith(_RUNS):
+        raise custom(f"`{value}` is not a mount option that a plan sets")
+    return value
+
+
+def _type(value: str) -> str:
+    if value not in _ON_DISKS | _ON_SERVERS:
+        known = ", ".join(sorted(_ON_DISKS))
+        raise custom(f"`{value}` is not a filesystem on a disk ({known}) or on a server (nfs, nfs4)")
+    return value
+
+
+def _is_of_nfs(option: str) -> bool:
+    return option in _NFS_WORDS or _NFS_VALUES.fullmatch(option) is not None
+
+
+Option: TypeAlias = Annotated[str, AfterValidator(_option)]
+
+
+def unit_of(path: str) -> str:
+    """The mount unit of a folder: `/u01/app-x` is `u01-app\\x2dx.mount`. Source: systemd.unit(5), string escaping."""
+    escaped = "".join(
+        "-"
+        if one == "/"
+        else one
+        if one.isalnum() or one in ":_."
+        else "".join(f"\\x{byte:02x}" for byte in one.encode())
+        for one in path.strip("/")
+    )
+    hidden = escaped.startswith(".")
+    return f"\\x2e{escaped[1:]}.mount" if hidden else f"{escaped}.mount"
+
+
+class Mount(Operation):
+    """A filesystem in its place: `{at: /ttdb, device: LABEL=ttdb, type: xfs, options: [noatime]}`, or a folder of a
+    server: `{at: /shared, device: "storage:/export/tt", type: nfs, options: [rw, hard, noac, nosuid, nodev]}`."""
+
+    at: Annotated[AbsolutePath, AfterValidator(_at)] = Field(description="The folder; it has to be there.")
+    device: Annotated[str, AfterValidator(_source)] = Field(
+        description="By /dev/…, UUID=…, LABEL=…; of NFS server:/folder."
+    )
+    type: Annotated[str, AfterValidator(_type)] = Field(description="The filesystem; it has to be made already.")
+    options: list[Option] = Field(["defaults"], min_length=1, max_length=30, description="Mount options.")
+
+    privileges = "root: writes /etc/fstab, starts mount units"
+
+    @model_validator(mode="after")
+    def _source_has_the_type(self) -> Self:
+        if self._is_nfs != (self.type in _ON_SERVERS):
+            raise custom(f"`{self.device}` and the type {self.type} do not belong together")
+        if not self._is_nfs:
+            return self
+        if unknown := next((one for one in self.options if not _is_of_nfs(one)), None):
+            raise custom(f"`{unknown}` is not an option of NFS that a plan sets (nfs(5))")
+        if missing := [one for one in _NFS_NEEDED if one not in self.options]:
+            raise custom(
+                f"the options lack {' and '.join(missing)}: the files are those of another machine, whose "
+                "programs and devices must not count here"
+            )
+        return self
+
+    @property
+    def _is_nfs(self) -> bool:
+        return ":" in self.device and not self.device.startswith("/")
+
+    def targets(self) -> Mapping[str, str]:
+        """The filesystem that is mounted there."""
+        return {f"mount {self.at}": self._line}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The line of /etc/fstab."""
+        return (f"{FSTAB}: {self._line}", f"{self.at} is mounted")
+
+    @property
+    def _line(self) -> str:
+        return f"{self.device} {self.at} {self.type} {','.join(self.options)} 0 0"
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """/etc/fstab, the mounted filesystems, the folder, the device and the unit."""
+        device = (LinkQuery(self.device),) if self.device.startswith("/") else ()
+        device = (LinkQuery(MOUNT_NFS),) if self._is_nfs else device
+        return (FileQuery(FSTAB), TextQuery(MOUNTS), LinkQuery(self.at), UnitQuery(unit_of(self.at)), *device)
+
+    def changes(self, facts: Facts) -> Step:
+        """The line of /etc/fstab, then the unit; a filesystem that is mounted there already stays mounted."""
+        fstab, mounted = facts.file(FSTAB), self._mounted(facts)
+        if refusals := self._refusals(facts, fstab, mounted):
+            return Step(refusals=refusals)
+        content = self._with_line(fstab.content)
+        edit: tuple[Change, ...] = ()
+        if content != fstab.content:
+            edit = (
+                WriteFile(
+                    path=FSTAB, content=content, mode=fstab.mode, owner=fstab.owner, group=fstab.group, before=fstab
+                ),
+            )
+        start = () if mounted else (UnitAction(unit=unit_of(self.at), verb="start", undo="stop"),)
+        return Step(changes=(*around(edit, RELOAD), *start), restarts=tuple(self._missing(mounted)))
+
+    def _refusals(self, facts: Facts, fstab: FileFact, mounted: list[str] | None) -> tuple[str, ...]:
+        if fstab == ABSENT or fstab.kind != "file":
+            return (f"{FSTAB} is not there, or no file",)
+        if facts.link(self.at) != self.at:
+            return (f"the folder {self.at} is not there, or a link leads to it",)
+        if reason := self._refused_source(facts, mounted[0] if mounted else ""):
+            return (reason,)
+        if self._entries(fstab.content) > 1:
+            return (f"{FSTAB} has {self.at} more than once",)
+        return ()
+
+    def _refused_source(self, facts: Facts, mounted: str) -> str:
+        """The reason against the device or the server; `mounted` is what is mounted there already."""
+        if self._is_nfs and facts.link(MOUNT_NFS) is None:
+            return f"this host has no {MOUNT_NFS}: install nfs-utils (rpm) or nfs-common (dpkg)"
+        real = facts.link(self.device) if self.device.startswith("/") else ""
+        if real is None:
+            return f"{self.device} is not there"
+        if mounted and (real or self._is_nfs) and mounted not in (real, self.device):
+            return f"{mounted} is mounted at {self.at}, not {self.device}"
+        return ""
+
+    def _entries(self, content: bytes) -> int:
+        return sum(_place(line) == self.at for line in content.split(b"\n"))
+
+    def _with_line(self, content: bytes) -> bytes:
+        """The file with the line, which replaces an existing line of the folder; all other lines stay."""
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines):
+            if _place(line) == self.at:
+                lines[number] = line if line.split() == self._line.encode().split() else self._line.encode()
+                return b"\n".join(lines)
+        gap = b"" if not content or content.endswith(b"\n") else b"\n"
+        return content + gap + self._line.encode() + b"\n"
+
+    def _mounted(self, facts: Facts) -> list[str] | None:
+        """(device, folder, type, options …) of the filesystem mounted there, the last of several."""
+        found = [line.split() for line in (facts.text(MOUNTS) or "").splitlines() if line.split()[1:2] == [self.at]]
+        return found[-1] if found else None
+
+    def _missing(self, mounted: list[str] | None) -> list[str]:
+        if mounted is None:
+            return []
+        now = mounted[3].split(",")
+        shown = _SHOWN_OF_NFS if self._is_nfs else _SHOWN
+        gone = [option for option in self.options if option in shown and option not in now]
+        return [f"{self.at} is mounted without {', '.join(gone)}: mount it again"] if gone else []
+
+
+def _place(line: bytes) -> str | None:
+    """The folder of a line of fstab; None for comments and blanks."""
+    words = line.split()
+    if len(words) < 2 or words[0].startswith(b"#"):
+        return None
+    place = words[1].decode("utf-8", errors="replace")
+    return place.rstrip("/") or place

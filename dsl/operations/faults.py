@@ -1,0 +1,728 @@
+"""Operations that only faults are made of: CPU pressure, full disks, network faults, and faults of a server."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from proveout.core import units
+from proveout.dsl import engines
+from proveout.dsl.operations.change import BusyCpus, Command, ServerAction, ServerVerb, TakeSpace
+from proveout.dsl.operations.facts import (
+    AddressQuery,
+    BusyQuery,
+    Facts,
+    OutputQuery,
+    PlaceQuery,
+    QdiscQuery,
+    Query,
+    ServerQuery,
+    ServerState,
+    SpaceQuery,
+)
+from proveout.dsl.operations.network import Interface, Interfaces
+from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step
+from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.rules import secrets as destinations
+from proveout.dsl.schema.scalar_types import Name, Selector, custom
+
+# They run at the same priority as other programs, each bound to a CPU, and end with the agent.
+
+CPUS_MAX = 4096
+
+
+def _percent(value: str) -> str:
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,2})?%", value) or not 0.0 < float(value[:-1]) <= 100.0:
+        raise custom(f"`{value}` is not a share of the CPU time: above 0% and at most 100%, as 90%")
+    return value
+
+
+class CpuPressure(Operation):
+    """Keep CPUs of a host busy: `{share: 100%, cpus: 4}`, with `on`. Load and servers there compete for them."""
+
+    share: Annotated[str, AfterValidator(_percent)] = Field(
+        "100%", description="The part of its time that each of the CPUs is kept busy, where nothing else wants it."
+    )
+    cpus: Annotated[int, Field(ge=1, le=CPUS_MAX)] | None = Field(
+        None, description="The number of CPUs, of those that the agent may use; all of them when it is left out."
+    )
+
+    privileges = "processes of the agent's user"
+    of_fault: ClassVar[bool] = True
+
+    def targets(self) -> Mapping[str, str]:
+        """The busy CPUs."""
+        return {"CPUs kept busy": f"{self.cpus or 'all'} at {self.share}"}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The busy CPUs."""
+        many = "all CPUs" if self.cpus is None else f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"
+        return (f"{many} of the agent busy for {self.share} of the time, by processes that end with it",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The CPUs."""
+        return (BusyQuery(),)
+
+    def changes(self, facts: Facts) -> Step:
+        """Processes, unless they run."""
+        usable, share = facts.busy.usable, float(self.share[:-1]) / 100.0
+        if self.cpus is not None and self.cpus > len(usable):
+            return Step(refusals=(f"the agent of this host may use {len(usable)} CPUs, fewer than {self.cpus}",))
+        cpus = usable[: self.cpus or len(usable)]
+        if (facts.busy.busy, facts.busy.share) == (cpus, share):
+            return Step()
+        if facts.busy.busy:
+            return Step(refusals=("another fault keeps CPUs of this host busy",))
+        return Step(changes=(BusyCpus(cpus=cpus, share=share),))
+
+
+# The file is allocated, not written, so that it is there at once and costs no I/O; healing removes it. The policy of
+# the host bounds how little may be left.
+
+LEAST_BYTES = 64 << 10
+"""Less than this is not worth a file."""
+
+
+def _size(value: str) -> str:
+    try:
+        units.size_bytes(value)
+    except ValueError as error:
+        raise custom(str(error)) from None
+    return value
+
+
+Size = Annotated[str, AfterValidator(_size)]
+
+
+class FillDisk(Operation):
+    """Fill a file system with one file: `{system: db, leave: 1MiB}`, or `{folder: /data/app, up_to: 10GiB}` with `on`.
+    Healing removes the file."""
+
+    system: Name | None = Field(None, description="A provisioned system: the file system of its data directory.")
+    folder: AbsolutePath | None = Field(None, description="A folder below one of the policy's `paths`.")
+    leave: Size | None = Field(None, description="The room that stays free for users other than root.")
+    up_to: Size | None = Field(None, description="The size of the file; less where the policy leaves less.")
+
+    privileges = "a file in the folder"
+    of_fault: ClassVar[bool] = True
+    destructive: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if (self.system is None) == (self.folder is None):
+            raise custom("either `system` or `folder`")
+        if (self.leave is None) == (self.up_to is None):
+            raise custom("either `leave`, what stays free, or `up_to`, the size of the file")
+        return self
+
+    @property
+    def of_system(self) -> str | None:
+        """The system whose disk it is."""
+        return self.system
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """Only systems whose data directory proveout has made."""
+        system = systems.get(self.system or "")
+        if system is None or (system.provision and engines.of(system.engine).embedded == "server"):
+            return self
+        return Misfit(
+            message=f"proveout does not know the disk of system `{system.name}`: it has not made its data directory",
+            way_out="`folder`, with `on`, and the folder in `paths` of the host's policy",
+        )
+
+    def targets(self) -> Mapping[str, str]:
+        """The free space."""
+        return {f"free space of {self.system or self.folder}": self._room}
+
+    @property
+    def _room(self) -> str:
+        return f"{self.leave} left" if self.leave is not None else f"less by {self.up_to}"
+
+    def wanted(self) -> tuple[str, ...]:
+        """The free space."""
+        where = f"the disk of {self.system}'s data" if self.system else self.folder
+        return (f"{where}: {self._room}, by one file, which healing removes",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The data directory, the file system, and whether the file is there."""
+        first: tuple[Query, ...] = (ServerQuery(self.system),) if self.system else ()
+        if any(query not in known for query in first):
+            return first
+        folder = self._where(known)
+        if folder is None:
+            return first
+        return (*first, SpaceQuery(self._file(folder)))
+
+    def _where(self, facts: Facts) -> str | None:
+        if self.system is None:
+            return self.folder
+        server = facts.server(self.system)
+        return None if server is None else server.data.rpartition("/")[0]
+
+    def _file(self, folder: str) -> str:
+        digest = hashlib.sha256(repr((self.system, self.folder)).encode()).hexdigest()
+        return f"{folder}/.proveout-fill-{digest[:12]}"
+
+    def changes(self, facts: Facts) -> Step:
+        """The file, unless it is there."""
+        folder = self._where(facts)
+        if folder is None:
+            return Step(refusals=(f"the agent has not started a server of {self.system}",))
+        path = self._file(folder)
+        space = facts.space(path)
+        if space is None:
+            return Step(refusals=(f"{folder} is not a folder of this host",))
+        if space.taken_bytes:
+            return Step()
+        wanted = units.size_bytes(self.up_to) if self.up_to else space.free_bytes - units.size_bytes(self.leave or "0")
+        if wanted < LEAST_BYTES:
+            return Step(refusals=(f"{folder} has only {space.free_bytes} bytes free already",))
+        if wanted > space.free_bytes:
+            text = f"{folder} has {space.free_bytes / (1 << 20):,.0f} MiB free, less than `up_to: {self.up_to}`"
+            return Step(refusals=(text,))
+        left = space.free_bytes - wanted
+        return Step(changes=(TakeSpace(path=path, size_bytes=wanted, left_bytes=left, system=self.system or ""),))
+
+
+# `partition` and `loss` drop packets between two groups of hosts with nftables, in a table of their own, which healing
+# deletes. Each host of both groups drops what comes from the other group and what it sends there, so that a host's
+# several networks are all cut: it has the addresses of the other hosts in the plan and those in the dsns of their
+# systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal.
+#
+# Hosts on one machine (`local`) share its loopback, which has other uses, so only packets from and to the ports of
+# systems are dropped there. Sources: nft(8); tc-netem(8).
+
+NFT, TC = "nft", "tc"
+MISSING = ("No such file or directory",)
+"""The message of nft for a table that is not there."""
+AGENT_PORT = 7443
+PORTS: Mapping[str, int] = {"postgres": 5432, "mysql": 3306, "oracle": 1521, "timesten": 6625}
+"""The port of an engine where a dsn has none. Sources: the manuals of the engines."""
+NAME_MAX = 253
+HANDLE = "5050:"
+"""The handle of our queueing discipline, by which it is known from those of others."""
+DELAY_MAX_S = 1.0
+"""A longer delay would end the agent's own lease."""
+_LOOPBACK_NAMES = re.compile(r"localhost|127\.0\.0\.\d+|::1")
+_PORT = re.compile(r"\bport\s*=\s*'?(\d{1,5})")
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+")
+
+
+def _host_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
+        raise custom(f"`{name[:80]}` is not the name or the address of a host")
+    return name
+
+
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
+
+
+class End(BaseModel):
+    """One group of hosts: names in the plan, names or addresses on networks, the ports of their agents, and the ports
+    of systems on the loopback of their machine."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    hosts: list[str] = Field(max_length=1000, description="Names of hosts.")
+    addresses: list[str] = Field(max_length=2000, description="Names or addresses of these hosts on their networks.")
+    agents: list[Port] = Field(max_length=1000, description="Ports of their agents.")
+    loopback: list[Port] = Field(max_length=1000, description="Ports of systems on the loopback of the machine.")
+
+    @field_validator("addresses")
+    @classmethod
+    def _plain(cls, names: list[str]) -> list[str]:
+        return [_host_name(name) for name in names]
+
+
+class BetweenHosts(Operation):
+    """Packets between two groups of hosts."""
+
+    between: Annotated[list[Selector], Field(min_length=2, max_length=2)] = Field(
+        description="The two groups of hosts, each `role:…`, a name or a list of them: `[role:client, role:server]`."
+    )
+    direction: Literal["both", "to", "from"] = Field(
+        "both",
+        description="The packets: those from the first group `to` the second, those that it gets `from` it, or both.",
+    )
+    ends: list[End] | None = Field(
+        None, max_length=2, description="The addresses of the two groups; filled in by the compiler."
+    )
+
+    privileges = "root: a table of its own in nftables"
+    of_fault: ClassVar[bool] = True
+    kind: ClassVar[str]
+
+    @property
+    def selectors(self) -> Sequence[Sequence[str]]:
+        """Both groups: each of their hosts drops packets."""
+        return self.between
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """With the addresses of both groups."""
+        if self.ends is not None:
+            return Misfit(message="`ends` is filled in by the compiler", way_out="leave it out")
+        one, other = groups
+        if shared := sorted({host.name for host in one} & {host.name for host in other}):
+            return Misfit(message=f"`{shared[0]}` is in both groups", way_out="two groups without a common host")
+        ends = [_end(group, systems.values()) for group in groups]
+        local = [host.name for host in (*one, *other) if host.is_local]
+        if len(local) == len(one) + len(other) and not any(end.loopback for end in ends):
+            return Misfit(
+                message=f"nothing can be cut between {_named(one)} and {_named(other)}: both are this machine, and no "
+                "system of theirs has a port on its loopback (a provisioned one has a unix socket)",
+                way_out="a system with a dsn to localhost and a port, or hosts in network namespaces (netns-lab.yaml)",
+            )
+        return self.model_copy(update={"ends": ends})
+
+    # ---- the table ------------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> str:
+        """The name of its table; another fault has another one."""
+        digest = hashlib.sha256(repr((self.between, self.direction, self.dropped)).encode()).hexdigest()
+        return f"proveout_{self.kind}_{digest[:12]}"
+
+    @property
+    @abstractmethod
+    def dropped(self) -> str:
+        """The end of a rule that drops packets."""
+
+    @property
+    @abstractmethod
+    def part(self) -> str:
+        """The part of the packets, for people."""
+
+    def targets(self) -> Mapping[str, str]:
+        """The packets between the two groups."""
+        one, other = (" ".join(words) for words in self.between)
+        return {f"packets between {one} and {other}": f"{self.kind} {self.part} {self.direction}"}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The packets that are dropped."""
+        one, other = (", ".join(words) for words in self.between)
+        ways = {"both": f"between {one} and {other}", "to": f"from {one} to {other}", "from": f"from {other} to {one}"}
+        return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The table, the agent's place, and the addresses of both groups."""
+        names = (name for end in self.ends or () for name in end.addresses)
+        return (self._listed, PlaceQuery(), *map(AddressQuery, names))
+
+    @property
+    def _listed(self) -> OutputQuery:
+        return OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)
+
+    def changes(self, facts: Facts) -> Step:
+        """The table, unless it is there."""
+        if facts.answer(self._listed).code == 0:
+            return Step()
+        rules = tuple(self._rules(facts))
+        if not rules:
+            return Step(refusals=(f"{facts.place.host} has no packets of this {self.kind}: no address of the others",))
+        made = "; ".join((f"add table inet {self.table}", *self._chains(), *rules))
+        undo = (NFT, f"delete table inet {self.table}")
+        return Step(changes=(Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind),))
+
+    def _chains(self) -> Iterator[str]:
+        for hook in ("input", "output"):
+            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
+
+    def _rules(self, facts: Facts) -> Iterator[str]:
+        """The rules of this host: the ports of agents first, then what is dropped."""
+        found = [*self._remote(facts), *self._local(facts)]
+        agents = {port for end in self.ends or () for port in end.agents} | ({facts.place.port} - {0})
+        if found and agents:
+            ports = _set(sorted(agents))
+            for hook in ("input", "output"):
+                for way in ("dport", "sport"):
+                    yield f"add rule inet {self.table} {hook} tcp {way} {ports} accept"
+        yield from found
+
+    def _remote(self, facts: Facts) -> Iterator[str]:
+        """Packets of the other group on networks: of the first group's host those `to` the second go out."""
+        first, second = self.ends or ((), ())
+        for own, other, out, back in ((first, second, "to", "from"), (second, first, "from", "to")):
+            if not isinstance(own, End) or not isinstance(other, End) or facts.place.host not in own.hosts:
+                continue
+            addresses = {one for name in other.addresses for one in facts.addresses(name)}
+            peers = sorted(one for one in addresses - {*facts.place.addresses} if not _is_loopback(one))
+            for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
+                if self.direction in ("both", way):
+                    for family, some in _families(peers):
+                        yield f"add rule inet {self.table} {hook} {family} {side} {_set(some)} {self.dropped}"
+
+    def _local(self, facts: Facts) -> Iterator[str]:
+        """Packets from and to the ports of systems on the loopback, once for each, as they arrive."""
+        first, second = self.ends or ((), ())
+        for own, request, answer in ((second, "to", "from"), (first, "from", "to")):
+            if isinstance(own, End) and own.loopback:
+                for side, way in (("dport", request), ("sport", answer)):
+                    if self.direction in ("both", way):
+                        ports = _set(own.loopback)
+                        yield f'add rule inet {self.table} input iif "lo" tcp {side} {ports} {self.dropped}'
+
+
+class NetworkPartition(BetweenHosts):
+    """Drop all packets between two groups of hosts: `{between: [role:client, role:server]}`. Connections hang, as when
+    a network fails. Hosts on one machine are cut at the ports of their systems."""
+
+    kind: ClassVar[str] = "partition"
+
+    @property
+    def dropped(self) -> str:
+        """All."""
+        return "drop"
+
+    @property
+    def part(self) -> str:
+        """All."""
+        return "all packets"
+
+
+class Loss(BetweenHosts):
+    """Drop a random share of the packets between two groups of hosts: `{between: [role:client, role:server], share:
+    2%}`."""
+
+    share: str = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
+
+    kind: ClassVar[str] = "loss"
+
+    @field_validator("share")
+    @classmethod
+    def _percent(cls, value: str) -> str:
+        if not re.fullmatch(r"\d{1,2}(\.\d{1,2})?%", value) or not float(value[:-1]):
+            raise custom(f"`{value}` is not a share of packets: above 0% and below 100%, as 2% or 0.5%")
+        return value
+
+    @property
+    def dropped(self) -> str:
+        """Of 10,000 packets so many, each by a draw of its own."""
+        return f"numgen random mod 10000 < {round(float(self.share[:-1]) * 100)} drop"
+
+    @property
+    def part(self) -> str:
+        """The share."""
+        return f"{self.share} of the packets"
+
+
+class Delay(Operation):
+    """Delay all packets that leave by network interfaces: `{interfaces: [eth1], time: 20ms}`, with `on`."""
+
+    interfaces: Interfaces = Field(description="Their names; the packets of agents are delayed too.")
+    time: str = Field(description="The delay of each packet, at most 1s.")
+    jitter: str = Field("0ms", description="The random part of the delay: up to that much more or less.")
+
+    privileges = "root: a queueing discipline of the interface (tc netem)"
+    of_fault: ClassVar[bool] = True
+
+    @field_validator("time", "jitter")
+    @classmethod
+    def _bounded(cls, value: str) -> str:
+        try:
+            seconds = units.duration_s(value)
+        except ValueError as error:
+            raise custom(str(error)) from None
+        if not 0.0 <= seconds <= DELAY_MAX_S:
+            raise custom(f"{value} is out of bounds: a delay is at most 1s, or the agent loses its coordinator")
+        return value
+
+    def targets(self) -> Mapping[str, str]:
+        """The queueing discipline of each interface."""
+        return {f"queueing discipline of {name}": f"delay {self.time} {self.jitter}" for name in self.interfaces}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The delay."""
+        jitter = f" ± {self.jitter}" if units.duration_s(self.jitter) else ""
+        return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The kernel's netem, and the disciplines of the interfaces."""
+        return (QdiscQuery("netem"), *map(_shown, self.interfaces))
+
+    def changes(self, facts: Facts) -> Step:
+        """A discipline for each interface that has the kernel's own."""
+        changes: list[Command] = []
+        refusals: list[str] = []
+        for name in self.interfaces:
+            now = facts.answer(_shown(name))
+            root = next((line.split() for line in now.text.splitlines() if " root " in f"{line} "), [])
+            handle = root[2] if len(root) > 2 else "0:"
+            if now.code != 0:
+                refusals.append(f"this host has no network interface {name}")
+            elif handle not in ("0:", HANDLE):
+                refusals.append(f"{name} has a queueing discipline of its own already: {' '.join(root[:3])}")
+            elif handle == "0:":
+                changes.append(self._command(name))
+        if changes and (reason := facts.qdisc("netem")) != "yes":
+            refusals.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
+        return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
+
+    def _command(self, name: str) -> Command:
+        times = [f"{round(units.duration_s(value) * 1e6)}us" for value in (self.time, self.jitter)]
+        return Command(
+            argv=(TC, "qdisc", "add", "dev", name, "root", "handle", HANDLE, "netem", "delay", *times),
+            undo=(TC, "qdisc", "del", "dev", name, "root", "handle", HANDLE),
+            already=("Invalid handle", "No such file or directory", "handle of zero", "Cannot find device"),
+            fault="delay",
+        )
+
+
+def _shown(name: Interface) -> OutputQuery:
+    return OutputQuery((TC, "qdisc", "show", "dev", name), fault="delay")
+
+
+# ---- from the plan ---------------------------------------------------------------------------------------------------
+
+
+def _end(hosts: Sequence[Host], systems: Iterable[System]) -> End:
+    names = {host.name for host in hosts}
+    remote = [host.address for host in hosts if not host.is_local]
+    addresses = {destinations.place(address).host for address in remote}
+    agents = {destinations.place(address).port or AGENT_PORT for address in remote}
+    loopback: set[int] = set()
+    for system in (one for one in systems if one.host in names):
+        for dsn in dict.fromkeys(dsn for dsn in (system.dsn, *system.instances) if dsn):
+            reached = _places(system.engine, dsn)
+            addresses |= {place.host for place in reached if place.host != destinations.HERE}
+            if any(place.host == destinations.HERE for place in reached) and _LOOPBACK_NAMES.search(dsn):
+                loopback.add(_port(system.engine, dsn, reached))
+    return End(hosts=sorted(names), addresses=sorted(addresses), agents=sorted(agents), loopback=sorted(loopback))
+
+
+def _places(engine: str, dsn: str) -> Sequence[destinations.Place]:
+    try:
+        return destinations.of_dsn(engine, dsn)
+    except destinations.Unclear:  # an alias of the host's own configuration, for example
+        return ()
+
+
+def _port(engine: str, dsn: str, reached: Sequence[destinations.Place]) -> int:
+    written = [place.port for place in reached if place.host == destinations.HERE and place.port]
+    found = _PORT.search(dsn)
+    return written[0] if written else int(found[1]) if found else PORTS.get(engine, 1)
+
+
+def _named(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.name for host in hosts)
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _families(addresses: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    for family, version in (("ip", 4), ("ip6", 6)):
+        if some := [one for one in addresses if ipaddress.ip_address(one).version == version]:
+            yield family, some
+
+
+def _set(items: Iterable[Any]) -> str:
+    return f"{{ {', '.join(map(str, items))} }}"
+
+
+# The server keeps its data and its address, so that clients find it again once it is healed. Proveout does not start a
+# system with a dsn: its faults are programs of its host that a policy lists (`command`), or statements (`sql`).
+
+START_S = 180.0
+"""The time that a server may need to recover when it is started again, for the deadline of a task."""
+
+
+class ServerFault(Operation):
+    """A fault of the server of a provisioned system."""
+
+    system: Name = Field(description="The system, which the run has provisioned.")
+
+    privileges = "signals to a server that the agent has started"
+    of_fault: ClassVar[bool] = True
+    verb: ClassVar[str]
+    """The action, for people."""
+
+    @property
+    def of_system(self) -> str | None:
+        """The system of the server."""
+        return self.system
+
+    @property
+    def longest_s(self) -> float:
+        """The start of the server, at its healing."""
+        return START_S
+
+    @property
+    @abstractmethod
+    def action(self) -> ServerVerb:
+        """The action on the server."""
+
+    @property
+    def state(self) -> ServerState:
+        """The state of the server while the fault is in place."""
+        return "down"
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """Only servers that proveout starts; files have none."""
+        system = systems.get(self.system)
+        if system is None or (system.provision and engines.of(system.engine).embedded == "server"):
+            return self
+        if system.provision:
+            return Misfit(
+                message=f"system `{self.system}` ({system.engine}) is a file, without a server to {self.verb}",
+                way_out="a system whose engine has a server, as postgres or mysql",
+            )
+        return Misfit(
+            message=f"system `{self.system}` has a dsn: proveout has not started its server, and cannot {self.verb} it",
+            way_out="`command` with the programs of its host (systemctl, srvctl …), which the policy lists; or `sql`",
+        )
+
+    def targets(self) -> Mapping[str, str]:
+        """The server."""
+        return {f"the server of {self.system}": self.verb}
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The server."""
+        return (ServerQuery(self.system),)
+
+    def changes(self, facts: Facts) -> Step:
+        """The action, unless the server is so already."""
+        server = facts.server(self.system)
+        if server is None:
+            return Step(refusals=(f"the agent has not started a server of {self.system}",))
+        if server.state == self.state:
+            return Step()
+        if server.state not in ("runs", "promoted"):
+            return Step(refusals=(f"the server of {self.system} is {server.state} already",))
+        return Step(changes=(ServerAction(system=self.system, verb=self.action),))
+
+
+class Kill(ServerFault):
+    """Kill a server at once, all its processes, as if its host had lost power (SIGKILL): `{system: db}`. It is healed
+    by starting it on its data, where it recovers."""
+
+    verb: ClassVar[str] = "kill"
+    destructive: ClassVar[bool] = True
+
+    @property
+    def action(self) -> ServerVerb:
+        """SIGKILL."""
+        return "kill"
+
+    def wanted(self) -> tuple[str, ...]:
+        """The fault of the server."""
+        return (f"all processes of {self.system} are killed (SIGKILL); healed by its start, with recovery",)
+
+
+class Stop(ServerFault):
+    """Stop all processes of a server for a time, as if its host hung (SIGSTOP): `{system: db}`. Connections stay open
+    without an answer; it is healed by continuing them (SIGCONT)."""
+
+    verb: ClassVar[str] = "stop"
+
+    @property
+    def action(self) -> ServerVerb:
+        """SIGSTOP."""
+        return "stop"
+
+    @property
+    def state(self) -> ServerState:
+        """Its processes are stopped."""
+        return "stopped"
+
+    def wanted(self) -> tuple[str, ...]:
+        """The fault of the server."""
+        return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
+
+
+class ServerRestart(ServerFault):
+    """Restart a server: `{system: db}`. It ends by itself: the server is shut down and started again at once."""
+
+    mode: Literal["fast", "immediate"] = Field(
+        "fast",
+        description="The kind of its shutdown: `fast` disconnects the clients and writes a checkpoint; `immediate` "
+        "ends it at once, and it recovers at its start.",
+    )
+
+    verb: ClassVar[str] = "restart"
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """`immediate` only where the server has such a shutdown."""
+        system = systems.get(self.system)
+        if system is not None and system.engine != "postgres" and self.mode == "immediate":
+            message = f"a server of {system.engine} has no immediate shutdown"
+            return Misfit(message=message, way_out="`kill` with `for: 1s`, or `mode: fast`")
+        return super().placed(groups, systems)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """It is started as soon as it is down."""
+        return True
+
+    @property
+    def action(self) -> ServerVerb:
+        """The shutdown."""
+        return "shut_down" if self.mode == "fast" else "abort"
+
+    def wanted(self) -> tuple[str, ...]:
+        """The fault of the server."""
+        return (f"{self.system} is shut down ({self.mode}) and started again",)
+
+
+# It is not undone by the fault: the old primary takes the data of the promoted standby, and roles are as declared
+# again, between the end of the iteration and the next load.
+
+PROMOTE_S = 120.0
+"""The time in which a standby applies what it has received and accepts writes."""
+
+
+class Promote(ServerFault):
+    """Promote a standby of a provisioned system: `{system: standby}`. It is in place when the standby accepts writes;
+    it stays so until the load has ended, and then the roles are as declared again, with the promoted standby's data."""
+
+    verb: ClassVar[str] = "promote"
+    destructive: ClassVar[bool] = True
+
+    @property
+    def outlasts(self) -> bool:
+        """Roles are restored after the load."""
+        return True
+
+    @property
+    def longest_s(self) -> float:
+        """The end of its recovery."""
+        return PROMOTE_S
+
+    @property
+    def action(self) -> ServerVerb:
+        """The promotion."""
+        return "promote"
+
+    @property
+    def state(self) -> ServerState:
+        """It is a primary."""
+        return "promoted"
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """Only standbys."""
+        system = systems.get(self.system)
+        if system is None or system.standby_of is not None:
+            return self
+        if system.provision is None:
+            return super().placed(groups, systems)
+        standbys = [one.name for one in systems.values() if one.standby_of == self.system]
+        hint = f"promote: {{system: {standbys[0]}}}" if standbys else "a system with `standby_of`"
+        return Misfit(message=f"`{self.system}` is not a standby", way_out=hint)
+
+    def changes(self, facts: Facts) -> Step:
+        """The promotion, of a standby that runs."""
+        server = facts.server(self.system)
+        if server is not None and server.state == "runs" and not server.is_standby:
+            return Step(refusals=(f"{self.system} is not a standby",))
+        return super().changes(facts)
+
+    def wanted(self) -> tuple[str, ...]:
+        """The change of roles."""
+        line = f"{self.system} is promoted to primary; after the load its primary takes its data, and it follows again"
+        return (line,)

@@ -1,0 +1,643 @@
+"""Operations on files, programs and services: `file`, `command`, `ini_section`, `limits`, `package_present`,
+`service`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from proveout.core import units
+from proveout.core.data_classes import dataclass
+from proveout.dsl.operations.change import Command, UnitAction, WriteFile
+from proveout.dsl.operations.facts import Facts, FileQuery, LinkQuery, OutputQuery, PackageQuery, Query, UnitQuery
+from proveout.dsl.operations.operation import (
+    AbsolutePath,
+    Account,
+    Line,
+    Mode,
+    Operation,
+    OwnPath,
+    PackageName,
+    Step,
+    UnitName,
+    no_control,
+    whole_file,
+)
+from proveout.dsl.rules.bounds import ID_PATTERN
+from proveout.dsl.schema.scalar_types import OrOne, custom, one_or_many
+
+# A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
+# stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must
+# accept it first.
+
+SIZE_MAX = 256 * 1024
+
+
+def _file_value(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise custom("the value of a template is a text on one line, or a number")
+    return no_control(str(value))
+
+
+Word: TypeAlias = Annotated[
+    str, BeforeValidator(_file_value), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+]
+
+
+def rendered(template: str, values: Mapping[str, str]) -> str:
+    """The text with each `{{ name }}` in its place. Raises ValueError for any other Jinja syntax, and for names without
+    a value."""
+    import jinja2  # noqa: PLC0415 - most plans have no template
+    from jinja2 import nodes  # noqa: PLC0415
+
+    try:
+        tree = jinja2.Environment(autoescape=False, keep_trailing_newline=True).parse(template)  # noqa: S701 - no HTML
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"the template is not well-formed at its line {error.lineno}: {error.message}") from None
+    except RecursionError:
+        raise ValueError("the template is nested too deeply: it holds names only, {{ name }}") from None
+    parts: list[str] = []
+    for output in tree.body:
+        for node in output.nodes if isinstance(output, nodes.Output) else [output]:
+            match node:
+                case nodes.TemplateData(data=data):
+                    parts.append(data)
+                case nodes.Name(name=name) if name in values:
+                    parts.append(values[name])
+                case nodes.Name(name=name):
+                    raise ValueError(f"the template's `{name}` has no value: give it in `values`")
+                case _:
+                    raise ValueError("a template holds names only, {{ name }}")
+    return "".join(parts)
+
+
+class File(Operation):
+    """A file with its content, mode and owner: `{path: /etc/app/app.conf, content: "…"}`."""
+
+    path: OwnPath = Field(description="Its path; its folder must exist.")
+    content: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(None, description="All that is in it.")
+    template: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(
+        None, description="Or a template of it, with {{ name }} for each of `values`."
+    )
+    values: dict[Annotated[str, Field(pattern=ID_PATTERN)], Word] = Field(
+        default_factory=dict, max_length=200, description="Values of a template's names, each on one line."
+    )
+    mode: Mode = Field(0o644, description='Permissions, as "0644".')
+    owner: Account = "root"
+    group: Account = "root"
+    validator: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = Field(
+        "", description="A validator of the host's policy that has to accept the new content before it is in place."
+    )
+
+    privileges = "root: writes files that the host's policy lists"
+
+    @model_validator(mode="after")
+    def _one_text(self) -> Self:
+        if (self.content is None) == (self.template is None):
+            raise ValueError("a file has either `content` or a `template`")
+        if self.content is not None and self.values:
+            raise ValueError("`values` are for a `template`")
+        if "\x00" in self._text():
+            raise ValueError("a NUL cannot stand in a text file")
+        if self.template is not None:
+            unused = [name for name in self.values if name not in self.template]
+            if unused:
+                raise ValueError(f"the template has no `{unused[0]}`")
+        return self
+
+    def _text(self) -> str:
+        return self.content if self.content is not None else rendered(self.template or "", self.values)
+
+    def targets(self) -> Mapping[str, str]:
+        """The file."""
+        return {f"file {self.path}": f"{self.mode:04o} {self.owner}:{self.group} {self._text()}"}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The file with all its lines."""
+        checked = f", checked by {self.validator}" if self.validator else ""
+        head = f"{self.path}: {self.mode:04o} {self.owner}:{self.group}{checked}"
+        return (head, *(f"  {line}" for line in self._text().splitlines()))
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The file as it is."""
+        return (FileQuery(self.path),)
+
+    def changes(self, facts: Facts) -> Step:
+        """The file."""
+        text = self._text().encode()
+        return whole_file(facts, self.path, text, self.mode, self.owner, self.group, self.validator)
+
+
+# Programs and arguments are the plan's own, so none of the checks of the other operations protects the host: the policy
+# must list each of them under `tools` with a reason. What applies and reverts may run twice (after a crash it is
+# unknown whether it ran), so both have to be written that way.
+
+DAY_S = 86_400.0
+_PLACE = re.compile(r"/dev/[A-Za-z0-9][A-Za-z0-9._:+@/-]*")
+
+
+def _argv(words: list[str]) -> list[str]:
+    if words[0].rpartition("/")[0] == "" or not words[0].startswith("/"):
+        raise custom(f"`{words[0]}` is not the absolute path of a program")
+    if "/../" in f"{words[0]}/" or "//" in words[0] or words[0].endswith("/"):
+        raise custom(f"`{words[0]}` is not a plain path: no `..`, `//` or `/` at the end")
+    if any("${secrets." in word for word in words):
+        raise custom("a secret cannot be an argument: every user of a host can read the arguments of its programs")
+    return words
+
+
+def _place(path: str) -> str:
+    if not _PLACE.fullmatch(path):
+        raise custom(f"`{path}` is not a path below /dev")
+    return path
+
+
+def _within(value: str) -> str:
+    try:
+        seconds = units.duration_s(value)
+    except ValueError as error:
+        raise custom(str(error)) from None
+    if not 0.0 < seconds <= DAY_S:
+        raise custom(f"{value} is out of bounds: a program runs for more than 0s and at most 1d")
+    return value
+
+
+Argv: TypeAlias = Annotated[list[Line], Field(min_length=1, max_length=100), AfterValidator(_argv)]
+Argvs: TypeAlias = Annotated[list[Argv], Field(max_length=20)]
+
+
+class CommandVerify(BaseModel):
+    """The check that shows that nothing is left to do: devices that are there, or a program that succeeds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    run: Argv | None = Field(None, description="A program that changes nothing: its exit code must be 0.")
+    prints: Line | None = Field(None, description="A text that its output must hold too.")
+    exists: Annotated[list[Annotated[AbsolutePath, AfterValidator(_place)]], Field(max_length=200)] = Field(
+        [], description="Paths below /dev that must be there."
+    )
+
+    @model_validator(mode="after")
+    def _checks_something(self) -> Self:
+        if self.run is None and not self.exists:
+            raise custom("nothing is checked: give `run`, `exists` or both")
+        if self.prints is not None and self.run is None:
+            raise custom("`prints` is about the output of `run`, which is missing")
+        return self
+
+
+class HostCommand(Operation):
+    """Programs that change the host where a check does not hold: `{verify: {exists: [/dev/mapper/fcion1p2]}, apply:
+    [[/usr/sbin/partprobe, /dev/mapper/fcion1]]}`. Without `apply` it only checks."""
+
+    verify: CommandVerify = Field(description="The check: it runs before the programs and after them.")
+    apply: Argvs = Field([], description="Programs with their arguments, in order, where the check does not hold.")
+    revert: Argvs = Field(
+        [], description="Programs that undo it; they may run where there is nothing to undo. Without any, `keep: true`."
+    )
+    within: Annotated[str, AfterValidator(_within)] = Field("60s", description="The time limit of each program.")
+
+    privileges = "root: starts programs of the plan"
+
+    @model_validator(mode="after")
+    def _applies_what_it_reverts(self) -> Self:
+        if self.revert and not self.apply:
+            raise custom("`revert` undoes `apply`, which is missing")
+        return self
+
+    @property
+    def changing(self) -> bool:
+        """Whether it has programs to apply."""
+        return bool(self.apply)
+
+    @property
+    def lasting(self) -> str:
+        """The effect of its programs, where none undoes it."""
+        return f"what {shlex.join(self.apply[0])} does" if self.apply and not self.revert else ""
+
+    @property
+    def longest_s(self) -> float:
+        """The limits of its programs: they may all be undone too, and the check runs three times."""
+        return units.duration_s(self.within) * (3 + len(self.apply) + len(self.revert))
+
+    def targets(self) -> Mapping[str, str]:
+        """The check."""
+        return {f"command {self._check}": "; ".join(map(shlex.join, self.apply))}
+
+    @property
+    def _check(self) -> str:
+        words = [f"{path} is there" for path in self.verify.exists]
+        if self.verify.run is not None:
+            prints = f" and prints {self.verify.prints!r}" if self.verify.prints is not None else ""
+            words.append(f"{shlex.join(self.verify.run)} succeeds{prints}")
+        return ", ".join(words)
+
+    def wanted(self) -> tuple[str, ...]:
+        """The check and the programs."""
+        head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
+        return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The paths, and the output of the check."""
+        places = tuple(LinkQuery(path) for path in self.verify.exists)
+        return (*places, self._query) if self.verify.run is not None else places
+
+    @property
+    def _query(self) -> OutputQuery:
+        return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
+
+    def changes(self, facts: Facts) -> Step:
+        """All programs, where the check does not hold."""
+        missing = tuple(self._missing(facts))
+        if not missing:
+            return Step()
+        if not self.apply:
+            return Step(refusals=missing)
+        # The first change is undone last, so the programs that undo stand in reverse.
+        undo = (self._command(undo=argv) for argv in reversed(self.revert))
+        return Step(changes=(*undo, *(self._command(argv=argv) for argv in self.apply)))
+
+    def _command(self, argv: Sequence[str] = (), undo: Sequence[str] = ()) -> Command:
+        return Command(argv=tuple(argv), undo=tuple(undo), of_plan=True, within_s=units.duration_s(self.within))
+
+    def _missing(self, facts: Facts) -> list[str]:
+        found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]
+        if self.verify.run is None:
+            return found
+        output, program = facts.answer(self._query), shlex.join(self.verify.run)
+        if output.code != 0:
+            last = (output.text.strip().splitlines() or ["no message"])[-1][:300]
+            return [*found, f"{program} ends with exit code {output.code}: {last}"]
+        if self.verify.prints is not None and self.verify.prints not in output.text:
+            return [*found, f"{program} does not print {self.verify.prints!r}"]
+        return found
+
+
+# The file is edited, not replaced: every byte that is not the value of an attribute of that section stays, comments,
+# order, blanks and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
+
+_SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:-]{0,79}")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_HEAD = re.compile(rb"^\s*\[\s*([^\]\r\n]*?)\s*\]")
+_PAIR = re.compile(rb"^([ \t]*)([^=;#\[\r\n][^=\r\n]*?)([ \t]*=[ \t]*)([^\r\n]*?)([ \t]*)(\r?\n?)$")
+
+
+def _section(value: str) -> str:
+    if not _SECTION.fullmatch(value) or value != value.strip():
+        raise custom(f"`{value}` is not the name of a section")
+    return value
+
+
+def _key(value: str) -> str:
+    if not _KEY.fullmatch(value):
+        raise custom(f"`{value}` is not the name of an attribute, as PermSize")
+    return value
+
+
+def _value(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise custom(f"{value} is not a value of an attribute: a number or text")
+    text = no_control(str(value))
+    if text != text.strip() or len(text) > 500:
+        raise custom(f"{text!r} is not a value of an attribute: no blanks around it, 500 characters at most")
+    return text
+
+
+def _once_each(given: dict[str, str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for key in given:
+        if (first := names.setdefault(key.lower(), key)) != key:
+            raise custom(f"`{first}` and `{key}` are one attribute: their case does not count")
+    return given
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_key)]
+Text: TypeAlias = Annotated[
+    str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
+]
+
+
+class IniSection(Operation):
+    """Attributes of a section of an INI file: `{file: /opt/TimesTen/conf/sys.odbc.ini, section: hlrcache, set:
+    {PermSize: 620000}}`."""
+
+    file: OwnPath = Field(description="The file; it has to be there.")
+    section: Annotated[str, AfterValidator(_section)] = Field(description="The section, without its brackets.")
+    set: Annotated[
+        dict[Name, Text],
+        Field(min_length=1, max_length=200, description="Attribute to value; other attributes stay."),
+        AfterValidator(_once_each),
+    ]
+    create: bool = Field(False, description="Add the section at the end of the file where there is none.")
+
+    privileges = "may write the ini file"
+
+    def targets(self) -> Mapping[str, str]:
+        """Each attribute."""
+        return {f"{self.file} [{self.section.lower()}] {key.lower()}": value for key, value in self.set.items()}
+
+    def wanted(self) -> tuple[str, ...]:
+        """Each attribute."""
+        return (f"{self.file} [{self.section}]:", *(f"  {key}={value}" for key, value in self.set.items()))
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The file."""
+        return (FileQuery(self.file),)
+
+    def changes(self, facts: Facts) -> Step:
+        """The file with the attributes; mode and owner stay."""
+        before = facts.file(self.file)
+        if before.kind != "file":
+            what = "is not there" if before.kind == "absent" else f"is a {before.kind}, not a file"
+            return Step(refusals=(f"{self.file} {what}",))
+        edited = edit(before.content, self.section, self.set, create=self.create)
+        if isinstance(edited, str):
+            return Step(refusals=(f"{self.file} {edited}",))
+        if edited == before.content:
+            return Step()
+        change = WriteFile(
+            path=self.file, content=edited, mode=before.mode, owner=before.owner, group=before.group, before=before
+        )
+        return Step(changes=(change,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    line: int
+    key: str
+    head: bytes
+    value: bytes
+    tail: bytes
+
+
+def edit(content: bytes, section: str, wanted: Mapping[str, str], *, create: bool) -> bytes | str:
+    """`content` with the attributes of the section as wanted; or, as text, why that cannot be."""
+    lines = _LINE.findall(content)
+    heads = [(number, name) for number, line in enumerate(lines) if (name := _head(line)) is not None]
+    found = [number for number, name in heads if name == section.lower()]
+    if len(found) > 1:
+        return f"has the section [{section}] {len(found)} times"
+    if not found:
+        return _with_section(content, section, wanted) if create else f"has no section [{section}]"
+    end = next((number for number, _ in heads if number > found[0]), len(lines))
+    return _edited(lines, found[0], end, wanted)
+
+
+def _edited(lines: list[bytes], start: int, end: int, wanted: Mapping[str, str]) -> bytes | str:
+    pairs = [pair for number in range(start + 1, end) if (pair := _pair(number, lines[number])) is not None]
+    missing: list[tuple[str, str]] = []
+    for key, value in wanted.items():
+        same = [pair for pair in pairs if pair.key == key.lower()]
+        if len(same) > 1:
+            return f"has {key} twice, in lines {same[0].line + 1} and {same[1].line + 1}"
+        if not same:
+            missing.append((key, value))
+        elif same[0].value != value.encode():
+            lines[same[0].line] = same[0].head + value.encode() + same[0].tail
+    return b"".join(_appended(lines, pairs[-1].line if pairs else start, missing))
+
+
+def _appended(lines: list[bytes], after: int, missing: Sequence[tuple[str, str]]) -> list[bytes]:
+    """The lines with new attributes after the last one of the section."""
+    if not missing:
+        return lines
+    ended = lines[after] if lines[after].endswith(b"\n") else lines[0]
+    ending = b"\r\n" if ended.endswith(b"\r\n") else b"\n"
+    last = lines[after] if lines[after].endswith(b"\n") else lines[after] + ending
+    new = [f"{key}={value}".encode() + ending for key, value in missing]
+    return [*lines[:after], last, *new, *lines[after + 1 :]]
+
+
+def _with_section(content: bytes, section: str, wanted: Mapping[str, str]) -> bytes:
+    ending = b"\r\n" if b"\r\n" in content else b"\n"
+    gap = b"" if not content else ending if content.endswith(b"\n") else ending * 2
+    lines = [f"[{section}]", *(f"{key}={value}" for key, value in wanted.items())]
+    return content + gap + b"".join(line.encode() + ending for line in lines)
+
+
+def _head(line: bytes) -> str | None:
+    found = _HEAD.match(line)
+    return found[1].decode("utf-8", errors="replace").lower() if found else None
+
+
+def _pair(number: int, line: bytes) -> _Pair | None:
+    found = _PAIR.match(line)
+    if found is None:
+        return None
+    indent, key, equals, value, blanks, ending = found.groups()
+    name = key.decode("utf-8", errors="replace").strip().lower()
+    return _Pair(number, name, indent + key + equals, value, blanks + ending)
+
+
+_FILE = re.compile(r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
+_DOMAIN = re.compile(r"\*|@?[a-z_][a-z0-9_-]{0,31}")
+
+Item: TypeAlias = Literal[
+    "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
+    "sigpending", "stack",
+]  # fmt: skip
+
+
+def _limit(value: object) -> object:
+    if value == "unlimited" or (isinstance(value, int) and not isinstance(value, bool) and -20 <= value < 2**63):
+        return str(value)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
+        return value  # from the compiled plan
+    raise custom(f"{value} is not a limit: a whole number, or unlimited")
+
+
+def _file(path: str) -> str:
+    if not _FILE.fullmatch(path):
+        raise custom(f"`{path}` is not a file of /etc/security/limits.d: /etc/security/limits.d/NAME.conf")
+    return path
+
+
+def _domain(name: str) -> str:
+    if not _DOMAIN.fullmatch(name):
+        raise custom(f"`{name}` is not a user, an @group or *")
+    return name
+
+
+LIMITS: tuple[JsonSchemaValue, ...] = ({"type": "integer"}, {"const": "unlimited"})
+Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [*LIMITS]})]
+
+
+class Pair(BaseModel):
+    """A soft and a hard limit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    soft: Limit
+    hard: Limit
+
+
+def _limits_pair(value: object) -> object:
+    """One limit for both."""
+    return value if isinstance(value, (dict, Pair)) else {"soft": value, "hard": value}
+
+
+class OrLimit:
+    """In the JSON Schema: also one limit."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(core), *LIMITS]}
+
+
+Both: TypeAlias = Annotated[Pair, BeforeValidator(_limits_pair), OrLimit()]
+
+
+class Limits(Operation):
+    """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock:
+    unlimited}}}`."""
+
+    file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
+        description="The file of /etc/security/limits.d that holds them, whole and alone."
+    )
+    users: dict[Annotated[str, AfterValidator(_domain)], Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
+        min_length=1, max_length=100, description="User, @group or *, to item, to a limit or {soft: …, hard: …}."
+    )
+
+    privileges = "root: writes /etc/security/limits.d"
+
+    def _lines(self) -> Iterator[str]:
+        for user, items in self.users.items():
+            for item, pair in items.items():
+                if pair.soft == pair.hard:
+                    yield f"{user} - {item} {pair.soft}"
+                else:
+                    yield f"{user} soft {item} {pair.soft}"
+                    yield f"{user} hard {item} {pair.hard}"
+
+    def targets(self) -> Mapping[str, str]:
+        """The file, and each limit."""
+        each = {
+            f"limit {item} of {user}": f"{pair.soft} {pair.hard}"
+            for user, items in self.users.items()
+            for item, pair in items.items()
+        }
+        return {f"file {self.file}": "\n".join(self._lines()), **each}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The file's lines."""
+        return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The file."""
+        return (FileQuery(self.file),)
+
+    def changes(self, facts: Facts) -> Step:
+        """The file."""
+        return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
+
+
+class PackagePresent(Operation):
+    """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where
+    one is missing."""
+
+    packages: Annotated[
+        list[PackageName], Field(min_length=1, max_length=200), BeforeValidator(one_or_many), OrOne()
+    ] = Field(description="Their names.")
+
+    privileges = "runs rpm or dpkg"
+
+    @property
+    def changing(self) -> bool:
+        """It only checks."""
+        return False
+
+    def targets(self) -> Mapping[str, str]:
+        """Each package."""
+        return {f"package {name}": "present" for name in self.packages}
+
+    def wanted(self) -> tuple[str, ...]:
+        """All packages."""
+        return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """Each package."""
+        return tuple(PackageQuery(name) for name in self.packages)
+
+    def changes(self, facts: Facts) -> Step:
+        """Never any."""
+        return Step(
+            refusals=tuple(f"package {name} is not installed" for name in self.packages if facts.package(name) is None)
+        )
+
+
+class Service(Operation):
+    """A systemd unit stopped, running, enabled or disabled: `{unit: tuned, state: stopped, enabled: false}`."""
+
+    unit: UnitName = Field(description="Its name; without a kind it is a service.")
+    state: Literal["running", "stopped"] | None = Field(None, description="Whether it runs now.")
+    enabled: bool | None = Field(None, description="Whether it starts with the host.")
+
+    privileges = "root: starts, stops, enables and disables units"
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.state is None and self.enabled is None:
+            raise ValueError("this does nothing: give `state`, `enabled` or both")
+        return self
+
+    def targets(self) -> Mapping[str, str]:
+        """Its state, and whether it is enabled."""
+        found = {} if self.state is None else {f"unit {self.unit}": self.state}
+        return found if self.enabled is None else found | {f"start of {self.unit} with the host": str(self.enabled)}
+
+    def wanted(self) -> tuple[str, ...]:
+        """Its state, and whether it is enabled."""
+        words: list[str] = [] if self.state is None else [self.state]
+        words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
+        return (f"{self.unit} is {' and '.join(words)}",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The unit."""
+        return (UnitQuery(self.unit),)
+
+    def changes(self, facts: Facts) -> Step:
+        """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is
+        enabled."""
+        unit = facts.unit(self.unit)
+        if unit is None:
+            if self.state == "running" or self.enabled:
+                return Step(refusals=(f"this host has no unit {self.unit}",))
+            return Step()
+        if self.enabled is not None and unit.enabled is None:
+            word = "enabled" if self.enabled else "disabled"
+            return Step(refusals=(f"{self.unit} cannot be {word}: it is {unit.state or 'of no kind that is'}",))
+        if self.enabled is False and unit.state == "enabled-runtime":
+            why = (
+                "it is enabled until the next boot only, which `systemctl disable` leaves and nothing would bring back"
+            )
+            return Step(refusals=(f"{self.unit} cannot be disabled: {why}",))
+        if self.state == "stopped" and unit.active and unit.state.startswith("masked"):
+            return Step(
+                refusals=(f"{self.unit} cannot be stopped: it runs and is masked, so nothing could start it again",)
+            )
+        state: list[UnitAction] = []
+        if self.state is not None and unit.active != (self.state == "running"):
+            start = self.state == "running"
+            verbs = ("start", "stop") if start else ("stop", "start")
+            state.append(UnitAction(unit=self.unit, verb=verbs[0], undo=verbs[1]))  # type: ignore[arg-type]
+        start_with: list[UnitAction] = []
+        if self.enabled is not None and unit.enabled != self.enabled:
+            verbs = ("enable", "disable") if self.enabled else ("disable", "enable")
+            start_with.append(UnitAction(unit=self.unit, verb=verbs[0], undo=verbs[1]))  # type: ignore[arg-type]
+        return Step(changes=tuple((*start_with, *state) if self.enabled else (*state, *start_with)))

@@ -1,1 +1,0 @@
-"""Tuning operations on files, services and packages of a host."""

@@ -1,0 +1,543 @@
+"""Operations on the kernel: `sysctl`, `block_queue`, `cpu_governor`, `huge_pages` and `thp`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from proveout.core.linux import PROGRAM_SYSCTLS
+from proveout.dsl.operations.change import Change, SetText, WriteFile
+from proveout.dsl.operations.facts import Facts, FileQuery, PathsQuery, Query, TextQuery
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, whole_file
+from proveout.dsl.schema.scalar_types import OrOne, custom, one_or_many
+from proveout.dsl.source.nodes import Map
+
+NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
+SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+_NAME = re.compile(NAME_PATTERN.strip("^$"))
+_VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
+_FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
+_NO_WAY_BACK = (
+    "kernel.kexec_load_disabled",
+    "kernel.kexec_load_limit_panic",
+    "kernel.kexec_load_limit_reboot",
+    "kernel.modules_disabled",
+    "kernel.sysrq",
+    "kernel.tainted",
+    "kernel.unprivileged_bpf_disabled",
+    "kernel.yama.ptrace_scope",
+)
+_CHANGES_OTHERS = (
+    "kernel.watchdog",
+    "net.ipv4.ip_forward",
+    "net.ipv6.conf.*.disable_ipv6",
+    "net.ipv6.conf.all.addr_gen_mode",
+    "net.ipv6.conf.all.force_forwarding",
+    "net.ipv6.conf.all.ignore_routes_with_linkdown",
+    "net.ipv6.route.gc_min_interval",
+    "net.ipv[46].conf.*.forwarding",
+    "net.ipv[46].neigh.*.base_reachable_time",
+    "net.ipv[46].neigh.*.retrans_time",
+    "net.ipv[46].neigh.*.unres_qlen",
+)
+"""Writing one sets those of other interfaces, takes addresses away, or rounds the same in a finer unit: setting it back
+does not bring this back.
+Source: Documentation/networking/ip-sysctl and admin-guide/sysctl/kernel of Linux, net/ipv4/devinet.c,
+net/ipv6/addrconf.c."""
+COUPLED: Mapping[str, str] = {
+    "vm.dirty_bytes": "vm.dirty_ratio",
+    "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+    "vm.overcommit_kbytes": "vm.overcommit_ratio",
+}
+"""Two parameters for one quantity: the kernel sets one to 0 when the other is written. Source:
+Documentation/admin-guide/sysctl/vm of Linux."""
+_OTHER = {**COUPLED, **{ratio: number for number, ratio in COUPLED.items()}}
+_AS_FOUND = ("vm.nr_hugepages",)
+"""The kernel provides as many as it can allocate."""
+_NEVER_ZERO = ("vm.dirty_bytes", "vm.dirty_background_bytes")
+_ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")
+
+
+def path_of(name: str) -> str:
+    """The file of a parameter; as in sysctl(8), `/` in a name stands for a `.` in it (`net.ipv4.conf.eth0/100.mtu`)."""
+    return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+
+
+def name_of(path: str) -> str:
+    """The parameter of a file below /proc/sys."""
+    return path.removeprefix("/proc/sys/").translate(str.maketrans("./", "/."))
+
+
+def normal(value: str) -> str:
+    """A value as it is compared: the kernel puts tabs between the numbers that it is given with blanks."""
+    return " ".join(value.split())
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or any(part in ("", ".", "..") for part in path_of(name).split("/")[1:]):
+        raise custom(f"`{name}` is not the name of a kernel parameter, as vm.swappiness")
+    if any(fnmatchcase(name, pattern) for pattern in PROGRAM_SYSCTLS):
+        raise custom(f"`{name}` names a program that the kernel runs as root, so no plan sets it")
+    if name in _NO_WAY_BACK:
+        raise custom(f"`{name}` cannot be set back, or guards the host, so no plan sets it")
+    if any(fnmatchcase(name, pattern) for pattern in _CHANGES_OTHERS):
+        raise custom(f"`{name}` changes more of the host than itself, which could not be set back, so no plan sets it")
+    if name in _ACTS:
+        raise custom(f"`{name}` is not a setting: writing it does something once")
+    return name
+
+
+def _checked_value(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise custom(f"{value} is not a value of a kernel parameter: a number or words")
+    text = normal(str(value)) if "\n" not in str(value) else str(value)
+    if not _VALUE.fullmatch(text) or len(text) > 500:
+        raise custom(f"`{text}` is not a value of a kernel parameter: numbers or words with blanks between them")
+    return text
+
+
+def _checked_file(path: str) -> str:
+    if not _FILE.fullmatch(path):
+        raise custom(f"`{path}` is not a file of /etc/sysctl.d: /etc/sysctl.d/NAME.conf")
+    return path
+
+
+def _one_of_two(given: dict[str, str]) -> dict[str, str]:
+    for name, other in COUPLED.items():
+        if given.get(name, "0") != "0" and given.get(other, "0") != "0":
+            raise custom(f"`{name}` and `{other}` exclude each other: the kernel sets one to 0 when the other is set")
+    return given
+
+
+SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
+SysctlValue: TypeAlias = Annotated[str, BeforeValidator(_checked_value), WithJsonSchema(SETTING_SCHEMA)]
+
+
+class Sysctl(Operation):
+    """Kernel parameters: name to value, `vm.swappiness: 10`."""
+
+    model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
+
+    settings: SkipJsonSchema[
+        Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200), AfterValidator(_one_of_two)]
+    ]
+    file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
+        None,
+        description="Also keep them in this file of /etc/sysctl.d, as its only content, for the next start of the "
+        "host.",
+    )
+
+    privileges = "root: writes /proc/sys"
+
+    @classmethod
+    def reshape(cls, block: Map) -> Map:
+        """`{vm.swappiness: 10, file: …}` -> `{settings: {vm.swappiness: 10}, file: …}`."""
+        return gathered(block, lambda name: "." in name)
+
+    def targets(self) -> Mapping[str, str]:
+        """Each parameter, which of two that exclude each other rules, and the file."""
+        found = {f"sysctl {name}": value for name, value in self.settings.items()} | dict(self._ruling())
+        return found | ({f"file {self.file}": self._content().decode()} if self.file else {})
+
+    def _ruling(self) -> Iterator[tuple[str, str]]:
+        for pair in COUPLED.items():
+            for name in pair:
+                if self.settings.get(name, "0") != "0":
+                    yield f"{' or '.join(pair)} (the kernel sets one to 0 when the other is set)", name
+
+    def wanted(self) -> tuple[str, ...]:
+        """Each parameter, and the file."""
+        lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
+        return (*lines, f"the same in {self.file}, for the next start of the host") if self.file else lines
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The values as they are, those that the kernel changes with them, and the file."""
+        names = dict.fromkeys((*self.settings, *(_OTHER[name] for name in self.settings if name in _OTHER)))
+        texts = tuple(TextQuery(path_of(name)) for name in names)
+        return (*texts, FileQuery(self.file)) if self.file else texts
+
+    def changes(self, facts: Facts) -> Step:
+        """The parameters that differ, then the file."""
+        changes: list[Change] = []
+        refusals: list[str] = []
+        for name, value in self.settings.items():
+            path = path_of(name)
+            now = facts.text(path)
+            if now is None:
+                refusals.append(f"this kernel has no parameter {name} ({path})")
+            elif normal(now) != value:
+                changes += self._set(name, normal(now), facts, refusals)
+        if self.file is not None:
+            file = whole_file(facts, self.file, self._content())
+            changes += (self._governing(change) for change in file.changes)
+            refusals += file.refusals
+        return Step(changes=tuple(changes), refusals=tuple(refusals))
+
+    def _set(self, name: str, now: str, facts: Facts, refusals: list[str]) -> tuple[SetText, ...]:
+        """The parameter; of two that exclude each other, what sets it back is the one that ruled before."""
+        path, value = path_of(name), self.settings[name]
+        other = _OTHER.get(name, "")
+        was = normal(facts.text(path_of(other)) or "0") if other else "0"
+        if value == "0" and self.settings.get(other, "0") != "0":
+            return ()  # the kernel does it when the other one is set
+        if value == "0" and name in _NEVER_ZERO:
+            refusals.append(f"{name} cannot be set to 0 by itself: set {other}, and the kernel does")
+            return ()
+        if was == "0":
+            return (SetText(path=path, before=now, after=value, adjusted=name in _AS_FOUND),)
+        back = SetText(path=path_of(other), before=was, after="0", part="undo", only_if=(path, value))
+        return (back, SetText(path=path, before=now, after=value, part="make"))
+
+    def _governing(self, change: Change) -> Change:
+        return replace(change, sysctls=tuple(self.settings)) if isinstance(change, WriteFile) else change
+
+    def _content(self) -> bytes:
+        return "".join(f"{name} = {value}\n" for name, value in self.settings.items()).encode()
+
+
+_PATTERN = re.compile(r"[A-Za-z0-9!_*?.\[\]-]{1,64}")
+_QUEUE_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+SCHEDULER, REQUESTS, READ_AHEAD = "scheduler", "nr_requests", "read_ahead_kb"
+NUMBERS = ("rotational", "rq_affinity", "nomerges", "nr_requests", "read_ahead_kb")
+
+
+def _pattern(value: str) -> str:
+    name = value.removeprefix("/dev/")
+    if not _PATTERN.fullmatch(name) or name in (".", "..") or name.startswith("-"):
+        raise custom(f"`{value}` is not the name of a disk in /sys/block, nor a pattern: sdb, sd[b-e], dm-*, nvme*n1")
+    return name
+
+
+def _scheduler(value: str) -> str:
+    if not _QUEUE_NAME.fullmatch(value):
+        raise custom(f"`{value}` is not the name of an I/O scheduler: none, mq-deadline, kyber, bfq")
+    return value
+
+
+Devices: TypeAlias = Annotated[
+    list[Annotated[str, AfterValidator(_pattern)]],
+    Field(min_length=1, max_length=200),
+    BeforeValidator(one_or_many),
+    OrOne(),
+]
+Schedulers: TypeAlias = Annotated[
+    list[Annotated[str, AfterValidator(_scheduler)]], Field(max_length=8), BeforeValidator(one_or_many), OrOne()
+]
+
+
+class BlockQueue(Operation):
+    """The request queues of disks: `{devices: "sd[b-e]", scheduler: none, nr_requests: 128}`."""
+
+    devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
+    scheduler: Schedulers = Field(
+        [],
+        description="The I/O scheduler; of several, the first that the kernel offers: `[none, noop]` means no "
+        "scheduler on new and on old kernels.",
+    )
+    rotational: Annotated[int, Field(ge=0, le=1)] | None = Field(None, description="Whether it turns: 0 or 1.")
+    rq_affinity: Annotated[int, Field(ge=0, le=2)] | None = Field(
+        None, description="CPU on which a request is completed: 0 any, 1 on the CPU group that asked, 2 on that CPU."
+    )
+    nomerges: Annotated[int, Field(ge=0, le=2)] | None = Field(
+        None, description="Merging of requests: 0 all, 1 the cheap ones, 2 none."
+    )
+    nr_requests: Annotated[int, Field(ge=4, le=100_000)] | None = Field(None, description="Requests in the queue.")
+    read_ahead_kb: Annotated[int, Field(ge=0, le=1_048_576, multiple_of=4)] | None = Field(
+        None, description="Read-ahead, KiB: whole pages."
+    )
+
+    privileges = "root: writes /sys/block"
+
+    @model_validator(mode="after")
+    def _sets_something(self) -> BlockQueue:
+        if not any(True for _ in self._settings()):
+            raise custom(f"nothing is to be set: give {SCHEDULER}, {', '.join(NUMBERS)}")
+        return self
+
+    def targets(self) -> Mapping[str, str]:
+        """Each attribute of each pattern."""
+        return {f"{name} of {device}": value for device in self.devices for name, value in self._settings()}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The attributes."""
+        settings = ", ".join(f"{name} {value}" for name, value in self._settings()) or "nothing is set"
+        return (f"{', '.join(self.devices)}: {settings}",)
+
+    def _settings(self) -> Iterator[tuple[str, str]]:
+        if self.scheduler:
+            yield SCHEDULER, ", else ".join(self.scheduler)
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if value is not None:
+                yield name, str(value)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The disks that match, the attributes of each, and what another scheduler would change."""
+        patterns = tuple(PathsQuery(_queue(device)) for device in self.devices)
+        if any(query not in known for query in patterns):
+            return patterns
+        texts = tuple(TextQuery(f"{queue}/{name}") for queue in self._queues(known) for name, _ in self._settings())
+        if any(query not in known for query in texts):
+            return (*patterns, *texts)
+        lengths = (TextQuery(f"{queue}/{REQUESTS}") for queue in self._queues(known) if self._switches(queue, known))
+        listings = tuple(PathsQuery(along[0]) for queue in self._queues(known) if (along := self._along(queue, known)))
+        tunables = (TextQuery(path) for one in listings if one in known for path in known.paths(one.pattern))
+        return (*patterns, *texts, *lengths, *listings, *tunables)
+
+    def _switches(self, queue: str, facts: Facts) -> bool:
+        """Whether the disk is given another scheduler."""
+        text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
+        return text is not None and self._offered(text) not in (None, _current(text))
+
+    def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
+        """(pattern of the scheduler's own attributes that the kernel resets, the attribute and text that come back
+        before them)."""
+        if self._switches(queue, facts):
+            path = f"{queue}/{SCHEDULER}"
+            return f"{queue}/iosched/*", (path, _current(facts.text(path) or ""))
+        path = f"{queue}/{REQUESTS}"
+        length = facts.text(path) if self.nr_requests is not None else None
+        return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
+
+    def _own_of_scheduler(self, queue: str, facts: Facts) -> Iterator[SetText]:
+        """The changes on undo, which run last, because the length of the queue depends on the scheduler."""
+        along = self._along(queue, facts)
+        for path in facts.paths(along[0]) if along else ():
+            if along and (text := facts.text(path)):
+                yield SetText(path=path, before=text, after="", part="undo", only_if=along[1])
+
+    def _queues(self, facts: Facts) -> tuple[str, ...]:
+        found = (path for device in self.devices for path in facts.paths(_queue(device)))
+        return tuple(dict.fromkeys(found))
+
+    def changes(self, facts: Facts) -> Step:
+        """The attributes that differ, disk by disk; a pattern that matches nothing is refused."""
+        missing = [device for device in self.devices if not facts.paths(_queue(device))]
+        refusals = [f"this host has no disk {device} (/sys/block)" for device in missing]
+        changes: list[SetText] = []
+        for queue in self._queues(facts):
+            try:
+                changes += self._of(queue, facts)
+            except _Refused as refused:
+                refusals.append(str(refused))
+        return Step(changes=tuple(changes), refusals=tuple(refusals))
+
+    def _of(self, queue: str, facts: Facts) -> Iterator[SetText]:
+        """The scheduler first: with another scheduler the kernel resets the length of the queue, also on undo, and the
+        scheduler's own attributes."""
+        yield from self._own_of_scheduler(queue, facts)
+        anew = self._switches(queue, facts)
+        if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:
+            was = (f"{queue}/{SCHEDULER}", _current(facts.text(f"{queue}/{SCHEDULER}") or ""))
+            yield SetText(path=f"{queue}/{REQUESTS}", before=length, after="", part="undo", only_if=was)
+        for name, wanted in self._settings():
+            path = f"{queue}/{name}"
+            text = facts.text(path)
+            if text is None:
+                raise _Refused(f"this disk has no {name} ({path})")
+            now, value = _current(text), wanted
+            if name == SCHEDULER:
+                value = self._offered(text) or ""
+            if not value:
+                offered = ", ".join(_choices(text))
+                raise _Refused(
+                    f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {offered} ({path})"
+                )
+            if anew and name == REQUESTS:
+                yield SetText(path=path, before=now, after=value, part="make")
+            elif now != value:
+                yield SetText(path=path, before=now, after=value, adjusted=name == READ_AHEAD)
+
+    def _offered(self, text: str) -> str | None:
+        return next((name for name in self.scheduler if name in _choices(text)), None)
+
+
+class _Refused(Exception):
+    """The reason why a disk cannot have these settings."""
+
+
+def _queue(device: str) -> str:
+    return f"/sys/block/{device}/queue"
+
+
+def _choices(text: str) -> list[str]:
+    return text.replace("[", "").replace("]", "").split()
+
+
+def _current(text: str) -> str:
+    """The value, or of several choices the one in brackets."""
+    chosen = re.search(r"\[([^\]]*)\]", text)
+    return chosen[1] if chosen else text
+
+
+PATTERN = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+
+
+class CpuGovernor(Operation):
+    """The governor of every CPU: `{governor: performance}`."""
+
+    governor: Literal["performance", "powersave", "ondemand", "conservative", "schedutil"] = Field(
+        description="One that the host's driver has."
+    )
+
+    privileges = "root: writes /sys/devices/system/cpu"
+
+    def targets(self) -> Mapping[str, str]:
+        """All CPUs."""
+        return {"cpu governor": self.governor}
+
+    def wanted(self) -> tuple[str, ...]:
+        """All CPUs."""
+        return (f"every CPU has the governor {self.governor}",)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The policies, then each one's governor and those that it could have."""
+        pattern = PathsQuery(PATTERN)
+        if pattern not in known:
+            return (pattern,)
+        paths = known.paths(PATTERN)
+        return (pattern, *(TextQuery(path) for path in paths), *(TextQuery(_available(path)) for path in paths))
+
+    def changes(self, facts: Facts) -> Step:
+        """The CPUs that have another one."""
+        paths = facts.paths(PATTERN)
+        if not paths:
+            return Step(refusals=("this host does not scale the clock of its CPUs (a virtual machine seldom does)",))
+        changes: list[SetText] = []
+        for path in paths:
+            available = (facts.text(_available(path)) or "").split()
+            if self.governor not in available:
+                there = ", ".join(available) or "none"
+                return Step(refusals=(f"{path} cannot be {self.governor}: there are {there}",))
+            now = facts.text(path) or ""
+            if now != self.governor:
+                changes.append(SetText(path=path, before=now, after=self.governor))
+        return Step(changes=tuple(changes))
+
+
+def _available(path: str) -> str:
+    return path.replace("scaling_governor", "scaling_available_governors")
+
+
+MEMINFO = "/proc/meminfo"
+SHARE_MAX = 0.95
+"""Of the host's memory; the rest is the kernel's, the agent's and the page tables'."""
+_KIB: Mapping[str, int] = {"2MiB": 2048, "1GiB": 1024 * 1024}
+_LINE = re.compile(r"^(\w+):\s+(\d+)", re.M)
+
+
+class HugePages(Operation):
+    """The number of huge pages that a host keeps: `{pages: 512}`."""
+
+    pages: int = Field(ge=0, le=2**31, description="The number of pages.")
+    size: Literal["2MiB", "1GiB"] | None = Field(
+        None, description="Of which size; by default the host's own (vm.nr_hugepages)."
+    )
+
+    privileges = "root: sets the number of huge pages"
+
+    @property
+    def _path(self) -> str:
+        if self.size is None:
+            return "/proc/sys/vm/nr_hugepages"
+        return f"/sys/kernel/mm/hugepages/hugepages-{_KIB[self.size]}kB/nr_hugepages"
+
+    def targets(self) -> Mapping[str, str]:
+        """The same as the kernel parameter's, where it is that."""
+        name = "sysctl vm.nr_hugepages" if self.size is None else f"huge pages of {self.size}"
+        return {name: str(self.pages)}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The number of pages, the memory that they take, and the program that uses it."""
+        gib = self.pages * _KIB[self.size or "2MiB"] / 1024**2
+        size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
+        taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
+        return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """The current number of pages, and the memory of the host."""
+        return (TextQuery(self._path), TextQuery(MEMINFO))
+
+    def changes(self, facts: Facts) -> Step:
+        """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
+        verification."""
+        now = facts.text(self._path)
+        if now is None:
+            return Step(refusals=(f"this kernel has no huge pages of {self.size or 'any size'} ({self._path})",))
+        memory = {name: int(number) for name, number in _LINE.findall(facts.text(MEMINFO) or "")}
+        size_kib = _KIB[self.size] if self.size else memory.get("Hugepagesize", 0)
+        total_kib = memory.get("MemTotal", 0)
+        if self.pages * size_kib > SHARE_MAX * total_kib:
+            wanted, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
+            return Step(
+                refusals=(
+                    f"{self.pages} huge pages are {wanted:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
+                )
+            )
+        if now == str(self.pages):
+            return Step()
+        return Step(changes=(SetText(path=self._path, before=now, after=str(self.pages), adjusted=True),))
+
+
+FOLDER = "/sys/kernel/mm/transparent_hugepage"
+
+
+def chosen(text: str) -> str:
+    """The choice in brackets; the whole text where there are none."""
+    match = re.search(r"\[([^\]]+)\]", text)
+    return match[1] if match else text.strip()
+
+
+def choices(text: str) -> tuple[str, ...]:
+    """All choices."""
+    return tuple(text.replace("[", " ").replace("]", " ").split())
+
+
+class Thp(Operation):
+    """When the kernel backs memory with huge pages by itself: `{enabled: never}`."""
+
+    enabled: Literal["always", "madvise", "never"] | None = Field(None, description="For whose memory.")
+    defrag: Literal["always", "defer", "defer+madvise", "madvise", "never"] | None = Field(
+        None, description="When it stops a process to find one."
+    )
+
+    privileges = "root: writes /sys/kernel/mm"
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.enabled is None and self.defrag is None:
+            raise ValueError("this does nothing: give `enabled`, `defrag` or both")
+        return self
+
+    def targets(self) -> Mapping[str, str]:
+        """Each of the two that is given."""
+        given = {"enabled": self.enabled, "defrag": self.defrag}
+        return {f"thp {name}": value for name, value in given.items() if value is not None}
+
+    def wanted(self) -> tuple[str, ...]:
+        """Each of the two that is given."""
+        return tuple(f"transparent huge pages: {name[4:]} = {value}" for name, value in self.targets().items())
+
+    def queries(self, known: Facts) -> tuple[Query, ...]:
+        """Each of the two that is given."""
+        return tuple(TextQuery(f"{FOLDER}/{name[4:]}") for name in self.targets())
+
+    def changes(self, facts: Facts) -> Step:
+        """The changes; a refusal where the kernel does not offer the choice."""
+        changes: list[SetText] = []
+        refusals: list[str] = []
+        for name, value in self.targets().items():
+            path = f"{FOLDER}/{name[4:]}"
+            now = facts.text(path)
+            if now is None or value not in choices(now):
+                known = f"it has {', '.join(choices(now))}" if now else "it has no transparent huge pages"
+                refusals.append(f"this kernel cannot set {path} to {value}: {known}")
+            elif chosen(now) != value:
+                changes.append(SetText(path=path, before=chosen(now), after=value))
+        return Step(changes=tuple(changes), refusals=tuple(refusals))

@@ -1,1 +1,0 @@
-"""Tuning operations on disks, file systems and disk groups."""

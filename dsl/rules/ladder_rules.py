@@ -1,0 +1,147 @@
+"""Rules on phases and faults of a load, for the compiler and for agents."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from proveout.core.numbers import number
+from proveout.core.units import format_duration
+from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, Level
+from proveout.dsl.plan.stages import Fault, Tuning, Windows
+from proveout.dsl.rules import host_rules
+from proveout.dsl.rules.bounds import ID_PATTERN
+from proveout.dsl.rules.host_rules import Objection
+
+if TYPE_CHECKING:
+    from proveout.dsl.operations.operation import Operation
+
+
+LENGTH_SLACK_S = 1e-6
+_NAME = re.compile(ID_PATTERN)
+
+
+def level_problems(level: Level, highest: float) -> Iterator[Objection]:
+    """Objections to one level, which may be as high as `highest`."""
+    if not (math.isfinite(level.for_s) and level.for_s > 0.0):
+        yield Objection(message=f"a level of {level.for_s} s has no length")
+    numbers = (*level.values, *level.at_s, level.amplitude, level.period_s)
+    if not level.values or len(level.values) != len(level.at_s) or not all(map(math.isfinite, numbers)):
+        yield Objection(message="a level has no points, or points that are not numbers")
+        return
+    ascending = all(earlier < later for earlier, later in pairwise(level.at_s))
+    if level.at_s[0] != 0.0 or not ascending or level.at_s[-1] > level.for_s + LENGTH_SLACK_S:
+        yield Objection(message="the points of a level do not go up from 0 s to its end")
+    if level.amplitude and (len(level.values) > 1 or level.amplitude < 0.0 or level.period_s <= 0.0):
+        yield Objection(message="a sine has one mean, an amplitude and a period")
+    elif level.amplitude and level.for_s / level.period_s > PERIODS_MAX:
+        yield Objection(message=f"a phase has more than {PERIODS_MAX:,} periods", way_out="a longer `period`")
+    if level.lowest < 0.0:
+        message = f"the level goes down to {number(level.lowest)}"
+        yield Objection(message=message, way_out="an `amplitude` of at most the mean")
+    if level.highest > highest:
+        message = f"the level goes up to {number(level.highest)}, above {number(highest)}"
+        yield Objection(message=message, way_out=f"at most {number(highest)}")
+
+
+def load_problems(levels: Sequence[Level], windows: Windows, highest: float) -> Iterator[Objection]:
+    """Objections to the levels of a load and to the phases of its window."""
+    for level in levels:
+        yield from level_problems(level, highest)
+    if len(levels) > PHASES_MAX or len(windows.phases) > PHASES_MAX:
+        yield Objection(message=f"more than {PHASES_MAX} phases", way_out=f"at most {PHASES_MAX}")
+    if sum(len(level.values) for level in levels) > POINTS_MAX:
+        yield Objection(message=f"more than {POINTS_MAX:,} points", way_out=f"at most {POINTS_MAX:,} rows")
+    if levels and not any(level.highest > 0.0 for level in levels):
+        yield Objection(message="no phase has any load", way_out="a rate or threads above 0")
+    for lengths in ([level.for_s for level in levels], [length for _, length in windows.phases]):
+        if lengths and not abs(math.fsum(lengths) - windows.measure_s) <= LENGTH_SLACK_S * len(lengths):
+            yield Objection(message=f"the phases do not add up to the measure window of {windows.measure_s} s")
+    names = [name for name, _ in windows.phases]
+    if len(set(names)) < len(names) or not all(_NAME.fullmatch(name) for name in names):
+        yield Objection(message="the names of the phases are not valid, or not each its own")
+    if not all(length > 0.0 for _, length in windows.phases):
+        yield Objection(message="a phase without length is not possible")
+
+
+# The compiler reports their objections at the lines of a plan; an agent checks the operations of a task by the same
+# rules.
+
+
+def operation_problems(kind: str, operation: Operation, *, for_s: float, destructive: bool) -> Iterator[Objection]:
+    """The obstacles to an operation as a fault that is in place for `for_s` seconds (0: until it ends by itself)."""
+    if operation.destructive and not destructive:
+        way_out = "destructive: true, in the fault"
+        yield Objection(message=f"`{kind}` can lose data", way_out=way_out, at=(kind,))
+    if not operation.changing:
+        yield Objection(message=f"this `{kind}` only checks, so the fault changes nothing", at=(kind,))
+    elif operation.lasting:
+        message = f"{operation.lasting} cannot be set back, so the fault could not be healed"
+        way_out = "`revert` with the programs that undo it" if kind == "command" else "another operation"
+        yield Objection(message=message, way_out=way_out, at=(kind,))
+    elif operation.outlasts:
+        return
+    elif operation.ends_by_itself and for_s > 0.0:
+        message = f"`{kind}` ends by itself, so there is nothing to heal after a time"
+        yield Objection(message=message, way_out="leave `for` out", at=("for",))
+    elif not operation.ends_by_itself and for_s <= 0.0:
+        yield Objection(message=f"`{kind}` does not end by itself", way_out="for: 5s, after which it is healed")
+
+
+def change_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
+    """A change by a fault that is in place for `for_s` seconds: its operation, and what keeps that from being one."""
+
+    def consents(operation: Operation) -> Iterator[Objection]:
+        return operation_problems(tuning.operation, operation, for_s=for_s, destructive=tuning.destructive)
+
+    yield from host_rules.change_problems(tuning, consents)
+    if tuning.keep:
+        yield Objection(message=f"{tuning.name[:80]!r} is part of a fault, which is always undone", way_out="no `keep`")
+
+
+def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
+    """The obstacles to all occurrences of a fault, each with its healing, within the measure window."""
+    if fault.between_s is not None and fault.between_s[0] >= fault.between_s[1]:
+        first, last = map(_length, fault.between_s)
+        message = f"there is no time between {first} and {last}"
+        yield Objection(message=message, way_out="`from` before `to`", at=("between", "to"))
+        return
+    room = f"the measure window of {format_duration(measure_s)}"
+    if fault.when is not None:
+        needed_s = fault.times * fault.for_s + (fault.times - 1) * fault.apart_s
+        if needed_s >= measure_s:
+            way_out = "a longer `measure`, or a shorter `for`" + (", or fewer `times`" if fault.times > 1 else "")
+            message = f"`{fault.name}` takes {format_duration(needed_s)} with its healing, as long as {room}"
+            yield Objection(message=message, way_out=way_out, at=("for",))
+        return
+    first_s, last_s = fault.between_s or ((fault.at_s or 0.0),) * 2
+    needed_s = (fault.times - 1) * (fault.for_s + fault.apart_s)
+    if needed_s > last_s - first_s:
+        message = (
+            f"{fault.times} times {_length(fault.for_s)}, {_length(fault.apart_s)} apart, do not fit between "
+            f"{_length(first_s)} and {_length(last_s)}: the last one would begin {_length(needed_s)} after the first"
+        )
+        yield Objection(message=message, way_out="fewer `times`, or more time between", at=("times",))
+    end_s = last_s + fault.for_s
+    if end_s >= measure_s:
+        last = (
+            f"`{fault.name}` would be healed at {_length(end_s)}" if fault.for_s else f"it begins at {_length(end_s)}"
+        )
+        message = f"{last}, and {room} ends before" if end_s > measure_s else f"{last}, when {room} ends"
+        at = ("at",) if fault.between_s is None else ("between", "to")
+        yield Objection(message=message, way_out="begin it earlier, or a longer `measure`", at=at)
+
+
+def spans_s(fault: Fault, measure_s: float) -> tuple[float, float]:
+    """From when to when in the measure window the fault may be in place, seconds."""
+    if fault.when is not None:
+        return 0.0, measure_s
+    first_s, last_s = fault.between_s or ((fault.at_s or 0.0),) * 2
+    return first_s, last_s + fault.for_s
+
+
+def _length(seconds: float) -> str:
+    return "0s" if seconds <= 0.0 else format_duration(seconds)

@@ -1,0 +1,497 @@
+"""The parameters of a plan: `params`, `-p`, `${params.…}`, values of a matrix, and the form that asks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from proveout.core import units
+from proveout.core.data_classes import dataclass, field
+from proveout.core.errors import Where
+from proveout.dsl.plan.plan import Parameter
+from proveout.dsl.plan.stages import Cell, Label, ids, written
+from proveout.dsl.plan.topology import Value
+from proveout.dsl.schema.models import Param
+from proveout.dsl.schema.validation import validate
+from proveout.dsl.source.includes import read
+from proveout.dsl.source.loader import read_plain
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
+
+Reader = Callable[[object], Value]
+
+
+def _whole(value: object) -> Value:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, not {value}")
+    return value
+
+
+def _number(value: object) -> Value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"expected a number, not {value}")
+    return float(value)
+
+
+def _flag(value: object) -> Value:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, not {value}")
+    return value
+
+
+def _text(value: object) -> Value:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, not {value}; quote it")
+    return value
+
+
+_READERS: Mapping[str, Reader] = {
+    "int": _whole,
+    "float": _number,
+    "bool": _flag,
+    "text": _text,
+    "duration": units.duration_s,
+    "size": units.size_bytes,
+    "rate": units.rate_per_s,
+    "percentage": units.fraction,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """The plan's parameters by name: `values` for the record, `nodes` for substitution; `broken` ones have neither."""
+
+    values: Mapping[str, Parameter]
+    nodes: Mapping[str, Node]
+    broken: frozenset[str]
+
+    def numbers(self) -> dict[str, float | bool]:
+        """The values of `params.x` in an expression: durations in µs, as `us() ms() s()` give them; texts and lists are
+        not there."""
+        found: dict[str, float | bool] = {}
+        for name, parameter in self.values.items():
+            if isinstance(parameter.value, (bool, int, float)):
+                scale = 1e6 if parameter.type == "duration" else 1
+                found[name] = parameter.value if isinstance(parameter.value, bool) else parameter.value * scale
+        return found
+
+
+def read_parameters(root: Map, overrides: Mapping[str, str], problems: Problems) -> Parameters:
+    """All parameters with their values, overridden by `-p`."""
+    section = root.get("params")
+    entries = section.entries if isinstance(section, Map) else ()
+    if section is not None and not isinstance(section, Map):
+        problems.add(section.where, "`params` must be a mapping of names", key="params")
+    values: dict[str, Parameter] = {}
+    nodes: dict[str, Node] = {}
+    for key, node in entries:
+        found = read_parameter(key, node, overrides.get(key.text), problems)
+        if found is not None:
+            values[key.text], nodes[key.text] = found
+    names = {key.text for key, _ in entries}
+    for name in overrides:
+        if name not in names:
+            problems.add(
+                Where(file=f"-p {name}"), f"the plan has no parameter `{name}`", hint=did_you_mean(name, names)
+            )
+    return Parameters(values=values, nodes=nodes, broken=frozenset(names - set(values)))
+
+
+def read_parameter(key: Scalar, node: Node, override: str | None, problems: Problems) -> tuple[Parameter, Node] | None:
+    """One parameter with the node that its value came from; None with its problems noted."""
+    path = f"params.{key.text}"
+    model = validate(Param, node, path, problems)
+    if model is None:
+        return None
+    limits = _limits(model.type, node, path, problems)
+    default = node.get("default") if isinstance(node, Map) else None
+    given = default if override is None else _from_command_line(key.text, model.type, override)
+    if given is None:
+        hint = f"give it a default, or run with -p {key.text}=…"
+        problems.add(key.where, f"the parameter `{key.text}` has no value", key=path, hint=hint)
+        return None
+    value = _typed(model.type, given, f"{path}.default" if override is None else path, problems)
+    if value is None:
+        return None
+    objection, hint = limits.objection(value)
+    if objection:
+        problems.add(given.where, f"`{key.text}` {objection}", key=path, hint=hint)
+        return None
+    return Parameter(name=key.text, type=model.type, value=value, help=model.help), given
+
+
+def _from_command_line(name: str, kind: str, text: str) -> Node:
+    """The node that `-p name=text` stands for."""
+    where = Where(file=f"-p {name}")
+
+    def scalar(word: str) -> Scalar:
+        value, problem, _ = read_plain(word) if kind not in ("text", "list[text]") else (word, "", "")
+        return Scalar(value=word if problem else value, text=word, where=where)
+
+    if kind.startswith("list["):
+        return Seq(items=tuple(scalar(word.strip()) for word in text.strip("[] ").split(",")), where=where)
+    return scalar(text)
+
+
+def _typed(kind: str, node: Node, path: str, problems: Problems) -> Value:
+    """The value of a parameter's node; None when it is not of that kind."""
+    if kind.startswith("list["):
+        if not isinstance(node, Seq):
+            problems.add(node.where, f"expected a list of {kind[5:-1]}", key=path)
+            return None
+        items = tuple(_typed(kind[5:-1], item, path, problems) for item in node.items)
+        return None if any(item is None for item in items) else items
+    if isinstance(node, Scalar):
+        return _typed_scalar(kind, node, path, problems)
+    problems.add(node.where, f"expected one value of type {kind}", key=path)
+    return None
+
+
+def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Value:
+    if node.faulty:
+        return None
+    if "${" in node.text:
+        problems.add(node.where, "a parameter's value cannot hold a template", key=path)
+        return None
+    try:
+        return _READERS[kind](node.value)
+    except ValueError as error:
+        problems.add(node.where, str(error), key=path)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """The bounds and choices of a parameter's value, or of every value of a list; the texts are as the plan writes
+    them."""
+
+    low: tuple[float, str] | None = None
+    high: tuple[float, str] | None = None
+    choices: tuple[tuple[Value, str], ...] = ()
+
+    def objection(self, value: Value) -> tuple[str, str]:
+        """(message, hint) for a `value` that is not allowed; ("", "") when it is."""
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, (int, float)) and self.low is not None and item < self.low[0]:
+                return f"is below its minimum of {self.low[1]}", ""
+            if isinstance(item, (int, float)) and self.high is not None and item > self.high[0]:
+                return f"is above its maximum of {self.high[1]}", ""
+            if self.choices and item not in [choice for choice, _ in self.choices]:
+                return "is not one of its choices", f"one of {', '.join(text for _, text in self.choices)}"
+        return "", ""
+
+
+def _limits(kind: str, node: Node, path: str, problems: Problems) -> _Limits:
+    inner = kind[5:-1] if kind.startswith("list[") else kind
+    bounds: dict[str, tuple[float, str] | None] = {}
+    for name in ("min", "max"):
+        bound = node.get(name) if isinstance(node, Map) else None
+        if isinstance(bound, Scalar) and inner in ("text", "bool"):
+            problems.add(bound.where, f"a parameter of type {kind} has no bounds", key=path, hint="use `choices`")
+        elif bound is not None:
+            value = _typed(inner, bound, f"{path}.{name}", problems)
+            text = bound.text if isinstance(bound, Scalar) else ""
+            bounds[name] = (float(value), text) if isinstance(value, (int, float)) else None
+    choices = node.get("choices") if isinstance(node, Map) else None
+    allowed: list[tuple[Value, str]] = []
+    for choice in choices.items if isinstance(choices, Seq) else ():
+        value = _typed(inner, choice, f"{path}.choices", problems)
+        if value is not None and isinstance(choice, Scalar):
+            allowed.append((value, choice.text))
+    return _Limits(low=bounds.get("min"), high=bounds.get("max"), choices=tuple(allowed))
+
+
+# A scalar that is nothing but `${params.x}` becomes the parameter's value with its type, lists too; inside a longer
+# text the value is put in as text. Other `${…}` are left where the compiler reads them: a rate (`${cap.rate}`) and a
+# dsn (`${secrets.name}`); anywhere else they are a problem, and so is a template inside a template.
+
+_TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+_NESTED = re.compile(r"\$\{[^{}]*\$\{")
+_PARAM = re.compile(r"\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*")
+_SEARCHED = (("rate", "from"), ("rate", "to"), ("rate", "start"))
+_DEFERRED = ("rate", "rate.from", "rate.to", "rate.start")
+
+
+def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
+    """`root` without its `params` and with every `${params.x}` replaced."""
+    entries = tuple(
+        (key, _Substitution(parameters=parameters, problems=problems).node(node, (key.text,)))
+        for key, node in root.entries
+        if key.text not in ("params", "include", "extends")
+    )
+    return Map(entries=entries, where=root.where)
+
+
+@dataclass(slots=True)
+class _Substitution:
+    parameters: Parameters
+    problems: Problems
+
+    def node(self, node: Node, path: tuple[str, ...]) -> Node:
+        if isinstance(node, Map):
+            entries = tuple((key, self.node(item, (*path, key.text))) for key, item in node.entries)
+            return dataclasses.replace(node, entries=entries)
+        if isinstance(node, Seq):
+            items = tuple(self.node(item, (*path, str(index))) for index, item in enumerate(node.items))
+            return dataclasses.replace(node, items=items)
+        if isinstance(node.value, str) and "${" in node.value and not node.faulty:
+            return self.bound(node, path) if path[0] == "secrets" and "to" in path[2:3] else self.scalar(node, path)
+        return node
+
+    def bound(self, node: Scalar, path: tuple[str, ...]) -> Node:
+        """A host that a secret may go to, which is written as it is."""
+        hint = "write the host itself: a parameter can be set by other files and by -p"
+        self.problems.add(node.where, "the hosts of a secret cannot be a template", key=".".join(path), hint=hint)
+        return dataclasses.replace(node, faulty=True)
+
+    def scalar(self, node: Scalar, path: tuple[str, ...]) -> Node:
+        key = ".".join(path)
+        if _NESTED.search(node.text):
+            self.problems.add(node.where, "a template inside a template", key=key)
+            return dataclasses.replace(node, faulty=True)
+        alone = _TEMPLATE.fullmatch(node.text)
+        param = _PARAM.fullmatch(alone[1]) if alone else None
+        if param is not None:
+            found = self.lookup(param[1], node, key)
+            return dataclasses.replace(node, faulty=True) if found is None else _moved(found, node.where)
+        text = _TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
+        rest = _TEMPLATE.sub("", text)
+        if "${" in rest:
+            self.problems.add(node.where, "`${` without its `}`", key=key)
+            return dataclasses.replace(node, faulty=True)
+        left = _TEMPLATE.search(text)
+        if left is not None and not self.may_wait(path, left[1]):
+            self.refuse(node, key, left[0])
+            return dataclasses.replace(node, faulty=True)
+        if text == node.text:
+            return node
+        return dataclasses.replace(node, value=text, text=text, text_column=0)
+
+    def may_wait(self, path: tuple[str, ...], inner: str) -> bool:
+        """Whether the compiler reads a `${…}` at this place itself."""
+        if path[-1] == "dsn" or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
+            return inner.strip().startswith("secrets.")
+        return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
+
+    def refuse(self, node: Scalar, key: str, template: str) -> None:
+        hint = (
+            f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn "
+            "and url"
+        )
+        if template.removeprefix("${").strip().startswith("matrix."):
+            hint = "it stands for a value of a stage's own `matrix`"
+        elif key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):
+            hint = "this is an expression already: write it without ${ }"
+        self.problems.add(node.where, f"`{template}` cannot be used here", key=key, hint=hint)
+
+    def lookup(self, name: str, node: Scalar, key: str) -> Node | None:
+        found = self.parameters.nodes.get(name)
+        if found is None and name not in self.parameters.broken:
+            hint = did_you_mean(name, self.parameters.nodes)
+            self.problems.add(node.where, f"there is no parameter `{name}`", key=key, hint=hint)
+        return found
+
+    def embedded(self, match: re.Match[str], node: Scalar, key: str) -> str:
+        param = _PARAM.fullmatch(match[1])
+        if param is None:
+            return match[0]
+        found = self.lookup(param[1], node, key)
+        if isinstance(found, Scalar):
+            return found.text if isinstance(found.value, str) else str(found.value).lower()
+        if found is not None:
+            self.problems.add(node.where, f"the list `{param[1]}` cannot be part of a text", key=key)
+        return ""
+
+
+def _moved(node: Node, where: Where) -> Node:
+    """The parameter's node with the position `where`, so that messages name the place of use."""
+    if isinstance(node, Scalar):
+        return dataclasses.replace(node, where=where, text_column=0)
+    if isinstance(node, Seq):
+        return Seq(items=tuple(_moved(item, where) for item in node.items), where=where)
+    return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One parameter. `default` "" where every run must give a value; `low`, `high` "" where there is no bound; texts as
+    the plan has them."""
+
+    name: str
+    type: str
+    default: str = ""
+    required: bool = False
+    low: str = ""
+    high: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+
+
+class Form:
+    """The parameters of one plan, in its order."""
+
+    def __init__(self, entries: Mapping[str, tuple[Scalar, Node]]) -> None:
+        self._entries = entries
+        self.fields = tuple(_field(key, node) for key, node in entries.values())
+
+    def objection(self, name: str, text: str) -> str:
+        """The objection to `text` as a value of the parameter `name`; "" for none. KeyError: an unknown parameter."""
+        key, node = self._entries[name]
+        problems = Problems()
+        read_parameter(key, node, text, problems)
+        return "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in problems.found)
+
+
+def read_form(path: Path) -> Form:
+    """The form of the plan in the file at `path`. PlanError when the file or one it includes cannot be read, or
+    `params` are not parameters."""
+    problems = Problems()
+    document = read(path, None, problems)
+    section = document.get("params") if document is not None else None
+    entries: dict[str, tuple[Scalar, Node]] = {}
+    for key, node in section.entries if isinstance(section, Map) else ():
+        if validate(Param, node, f"params.{key.text}", problems) is not None:
+            entries[key.text] = (key, node)
+    if document is None or (problems.found and not entries):
+        raise problems.error()
+    return Form(entries)
+
+
+def _field(key: Scalar, node: Node) -> Field:
+    entries = {name.text: value for name, value in node.entries} if isinstance(node, Map) else {}
+    texts = {name: _written(entries.get(name)) for name in ("type", "default", "min", "max", "help")}
+    choices = entries.get("choices")
+    return Field(
+        name=key.text,
+        type=texts["type"],
+        default=texts["default"],
+        required="default" not in entries,
+        low=texts["min"],
+        high=texts["max"],
+        choices=tuple(map(_written, choices.items)) if isinstance(choices, Seq) else (),
+        help=texts["help"],
+    )
+
+
+def _written(node: Node | None) -> str:
+    """A value as a command line would give it: lists with commas between."""
+    if isinstance(node, Seq):
+        return ", ".join(map(_written, node.items))
+    return node.text if isinstance(node, Scalar) else ""
+
+
+_MATRIX = re.compile(r"\$\{\s*matrix\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellValues:
+    """Puts the values of a cell in the place of `${matrix.axis}`."""
+
+    values: Mapping[str, Scalar]
+    problems: Problems
+    path: str
+
+    def node(self, node: Node) -> Node:
+        """A node with the values put in."""
+        if isinstance(node, Map):
+            return dataclasses.replace(node, entries=tuple((key, self.node(item)) for key, item in node.entries))
+        if isinstance(node, Seq):
+            return dataclasses.replace(node, items=tuple(self.node(item) for item in node.items))
+        if isinstance(node.value, str) and not node.faulty and "${" in node.text and "matrix" in node.text:
+            return self.scalar(node)
+        return node
+
+    def scalar(self, node: Scalar) -> Scalar:
+        """A scalar that consists only of one axis becomes its value, with its type; a problem for an unknown axis."""
+        unknown = next((axis for axis in _MATRIX.findall(node.text) if axis not in self.values), None)
+        if unknown is not None:
+            hint = did_you_mean(unknown, self.values)
+            self.problems.add(node.where, f"the matrix has no axis `{unknown}`", key=self.path, hint=hint)
+            return dataclasses.replace(node, faulty=True)
+        alone = _MATRIX.fullmatch(node.text)
+        if alone is not None:
+            return dataclasses.replace(self.values[alone[1]], where=node.where, text_column=0)
+        text = _MATRIX.sub(lambda match: written(label_of(self.values[match[1]])), node.text)
+        return node if text == node.text else dataclasses.replace(node, value=text, text=text, text_column=0)
+
+
+@dataclass(slots=True)
+class Variants:
+    """The workloads of a plan with `${matrix.axis}` in them: node, axes, and the variants made so far by labels."""
+
+    section: Node | None
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    made: dict[tuple[str, tuple[tuple[str, Label], ...]], tuple[str, Node]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, node in self.section.entries if isinstance(self.section, Map) else ():
+            if found := tuple(dict.fromkeys(_axes(node))):
+                self.axes[key.text] = found
+
+    def named(self, node: Node, cell: Cell, values: CellValues, key: str = "") -> Node:
+        """A node of a cell, in which each `workload` with variants is the one of the cell."""
+        if isinstance(node, Map):
+            entries = tuple((k, self.named(one, cell, values, k.text)) for k, one in node.entries)
+            return dataclasses.replace(node, entries=entries)
+        if isinstance(node, Seq):
+            return dataclasses.replace(node, items=tuple(self.named(one, cell, values, key) for one in node.items))
+        if key != "workload" or node.text not in self.axes:
+            return node
+        if missing := [axis for axis in self.axes[node.text] if axis not in values.values]:
+            message = f"workload `{node.text}` has ${{matrix.{missing[0]}}}, and the matrix has no axis `{missing[0]}`"
+            hint = did_you_mean(missing[0], values.values)
+            values.problems.add(node.where, message, key=values.path, hint=hint)
+            return dataclasses.replace(node, faulty=True)
+        name = self.variant(node.text, cell, values)
+        return dataclasses.replace(node, value=name, text=name, text_column=0)
+
+    def variant(self, workload: str, cell: Cell, values: CellValues) -> str:
+        """The name of the variant of a workload for a cell."""
+        assert isinstance(self.section, Map)  # noqa: S101 - the workload is in it
+        labels = tuple((axis, label) for axis, label in cell.labels if axis in self.axes[workload])
+        if (workload, labels) not in self.made:
+            taken = {key.text for key, _ in self.section.entries} | {name for name, _ in self.made.values()}
+            name = ids(workload, [labels])[0]
+            free = (f"{workload}__c{number}" for number in range(1, len(taken) + 2))
+            name = next(one for one in (name, *free) if one not in taken)
+            body = self.section.get(workload)
+            assert body is not None  # noqa: S101
+            self.made[workload, labels] = name, dataclasses.replace(values, path=f"workloads.{workload}").node(body)
+        return self.made[workload, labels][0]
+
+    def put_into(self, root: Map, problems: Problems) -> Map:
+        """The document with the variants; a problem for a workload that no cell uses."""
+        if not self.axes or not isinstance(self.section, Map):
+            return root
+        entries: list[tuple[Scalar, Node]] = []
+        for key, node in self.section.entries:
+            mine = [found for (workload, _), found in self.made.items() if workload == key.text]
+            entries += [(dataclasses.replace(key, value=name, text=name), one) for name, one in mine]
+            if key.text not in self.axes:
+                entries.append((key, node))
+            elif not mine:
+                axis = self.axes[key.text][0]
+                message = f"workload `{key.text}` has ${{matrix.{axis}}}, but no ladder with such a matrix uses it"
+                problems.add(key.where, message, key=f"workloads.{key.text}", hint=f"matrix: {{{axis}: […]}}")
+        section = dataclasses.replace(self.section, entries=tuple(entries))
+        pairs = tuple((key, section if key.text == "workloads" else node) for key, node in root.entries)
+        return dataclasses.replace(root, entries=pairs)
+
+
+def _axes(node: Node) -> Iterator[str]:
+    """The axes that a node names."""
+    if isinstance(node, Map):
+        for _, item in node.entries:
+            yield from _axes(item)
+    elif isinstance(node, Seq):
+        for item in node.items:
+            yield from _axes(item)
+    elif isinstance(node.value, str):
+        yield from _MATRIX.findall(node.text)
+
+
+def label_of(node: Scalar) -> Label:
+    """The value of an axis as a label."""
+    assert node.value is not None  # noqa: S101 - looked at when the axis was read
+    return node.value

@@ -1,1 +1,0 @@
-"""Identities, task signatures, enrolment, audit log."""

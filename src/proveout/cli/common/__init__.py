@@ -1,1 +1,0 @@
-"""Code that several verbs of the command line share."""

@@ -1,0 +1,355 @@
+"""`proveout runs`, `proveout trend` and `proveout noise`: list runs, show metrics over runs, measure the noise of a
+rung.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proveout.cli import options
+from proveout.cli.options import Inventory, Overrides, Pki, PlanFile, PolicyFile, RunsDir, parse_overrides
+
+if TYPE_CHECKING:
+    from proveout.coordinator.history.runs import RunFolder, Selection
+    from proveout.coordinator.report.history_documents import Trend
+    from proveout.coordinator.storage.run_directory import RunDirectory
+
+
+EPILOG = """Examples:
+
+  proveout runs
+
+  proveout runs --runs-dir /var/lib/proveout/runs
+
+  proveout runs --environment latest
+
+  proveout runs --parquet runs.parquet && duckdb -c "SELECT run, threads, \"tps.mean\" FROM 'runs.parquet'"
+"""
+_HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
+
+
+def runs(
+    runs_dir: RunsDir = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Show instead what a run (a name, a directory or `latest`) was measured in.",
+            autocompletion=options.runs,
+        ),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write instead a table with a row for each rung of each stage of every run."),
+    ] = None,
+) -> None:
+    """List the runs, newest first: plan, start, end, verdicts and labels; or write their numbers as one table."""
+    from proveout.coordinator.storage import run_directory
+
+    folder = run_directory.runs_directory(runs_dir, os.environ)
+    if parquet is not None:
+        _write_table(folder, parquet)
+        return
+    if environment is not None:
+        for line in _environment(run_directory.find(folder, environment)):
+            typer.echo(line)
+        return
+    rows = [_row(directory) for directory in run_directory.all_runs(folder)]
+    if not rows:
+        typer.echo(f"There is no run in {folder}.")
+        return
+    shown = len(_HEAD) if any(row[-1] for row in rows) else len(_HEAD) - 1
+    lines = [row[:shown] for row in (_HEAD, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(shown)]
+    for row in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _write_table(folder: Path, file: Path) -> None:
+    """Write the table of all runs; messages go to stderr."""
+    from proveout.cli import outputs
+    from proveout.cli.messages import counting
+    from proveout.coordinator.history.runs import read_folder, to_parquet
+    from proveout.coordinator.report.csv_export import write_bytes
+    from proveout.core.errors import ProveoutError
+    from proveout.core.numbers import safe
+
+    outputs.check_outputs({"parquet": file})
+    with counting("runs read") as progress:
+        found = read_folder(folder, progress)
+    for name, fault in found.unreadable:
+        typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
+    try:
+        write_bytes(file, to_parquet(found.runs))
+    except OSError as fault:
+        raise ProveoutError(f"{file} cannot be written: {fault.strerror}") from fault
+    count = sum(len(run.rungs) for run in found.runs)
+    typer.echo(f"{file}: {count} rows of {len(found.runs)} run{'' if len(found.runs) == 1 else 's'} in {folder}")
+
+
+def _environment(directory: RunDirectory) -> Iterator[str]:
+    """All facts of every host and system, with the digest, and changes during the run."""
+    from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+    from proveout.core.numbers import safe
+
+    found = fingerprints(load_results(read(directory.path)))
+    if not found:
+        yield f"{directory.name} has recorded no environment."
+    for one in found:
+        where = f"{one.system} on {one.host}" if one.system else one.name
+        yield safe(f"{where}: {outline(one)}")
+        yield f"  {one.digest}" + ("" if one.whole else " (looked at once only)")
+        width = max(map(len, one.compared), default=0)
+        for name, value in sorted(one.compared.items()):
+            yield safe(f"  {name:<{width}}  {value}")
+        if one.installed:
+            yield safe(f"  installed, not used: {fact_list(one.installed)}")
+        for change in one.drift:
+            yield safe(f"  changed meanwhile: {change}")
+
+
+def _row(directory: RunDirectory) -> tuple[str, ...]:
+    from proveout.coordinator.schedule.state import run_progress
+    from proveout.coordinator.storage.journal import JournalDamaged, JournalFault, is_driven, read
+    from proveout.core.numbers import safe
+
+    try:
+        events = read(directory.path)
+    except JournalDamaged as fault:
+        return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-", "")
+    except JournalFault as fault:
+        return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-", "")
+    facts = run_progress(stamped.event for stamped in events)
+    plan = safe(facts.started.name) if facts.started else "-"
+    state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"
+    outcomes = Counter(verdict.outcome for verdict in facts.verdicts)
+    verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
+    labels = facts.started.labels if facts.started else {}
+    shown = safe(" ".join(f"{name}={value}" for name, value in labels.items()))
+    return (directory.name, plan, _when(events[0].unix_s) if events else "-", state, verdicts, shown)
+
+
+def _when(unix_s: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+TREND_EPILOG = """Examples:
+
+  proveout trend
+
+  proveout trend plans/smoke.yaml --by commit --html trend.html
+
+  proveout trend smoke --fail-if change --json trend.json
+
+  proveout trend smoke --acknowledge smoke-20260114-101500-3f2a --note 'checksums are on from here'
+"""
+
+
+class FailIf(StrEnum):
+    """The condition that fails a job."""
+
+    change = "change"
+    worse = "worse"
+
+
+def trend(
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PLAN]",
+            help="A plan's name or file [default: the plan of the newest run].",
+            autocompletion=options.plan_files,
+        ),
+    ] = "",
+    *,
+    parameters: Overrides = None,
+    inventory: Inventory = None,
+    by: Annotated[
+        str, typer.Option(metavar="LABEL", help="Show runs by this label: commit; the order stays that of time.")
+    ] = "",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A metric, repeatable [default: tps, rate, response.avg_us, response.p99_us].",
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Take runs that differ in these too, as in `compare`: `version,kernel`."),
+    ] = None,
+    fail_if: Annotated[
+        FailIf | None,
+        typer.Option(help="Exit 1 when a change (one for the worse) is shown and not acknowledged."),
+    ] = None,
+    acknowledge: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Accept the change that begins at this run.", autocompletion=options.runs),
+    ] = None,
+    note: Annotated[str, typer.Option(help="With --acknowledge: the reason.")] = "",
+    runs_dir: RunsDir = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the histories as JSON.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report in Markdown.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file, with a figure per metric.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each figure as an SVG file.")] = None,
+) -> None:
+    """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
+
+    Comparable runs have the plan (apart from repeats), the environment and the program of the newest run. The decision
+    on a run does not change when runs are added. Exit codes: 0 success, 1 the --fail-if condition holds, 2 a wrong
+    command line or no finished run of the plan, 3 too few runs to show a change.
+    """
+    from proveout.cli import outputs as output_files
+    from proveout.coordinator.history import metric_history
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.history_documents import Trend, trend_document
+    from proveout.coordinator.storage import run_directory
+
+    outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
+    folder = run_directory.runs_directory(runs_dir, os.environ)
+    _acknowledge(folder, acknowledge, note, metric or [""])
+    selection = _selected(_read(folder), plan, parameters, inventory, allow)
+    histories = metric_history.histories(
+        selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(folder)
+    )
+    shown = Trend(selection=selection, histories=histories, label=by, condition=fail_if.value if fail_if else None)
+    terminal.show(trend_document(shown), sys.stdout)
+    _write(shown, outputs, svg)
+    raise typer.Exit(metric_history.exit_code(histories, shown.condition))
+
+
+def _read(folder: Path) -> RunFolder:
+    from proveout.cli.messages import counting
+    from proveout.coordinator.history.runs import read_folder
+    from proveout.core.numbers import safe
+
+    with counting("runs read") as progress:
+        found = read_folder(folder, progress)
+    for name, fault in found.unreadable:
+        typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
+    return found
+
+
+def _selected(
+    found: RunFolder, plan: str, parameters: list[str] | None, inventory: Path | None, allow: list[str] | None
+) -> Selection:
+    """The runs of a plan, given by file or by name."""
+    from proveout.coordinator.history.runs import select, study_digest
+    from proveout.dsl.compile.compiler import compile_plan
+
+    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    if Path(plan).suffix in options.SUFFIXES or (plan and Path(plan).is_file()):
+        compiled = compile_plan(Path(plan), overrides=parse_overrides(parameters), inventory=inventory)
+        return select(found, name=compiled.name, study=study_digest(compiled), allow=allowed)
+    if parameters or inventory is not None:
+        raise typer.BadParameter("only together with a plan file", param_hint="-p/--inventory")
+    return select(found, name=plan, allow=allowed)
+
+
+def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -> None:
+    """Store an acknowledgement, where the command line has one."""
+    from proveout.coordinator.history.metric_history import Acknowledgement, acknowledge
+    from proveout.coordinator.storage import run_directory
+
+    if bool(run) != bool(note):
+        raise typer.BadParameter("--acknowledge RUN and --note TEXT belong together", param_hint="--acknowledge")
+    if run is None:
+        return
+    name = run_directory.find(folder, run).name
+    for metric in metrics:
+        acknowledge(folder, Acknowledgement(run=name, note=note, metric=metric, unix_s=time.time()))
+
+
+def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
+    from proveout.coordinator.report import html, markdown
+    from proveout.coordinator.report.figures import vega
+    from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
+    from proveout.coordinator.storage.run_directory import write_whole
+    from proveout.core.errors import ProveoutError
+
+    writers: dict[str, Callable[[], str]] = {
+        "json": lambda: to_json(shown),
+        "markdown": lambda: markdown.render(trend_document(shown)),
+        "html": lambda: html.render(trend_document(shown, figures=True)),
+    }
+    files = {Path(path): writers[name] for name, path in outputs.items()}
+    try:
+        for path, made in files.items():
+            write_whole(path, made())
+        if pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)
+            for history in shown.histories:
+                figure = trend_figure(history, shown.label)
+                write_whole(pictures / f"{figure.slug}.svg", vega.svg(figure))
+    except OSError as fault:
+        raise ProveoutError(f"{fault.filename or pictures} cannot be written: {fault.strerror}") from fault
+
+
+NOISE_EPILOG = """Examples:
+
+  proveout noise plans/smoke.yaml
+
+  proveout noise plans/hlr-cache-embedded.yaml --stage cached --threads 8 --repeats 20
+
+  proveout noise plans/smoke.yaml -p measure=10s --json noise.json
+"""
+
+
+def noise(
+    plan: PlanFile,
+    *,
+    parameters: Overrides = None,
+    inventory: Inventory = None,
+    stage: Annotated[str | None, typer.Option(metavar="ID", help="The ladder [default: the plan's first].")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="The rung [default: the ladder's most threads].")
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=3, max=1000, help="Repeats; each has one iteration of each of the two arms.")
+    ] = 10,
+    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, none that is rewritten.")] = False,
+    runs_dir: RunsDir = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the record as JSON too.")] = None,
+    pki: Pki = None,
+    policy: PolicyFile = None,
+) -> None:
+    """Run one rung of a plan against itself (A/A), and show which changes repeats on this rig can show.
+
+    Two equal ladders take turns. The variance of their numbers is split into that between repeats, between iterations
+    and between seconds. The record is stored in the run's directory as noise.json; from then on `explain` shows what
+    the plan's repeats can show. Populate, sql, reset, pause and tune stages before the ladder run as in the plan;
+    verdicts and all other stages are left out. Exit codes: 0 measured, 2 the plan or the command line is wrong, 3 too
+    few valid pairs, 4 the infrastructure failed, 130 interrupted.
+    """
+    from proveout.cli import outputs as output_files
+    from proveout.cli import run_session
+    from proveout.coordinator.storage.journal import Journal
+    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.plan.iteration_order import choose, noise_plan
+
+    overrides = parse_overrides(parameters)
+    compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
+    arms = choose(compiled, stage, threads, repeats)
+    derived = noise_plan(compiled, arms)
+    checked = output_files.check_outputs({output_files.NOISE: json})
+    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
+    options = run_session.begin(derived, named, overrides=overrides, outputs=checked, noise=arms)
+    with Journal(options.directory.path) as journal:
+        show = run_session.printer(headless=headless)
+        exit_code = run_session.execute(options, journal, show, checked)
+    raise typer.Exit(exit_code)

@@ -1,1 +1,0 @@
-"""The verbs over many runs, and over repetitions of one rung."""

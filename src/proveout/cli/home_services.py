@@ -1,0 +1,329 @@
+"""Services of the home screen: plans, runs and the comparison of two runs, as plain data. Nothing is started or
+written.
+
+Data flow: folders -> `compile_plan` or a journal -> the cards of `tui.services`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proveout.cli.messages import describe
+from proveout.core.errors import PlanError, ProveoutError
+from proveout.core.numbers import search_answer
+from proveout.tui import services as shown
+
+if TYPE_CHECKING:
+    from proveout.coordinator.comparison import ComparedRuns, Row
+    from proveout.coordinator.report.comparison_tables import MainNumber
+    from proveout.coordinator.results.results import RunResults
+    from proveout.coordinator.schedule.state import RunProgress
+    from proveout.dsl.explain.timetable import Timetable
+    from proveout.dsl.plan.plan import Plan
+
+
+def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
+    """Run `other` against run `reference`, directories. JournalFault, or ProveoutError when one has not begun."""
+    from proveout.coordinator import comparison as comparing
+    from proveout.coordinator.comparability import NotComparable, differences, refuse_a_copy, unlike
+    from proveout.coordinator.report.comparison_document import sentence
+    from proveout.coordinator.report.comparison_tables import heads, level_note, main_numbers
+
+    before, after = _results(Path(reference)), _results(Path(other))
+    names = Path(reference).name, Path(other).name
+    found_differences = differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))
+    differing = tuple(map(str, found_differences))
+    try:
+        refuse_a_copy(before, after)
+    except NotComparable as fault:
+        return shown.Comparison(reference=names[0], other=names[1], refused=fault.what)
+    try:
+        found = comparing.compare(before, after, despite=despite)
+    except NotComparable:
+        apart = unlike(before, after, found_differences)
+        refused = f"The runs differ in their plan or environment{apart and f': {apart}'}."
+        return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
+    numbers = main_numbers(found)
+    return shown.Comparison(
+        reference=names[0],
+        other=names[1],
+        differences=differing,
+        notes=found.notes,
+        headline=sentence(found.names[1], numbers),
+        level=level_note(found),
+        ratios=tuple(_ratios(numbers)),
+        heads=heads(found),
+        parts=tuple(_parts(found)),
+    )  # fmt: skip
+
+
+def _results(directory: Path) -> RunResults:
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory))
+    if results.run is None:
+        raise ProveoutError(f"{directory.name} has not started", where=str(directory), way_out="Name another run.")
+    return results
+
+
+def _ratios(numbers: Sequence[MainNumber]) -> Iterator[shown.Ratio]:
+    """The main numbers that have a ratio."""
+    from proveout.coordinator.report.comparison_tables import interval_text, places, ratio_text
+
+    named = places(numbers)
+    for one in numbers:
+        ratio = one.row.ratio
+        if ratio.get("mean", 0.0) > 0.0 and one.row.direction != "offered":
+            yield shown.Ratio(
+                of=named[id(one)], what=one.what, ratio=ratio["mean"], lower=ratio.get("lower"),
+                upper=ratio.get("upper"), text=ratio_text(ratio), interval=interval_text(ratio),
+                tone=one.row.direction,
+            )  # fmt: skip
+
+
+def _parts(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
+    from proveout.coordinator.report.comparison_tables import missing_rungs, rung_title, values_title
+
+    for stage in found.stages:
+        for rung in stage.rungs:
+            yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(_rows(rung.rows, found.names[1])))
+        if stage.values:
+            yield shown.ComparedPart(head=values_title(stage), rows=tuple(_rows(stage.values, found.names[1])))
+        yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
+
+
+def _rows(rows: Sequence[Row], other: str) -> Iterator[shown.ComparedRow]:
+    from proveout.coordinator.report.comparison_tables import cells
+
+    for row in rows:
+        yield shown.ComparedRow(cells=cells(row, other), tone=row.direction)
+
+
+SUFFIXES = (".yaml", ".yml")
+HEAD_BYTES = 64 * 1024
+_IS_PLAN = re.compile(rb"^[\"']?proveout[\"']?[ \t]*:", re.MULTILINE)
+_HAS_STAGES = re.compile(rb"^[\"']?(stages|extends|name)[\"']?[ \t]*:", re.MULTILINE)
+
+
+def plan_files(places: Sequence[Path]) -> list[Path]:
+    """The plan files among `places` and in those that are folders, each once, by name.
+
+    Without fragments and inventories.
+    """
+    found: dict[Path, Path] = {}
+    for place in places:
+        inside = sorted(place.iterdir()) if place.is_dir() else [place]
+        for path in inside:
+            if path.suffix in SUFFIXES and path.is_file() and (path == place or _is_plan(path)):
+                found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether a file looks like a plan; one that cannot be read counts, so that its error is shown."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        return True
+    return _IS_PLAN.search(head) is not None and _HAS_STAGES.search(head) is not None
+
+
+class LocalServices:
+    """The services of the home screen on this machine.
+
+    `places` are files and folders with plans, `runs` the folder of the run directories.
+    """
+
+    def __init__(self, places: Sequence[Path], runs: Path, here: str) -> None:
+        self._places, self._runs = [place.absolute() for place in places], runs
+        self.here, self.runs_here = here, str(runs)
+        self._ended: dict[str, object] = {}
+
+    def plans(self) -> Sequence[shown.Found]:
+        """The plan files. Their stamp is the last change of the file and of the files beside it."""
+        try:
+            files = plan_files(self._places)
+        except OSError:  # a folder is gone or cannot be read
+            return []
+        newest = {folder: _newest(folder) for folder in {file.parent for file in files}}
+        return [
+            shown.Found(path=str(file), name=_short(file), stamp=(_stamp(file), newest[file.parent])) for file in files
+        ]
+
+    def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
+        """Compile the plan: its stages or its problems."""
+        from proveout.dsl.compile.compiler import compile_plan
+        from proveout.dsl.explain.timetable import timetable
+
+        file = Path(path)
+        try:
+            plan = compile_plan(file, overrides=overrides, inventory=Path(inventory) if inventory else None)
+        except PlanError as error:
+            lines = tuple(line for problem in error.problems for line in describe(problem).splitlines())
+            shorter = tuple(line.replace(f"{file.parent}/", "", 1) for line in lines)
+            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=shorter)
+        except ProveoutError as error:
+            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=tuple(str(error).splitlines()))
+        table = timetable(plan)
+        return shown.PlanCard(
+            path=path,
+            name=_short(file),
+            state="fine",
+            title=plan.title or plan.name,
+            lines=tuple(_lines(table)),
+            seconds=table.seconds,
+            iterations=sum(stage.iterations for stage in table.stages),
+            remote=any(not host.is_local for host in plan.hosts),
+            tunes_here=tunes_here(plan),
+        )
+
+    def form(self, path: str) -> shown.Form:
+        """The plan's parameters. PlanError when they cannot be read."""
+        from proveout.dsl.schema.parameters import read_form
+
+        found = read_form(Path(path))
+        fields = tuple(shown.Field(**asdict(field)) for field in found.fields)
+        return shown.Form(fields=fields, objection=found.objection)
+
+    def runs(self) -> Sequence[shown.Found]:
+        """The runs, newest first.
+
+        The stamp is that of the journal, and for a run that has not ended also that of its coordinator.
+        """
+        from proveout.coordinator.storage import run_directory
+        from proveout.coordinator.storage.journal import is_driven
+
+        try:
+            found = run_directory.all_runs(self._runs)
+        except OSError:
+            return []
+        listed = []
+        for directory in found:
+            written = _journal_stamp(directory.path)
+            ended = self._ended.get(str(directory.path)) == written
+            stamp = (written, False if ended else is_driven(directory.path))
+            listed.append(shown.Found(path=str(directory.path), name=directory.name, stamp=stamp))
+        return listed
+
+    def run(self, path: str) -> shown.RunCard:
+        """The card of a run, from its journal."""
+        from proveout.coordinator.schedule.state import run_progress
+        from proveout.coordinator.storage.journal import is_driven, read
+
+        directory = Path(path)
+        written = _journal_stamp(directory)
+        try:
+            events = read(directory)
+            driven = is_driven(directory)
+        except ProveoutError as fault:
+            return shown.RunCard(path=path, name=directory.name, state="unreadable", reason=fault.what)
+        facts = run_progress(stamped.event for stamped in events)
+        if facts.ended is not None:
+            self._ended[path] = written
+        began = events[0].unix_s if events else 0.0
+        seconds = events[-1].unix_s - began if events else 0.0
+        return _run_card(directory, facts, began, seconds, driven=driven)
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
+        """Two runs side by side. JournalFault, or ProveoutError when one has not begun."""
+        return compared(reference, other, despite=despite)
+
+
+def tunes_here(plan: Plan) -> bool:
+    """Whether a plan changes settings of a machine whose agent is started here."""
+    from proveout.dsl.plan.stages import Tune
+
+    local = {host.name for host in plan.hosts if host.is_local}
+    tunings = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    return any(local & set(one.hosts) for one in tunings)
+
+
+def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float, *, driven: bool) -> shown.RunCard:
+    ended = facts.ended
+    state: shown.PastState = "running" if driven else ended.status if ended is not None else "crashed"
+    plan = facts.started.plan if facts.started else {}
+    planned = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
+    return shown.RunCard(
+        path=str(directory),
+        name=directory.name,
+        state=state,
+        plan=facts.started.name if facts.started else "",
+        title=facts.started.title if facts.started else "",
+        began_unix_s=began,
+        seconds=seconds,
+        reason=ended.reason if ended is not None and not driven else "" if driven else "the coordinator has stopped",
+        verdicts=tuple(
+            shown.PastVerdict(id=one.id, outcome=one.outcome, title=one.title, evidence=one.evidence)
+            for one in {one.id: one for one in facts.verdicts}.values()  # a resumed run reaches them again
+        ),
+        ladders=tuple(
+            ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
+        ),
+        found=tuple(
+            f"{name}: {search_answer(one.rate, one.upper, one.confirmations, one.outcome)}, {one.reason}"
+            for name, one in facts.searches.items()
+        ),
+    )
+
+
+def _ladder(facts: RunProgress, stage: str) -> shown.Ladder | None:
+    """Mean TPS by rung over the valid iterations; None when there is none."""
+    values: dict[int, list[float]] = {}
+    for one in facts.of_stage(stage):
+        tps = one.metrics.get("tps")
+        if one.valid and isinstance(tps, int | float):
+            values.setdefault(one.id.rung, []).append(float(tps))
+    rungs = tuple(sorted(values))
+    means = tuple(sum(values[rung]) / len(values[rung]) for rung in rungs)
+    return shown.Ladder(stage=stage, rungs=rungs, tps=means) if rungs else None
+
+
+def _lines(table: Timetable) -> Iterator[str]:
+    """The systems, stages and verdicts of a plan."""
+    for system in table.systems:
+        onward = f", propagates to {system.propagates_to}" if system.propagates_to else ""
+        yield f"{system.name}: {system.engine} on {system.host}, {system.origin}{onward}"
+    for place, stage in enumerate(table.stages, 1):
+        yield f"{place}. {stage.id} ({stage.kind}): {stage.summary}"
+    for name, severity, check in table.verdicts:
+        yield f"{'warns' if severity == 'warn' else 'fails'} unless {name}: {check}"
+
+
+def _short(path: Path) -> str:
+    """The path relative to the current directory where possible."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Modification time and size of a file; zeros when it is gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _newest(folder: Path) -> int:
+    """Modification time of the newest file in or directly below a folder: plans include such files."""
+    try:
+        return max(
+            (_stamp(path)[0] for pattern in ("*.y*ml", "*/*.y*ml", "*/*.sql") for path in folder.glob(pattern)),
+            default=0,
+        )
+    except OSError:
+        return 0
+
+
+def _journal_stamp(directory: Path) -> tuple[tuple[int, int], tuple[int, int]]:
+    from proveout.coordinator.storage.journal import FILE
+
+    return _stamp(directory / FILE), _stamp(directory / f"{FILE}-wal")

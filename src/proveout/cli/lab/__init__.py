@@ -1,1 +1,0 @@
-"""Verbs about the hosts of a lab."""

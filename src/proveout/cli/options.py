@@ -1,0 +1,193 @@
+"""Options that several verbs share, and the completion of their values in a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from proveout.core.errors import ProveoutError
+
+Words: TypeAlias = list[str | tuple[str, str]]
+
+RUNS_MAX = 50
+SUFFIXES = (".yaml", ".yml")
+
+
+def plan_files(incomplete: str) -> Words:
+    """Plan files and folders that begin so.
+
+    A folder that is the only one comes with what is in it: shells end a word that is the only one with a space.
+    """
+    found: Words = []
+    with suppress(OSError):
+        found += _files(incomplete)
+        match found:
+            case [str(folder)] if folder.endswith("/"):
+                found += _files(folder)
+    return found
+
+
+def _files(incomplete: str) -> Iterator[str]:
+    typed = os.path.dirname(incomplete)  # noqa: PTH120 - what was typed stays as it was typed: `./`, `~/`
+    stem = incomplete[len(typed) + 1 if typed not in ("", "/") else len(typed) :]
+    folder = Path(typed or ".").expanduser()
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(stem) or (path.name.startswith(".") and not stem):
+            continue
+        shown = incomplete[: len(incomplete) - len(stem)] + path.name
+        if path.is_dir():
+            yield f"{shown}/"
+        elif path.suffix in SUFFIXES:
+            yield shown
+
+
+def runs(context: typer.Context, incomplete: str) -> Words:
+    """The newest runs by name, and `latest`."""
+    from proveout.coordinator.storage import run_directory
+
+    with suppress(OSError):
+        folder = run_directory.runs_directory(context.params.get("runs_dir"), os.environ)
+        names = [run_directory.LATEST, *(directory.name for directory in run_directory.all_runs(folder)[:RUNS_MAX])]
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+def parameters(context: typer.Context, incomplete: str) -> Words:
+    """`name=default` for each parameter of the plan on the line; of one that has choices, `name=choice` for each."""
+    from proveout.dsl.schema.parameters import read_form
+
+    # Words before an option that lacks its value are not in `params` yet.
+    named = (context.params.get("plan"), *(context.params.get("plans") or ()), *context.args)
+    plan = next((Path(word) for word in named if word is not None and Path(word).suffix in SUFFIXES), None)
+    if plan is None:
+        return []
+    with suppress(ProveoutError, OSError):
+        found: Words = [
+            (f"{field.name}={value.replace(', ', ',')}", field.help or field.type)
+            for field in read_form(plan).fields
+            for value in field.choices or (field.default,)
+        ]
+        return [word for word in found if word[0].startswith(incomplete) and " " not in word[0]]
+    return []
+
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+
+PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=plan_files)]
+Overrides: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p",
+        metavar="NAME=VALUE",
+        help="Give a parameter of the plan another value.",
+        autocompletion=parameters,
+    ),
+]
+Inventory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "-i",
+        "--inventory",
+        metavar="FILE",
+        help="A file that supplies or replaces the topology.",
+        autocompletion=plan_files,
+    ),
+]
+
+
+Labels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        help="Store a label with the run: commit=1a2b3c4. `runs`, reports and `trend` show it. May be given again.",
+    ),
+]
+RunsDir: TypeAlias = Annotated[
+    Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+]
+Pki: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
+    ),
+]
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="The policy of agents on this machine (`address: local`); without one they change nothing.",
+    ),
+]
+
+
+class Annotations(StrEnum):
+    """Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
+
+    auto = "auto"
+    github = "github"
+    none = "none"
+
+
+AnnotationsOption: TypeAlias = Annotated[
+    Annotations,
+    typer.Option(
+        "--annotations",
+        help="Annotate failed verdicts and errors of the plan at their line of it, in the log; automatic in a GitHub "
+        "job; `github` implies --headless.",
+    ),
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Print errors, and the sentence of the verdicts, and nothing else.")
+]
+CodeQuality: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")
+]
+GitlabMetrics: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
+]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="ADDR",
+        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a "
+        "Unix socket.",
+    ),
+]
+
+
+def parse_overrides(words: list[str] | None) -> dict[str, str]:
+    """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
+    return _pairs(words, "-p")
+
+
+def parse_labels(words: list[str] | None) -> dict[str, str]:
+    """The labels of a run. Raises typer.BadParameter as `parse_overrides`, and for a name that is not a plain word."""
+    found = _pairs(words, "--label")
+    for name in found:
+        if not _LABEL.fullmatch(name):
+            raise typer.BadParameter(
+                f"{name!r} is not a name: letters, digits, `_`, `.` and `-`, at most 40", param_hint="--label"
+            )
+    return found
+
+
+def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint=option)
+        if name.strip() in found:
+            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,260 @@
+"""Result files of a run, made from its journal alone, and the problems of a plan as files for CI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from proveout.cli.messages import describe
+from proveout.cli.options import Annotations
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import PlanError, PlanProblem, ProveoutError
+
+if TYPE_CHECKING:
+    from proveout.coordinator.results.results import RunResults
+    from proveout.coordinator.storage.journal import StorageFailed
+    from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.dsl.plan.iteration_order import NoiseArms
+
+
+OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
+"""The files that a command line can ask for, by option."""
+RESULT, PAGE, NOISE = "result", "page", "noise"
+"""The two files of every run, and the record of a noise run."""
+
+
+class UnusableOutput(ProveoutError):
+    """A result file that could not be written; found before the run begins."""
+
+    exit_code = 2
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
+    """The requested files with absolute paths. UnusableOutput for one that cannot be written."""
+    wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
+        if path.is_dir():
+            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
+        if not path.parent.is_dir():
+            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnusableOutput(
+                f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
+            )
+    return {name: str(path) for name, path in wanted.items()}
+
+
+def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
+    """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
+    asked = annotations is Annotations.github
+    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def checkout(environment: Mapping[str, str]) -> Path:
+    """The directory that file names of a CI job are relative to; outside a job the current one."""
+    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
+
+
+def kept(directory: RunDirectory) -> dict[str, str]:
+    """The files that every run has in its directory."""
+    record = {NOISE: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
+    return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html"), **record}
+
+
+def _noise_arms(directory: RunDirectory) -> NoiseArms | None:
+    """The rung of a noise run; None for all other runs."""
+    try:
+        return directory.command().noise
+    except ProveoutError:
+        return None
+
+
+def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
+    """Write all files that can be written; return the error of the first that cannot."""
+    from proveout.coordinator.noise import TooFewPairs
+    from proveout.coordinator.storage.journal import storage_failed
+    from proveout.coordinator.storage.run_directory import write_whole
+    from proveout.core.directories import is_full
+
+    renderers = _renderers(directory)
+    failed: StorageFailed | None = None
+    for name, path in files.items():
+        try:
+            text = renderers[name](results)
+        except TooFewPairs:
+            continue  # `show_results` reports it
+        try:
+            write_whole(Path(path), text)
+        except OSError as fault:
+            then = f"`proveout resume {directory.name}` makes the missing files"
+            what = f"{Path(path).name} cannot be written"
+            failed = failed or storage_failed(Path(path), fault, what, full=is_full(fault), then=then)
+    return failed
+
+
+def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
+    from proveout.coordinator import noise
+    from proveout.coordinator.report import ci_reports, html, json_documents, markdown
+    from proveout.coordinator.report.run_document import page_document, run_document
+
+    return {
+        RESULT: json_documents.result_to_json,
+        PAGE: lambda results: html.render(page_document(results, directory)),
+        "junit": ci_reports.to_xml,
+        "json": json_documents.result_to_json,
+        "summary": lambda results: markdown.render(run_document(results)),
+        "codequality": lambda results: ci_reports.to_codequality(results, checkout(os.environ)),
+        "gitlab-metrics": ci_reports.to_metrics,
+        NOISE: lambda results: noise.to_json(noise.measure(results, _arms_of(directory))),
+    }
+
+
+def _arms_of(directory: RunDirectory) -> NoiseArms:
+    found = _noise_arms(directory)
+    assert found is not None  # noqa: S101 - only noise runs have the file
+    return found
+
+
+def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
+    """Write result.json, report.html and the requested files, then print the summary unless `quiet`. The last
+    lines of a run that ended before it began have its problems, so it has no summary."""
+    from proveout.coordinator.report.summary import began_nothing
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory.path))
+    fault = write(results, directory, {**kept(directory), **outputs})
+    told = began_nothing(results)
+    if told and not quiet:
+        sys.stdout.write(f"Check it again: proveout check --connect {_shown(directory.command().plan)}\n")
+    show_results(results, directory, notes, quiet=quiet or told)
+    if fault is not None:
+        raise fault
+
+
+def _shown(path: str) -> str:
+    """A path as it is typed here: relative to the working directory where it lies below."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+def show_results(results: RunResults, directory: RunDirectory, notes: Annotations, *, quiet: bool = False) -> None:
+    """Print the summary on standard output unless `quiet`, and the annotations of a CI job where requested."""
+    from proveout.coordinator.report import ci_reports, terminal
+    from proveout.coordinator.report.run_document import run_summary
+
+    if not quiet:
+        terminal.show(run_summary(results, str(directory.path)), sys.stdout)
+        _show_noise(results, directory)
+    if wants_github(notes, os.environ):
+        sys.stdout.write(ci_reports.to_github(ci_reports.remarks(results), checkout(os.environ)))
+
+
+def _show_noise(results: RunResults, directory: RunDirectory) -> None:
+    """Print the noise of a noise run that has finished. TooFewPairs."""
+    from proveout.coordinator.noise import measure
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.history_documents import noise_document
+
+    arms = _noise_arms(directory)
+    if arms is not None and results.ended is not None and results.ended.exit_code == 0:
+        terminal.show(noise_document(measure(results, arms)), sys.stdout)
+
+
+def is_due(path: Path, results: RunResults) -> bool:
+    """Whether a file is missing, or older than the run's end: from an earlier end, or from another run."""
+    try:
+        return path.stat().st_mtime < results.ended_unix_s
+    except OSError:
+        return True
+
+
+def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> int:
+    """Make the missing files of a run that has finished, and the files that are requested now; return its exit code.
+
+    The two files of every run are always written again. A file that `run` was given is written too, unless one that is
+    newer than the run's end exists.
+    """
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory.path))
+    due = {name: path for name, path in _asked(directory).items() if is_due(Path(path), results)}
+    files = {**kept(directory), **due, **chosen}
+    fault = write(results, directory, files)
+    if not quiet:
+        sys.stdout.write(f"{directory.name} has finished; made from its journal: {', '.join(files.values())}\n")
+    show_results(results, directory, notes, quiet=quiet)
+    if fault is not None:
+        raise fault
+    assert results.ended is not None  # noqa: S101 - the caller has checked
+    return results.ended.exit_code
+
+
+def _asked(directory: RunDirectory) -> dict[str, str]:
+    """The files that `run` was given; none, with a warning, when the command cannot be read."""
+    try:
+        asked = directory.command().outputs
+    except ProveoutError as fault:
+        sys.stderr.write(f"warning: {fault}\n")
+        return {}
+    return {name: path for name, path in asked.items() if name in OUTPUTS}
+
+
+PLAN_OUTPUTS = ("junit", "codequality")
+"""The files that problems of a plan can be written to, by option."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A plan with its problems; without one, the notes on it."""
+
+    file: str
+    problems: Sequence[PlanProblem] = ()
+    notes: Sequence[PlanProblem] = ()
+
+
+def publish(
+    checked: Sequence[Checked], outputs: Mapping[str, str], annotations: Annotations, stream: TextIO | None = None
+) -> None:
+    """Write the files of `PLAN_OUTPUTS` among `outputs`, and print the annotations of a GitHub job to `stream`,
+    standard output by default. ProveoutError."""
+    wanted = {name: path for name, path in outputs.items() if name in PLAN_OUTPUTS}
+    marked = wants_github(annotations, os.environ)
+    if not wanted and not marked:
+        return
+    from proveout.coordinator.report import ci_reports
+    from proveout.coordinator.report import ci_reports as marks
+    from proveout.coordinator.storage.run_directory import write_whole
+
+    root = checkout(os.environ)
+    remarks = [remark for one in checked for remark in marks.of_problems(one.problems)]
+    remarks += [remark for one in checked for remark in marks.of_problems(one.notes, "notice")]
+    plans = [
+        ci_reports.CheckedPlan(
+            file=one.file, problems=tuple(map(describe, one.problems)), notes=tuple(map(describe, one.notes))
+        )
+        for one in checked
+    ]
+    writers = {"junit": lambda: ci_reports.of_plans(plans), "codequality": lambda: marks.codequality(remarks, root)}
+    for name, path in wanted.items():
+        try:
+            write_whole(Path(path), writers[name]())
+        except OSError as fault:
+            raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault
+    if marked:
+        (stream or sys.stdout).write(marks.to_github(remarks, root))
+
+
+@contextmanager
+def of_problems(plan: Path, outputs: Mapping[str, str], annotations: Annotations) -> Iterator[None]:
+    """Publish the problems of the plan that does not compile in the block; its PlanError goes on."""
+    try:
+        yield
+    except PlanError as error:
+        publish([Checked(file=str(plan), problems=error.problems)], outputs, annotations)
+        raise

@@ -1,0 +1,295 @@
+"""Plans as collectors of pytest and verdicts as its items; the run that they share is a child process.
+
+Data flow: file -> `PlanFile.collect` (compiled) -> `RunItem` and `VerdictItem`s -> `PlanFile.setup` runs the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pytest
+
+from proveout.coordinator.live.run_process import RunProcess, last_lines
+from proveout.core.data_classes import dataclass
+
+if TYPE_CHECKING:
+    from proveout.dsl.plan.plan import Check, Plan
+
+
+RUNS = pytest.StashKey[dict[str, str]]()
+"""Plans that were run in this session: name -> run directory."""
+
+
+JUDGED = (0, 1, 3)
+"""Exit codes of a run that reached its verdicts."""
+LOG_LINES = 25
+
+
+class RunFailed(Exception):
+    """The run reached no verdicts; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRun:
+    """A run that was judged: its directory, and `result.json`."""
+
+    directory: Path
+    document: dict[str, Any]
+
+    @property
+    def verdicts(self) -> dict[str, dict[str, Any]]:
+        """The verdicts by id: those of the plan, and the built-in ones."""
+        return {verdict["id"]: verdict for verdict in self.document["verdicts"]}
+
+
+def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
+    """Run `proveout run ARGUMENTS`.
+
+    RunFailed when it reaches no verdicts, KeyboardInterrupt when it was interrupted.
+    """
+    with tempfile.TemporaryFile() as output:
+        directory, exit_code = _child(["run", *arguments], cwd, output)
+        output.seek(0)
+        early = output.read().decode(errors="replace").strip()
+    if directory is None:
+        raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
+    if exit_code not in JUDGED:
+        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory, LOG_LINES)}")
+    try:
+        document = json.loads((directory / "result.json").read_text())
+    except (OSError, ValueError, RecursionError) as fault:
+        raise RunFailed(
+            f"{directory / 'result.json'} cannot be read: {fault}\n`proveout resume {directory}` makes it again"
+        ) from fault
+    return PlanRun(directory=directory, document=document)
+
+
+def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | None, int]:
+    with _handing_on() as interrupts:
+        child = RunProcess(*arguments, output=output, cwd=cwd)
+        interrupts.to(child.stop)
+        directory = child.directory()
+        exit_code = child.wait()
+    if interrupts.seen:
+        raise KeyboardInterrupt
+    return directory, exit_code
+
+
+class _Interrupts:
+    """Forward signals to a child as SIGINT; signals that come before the child has started are forwarded then."""
+
+    def __init__(self) -> None:
+        self.seen = self._kept = False
+        self._send: Callable[[], None] | None = None
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        self.seen = True
+        if self._send is None:
+            self._kept = True
+        else:
+            self._send()
+
+    def to(self, send: Callable[[], None]) -> None:
+        """The child has started."""
+        self._send = send  # from here on signals are forwarded at once
+        if self._kept:
+            send()
+
+
+@contextmanager
+def _handing_on() -> Iterator[_Interrupts]:
+    """Catch SIGINT and SIGTERM before the child starts: a child that misses the signal would run for ever."""
+    interrupts = _Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts  # only the main thread may, and only it is interrupted
+        return
+    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupts
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# | verdict | item |
+# |---|---|
+# | PASS | passes |
+# | FAIL | fails, with the evidence |
+# | INCONCLUSIVE | fails, or is skipped (`--proveout-inconclusive skip`) |
+# | FAIL or INCONCLUSIVE of severity `warn` | is skipped, with the evidence |
+
+HEAD_BYTES = 1 << 16
+RUN_ITEM = "run"
+_PLAN = re.compile(rb"^proveout\s*:", re.MULTILINE)
+_WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
+Answer: TypeAlias = Literal["passed", "failed", "skipped"]
+
+
+def is_plan(path: Path) -> bool:
+    """Whether the YAML file is marked as a plan; fragments, inventories and other files are not."""
+    try:
+        with path.open("rb") as file:
+            return _PLAN.search(file.read(HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+class VerdictFailed(Exception):
+    """The text of a failed item."""
+
+
+class PlanFile(pytest.File):
+    """A plan, run once for all its items that were not deselected."""
+
+    _plan: Plan | None = None
+    run: PlanRun | None = None
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """The run itself, then its verdicts in the plan's order."""
+        self._plan = self._compiled()
+        taken = any(check.id == RUN_ITEM for check in self._plan.verdicts)
+        yield RunItem.from_parent(self, name=f"({RUN_ITEM})" if taken else RUN_ITEM)
+        for check in self._plan.verdicts:
+            yield VerdictItem.from_parent(self, name=check.id, check=check)
+
+    def _compiled(self) -> Plan:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is imported: no business of those tests
+            from typer import BadParameter  # noqa: PLC0415
+
+            from proveout.cli.messages import describe  # noqa: PLC0415
+            from proveout.cli.options import parse_overrides  # noqa: PLC0415
+            from proveout.core.errors import PlanError, ProveoutError  # noqa: PLC0415
+            from proveout.dsl.compile.compiler import compile_plan  # noqa: PLC0415
+        try:
+            overrides = parse_overrides(self.config.getoption("--proveout-param"))
+            return compile_plan(self.path, overrides=overrides, inventory=self._path("--proveout-inventory"))
+        except PlanError as error:
+            raise self.CollectError("\n\n".join(describe(problem) for problem in error.problems)) from None
+        except ProveoutError as error:
+            raise self.CollectError(str(error)) from None
+        except BadParameter as error:
+            raise self.CollectError(f"--proveout-param: {error.message}") from None
+
+    def _path(self, option: str) -> Path | None:
+        given = self.config.getoption(option)
+        return self.config.invocation_params.dir / given if given else None
+
+    def setup(self) -> None:
+        """Run the plan; when it fails, every item has an error with the reason."""
+
+        if hasattr(self.config, "workerinput"):
+            pytest.fail(
+                "a plan measures: run it without pytest-xdist (-n 0), whose workers would disturb it", pytrace=False
+            )
+        arguments = [str(self.path)]
+        for word in self.config.getoption("--proveout-param"):
+            arguments += ["-p", word]
+        for option, given in (("--inventory", "--proveout-inventory"), ("--runs-dir", "--proveout-runs-dir")):
+            path = self._path(given)
+            arguments += [option, str(path)] if path else []
+        try:
+            self.run = run(arguments, self.config.invocation_params.dir)
+        except RunFailed as fault:
+            pytest.fail(str(fault), pytrace=False)
+        self.config.stash.setdefault(RUNS, {})[self.run.document["run"]["name"]] = str(self.run.directory)
+
+
+class _Item(pytest.Item):
+    """An item of a plan."""
+
+    def plan_run(self) -> PlanRun:
+        """The run of `PlanFile.setup`."""
+        assert isinstance(self.parent, PlanFile)  # noqa: S101
+        assert self.parent.run is not None  # noqa: S101
+        return self.parent.run
+
+    def settle(self, verdict: Mapping[str, Any]) -> None:
+        """Fail, skip or pass by the outcome of the verdict."""
+        mode = self.config.getoption("--proveout-inconclusive") or self.config.getini("proveout_inconclusive")
+        found = answer(verdict["outcome"], verdict["severity"], mode)
+        self.user_properties.append((f"evidence of {verdict['id']}", verdict["evidence"]))
+        if found == "skipped":
+            about = "warning only: " if verdict["severity"] == "warn" else ""
+            reason = f"{about}{verdict['outcome']} {verdict['id']}: {verdict['evidence']}"
+            raise pytest.skip.Exception(reason, _use_item_location=True)  # the plan's line, not this one
+        if found == "failed":
+            raise VerdictFailed(describe(verdict, self.plan_run().directory))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The evidence; without a traceback, since no code has failed."""
+        if isinstance(excinfo.value, VerdictFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+
+class RunItem(_Item):
+    """The run has finished, and the built-in verdicts (propagation, invariants) have passed."""
+
+    def runtest(self) -> None:
+        """Judge the built-in verdicts; the worst one counts."""
+        made = self.plan_run()
+        self.user_properties.append(("run", str(made.directory)))
+        built_in = [verdict for verdict in made.verdicts.values() if ":" in verdict["id"]]  # no id of a plan has one
+        for verdict in sorted(built_in, key=lambda verdict: _WORST_FIRST.index(verdict["outcome"])):
+            self.settle(verdict)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The plan's file."""
+        return self.path, 0, self.name
+
+
+class VerdictItem(_Item):
+    """A verdict of the plan."""
+
+    def __init__(self, *, check: Check, **more: Any) -> None:
+        super().__init__(**more)
+        self._check = check
+
+    def runtest(self) -> None:
+        """Judge it."""
+        verdict = self.plan_run().verdicts.get(self.name)
+        if verdict is None:
+            raise VerdictFailed(f"the run has no verdict {self.name}: {self.plan_run().directory}")
+        self.settle(verdict)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The line of the verdict in the plan."""
+        where = self._check.where
+        file = Path(where.file) if where.file else self.path
+        return file, max(where.line - 1, 0), self.name
+
+
+def answer(outcome: str, severity: str, mode: str) -> Answer:
+    """The result of an item with this verdict; `mode` is for INCONCLUSIVE. UsageError for an unknown mode."""
+    if mode not in ("fail", "skip"):
+        raise pytest.UsageError(f"proveout_inconclusive = {mode}: use fail or skip")
+    if outcome == "PASS":
+        return "passed"
+    if severity == "warn" or (outcome == "INCONCLUSIVE" and mode == "skip"):
+        return "skipped"
+    return "failed"
+
+
+def describe(verdict: Mapping[str, Any], directory: Path) -> str:
+    """The verdict as lines of text."""
+    lines = [
+        f"{verdict['outcome']} {verdict['id']}" + (f": {verdict['title']}" if verdict["title"] else ""),
+        f"  check:      {verdict['check']}",
+        f"  evidence:   {verdict['evidence']}",
+    ]
+    if verdict["iterations"]:
+        lines.append(f"  iterations: {', '.join(verdict['iterations'])}")
+    if verdict["file"]:
+        lines.append(f"  written at: {verdict['file']}:{verdict['line']}")
+    return "\n".join([*lines, f"  report:     {directory / 'report.html'}"])

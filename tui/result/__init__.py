@@ -1,1 +1,0 @@
-"""The pane "Result" of a finished run: its data, and the pane."""

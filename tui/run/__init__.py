@@ -1,1 +1,0 @@
-"""The screen of one run: its view model, event sources and dialogs."""

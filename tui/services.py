@@ -1,0 +1,460 @@
+"""Data of the screens, frozen and ready to print, and the protocols that the command line implements.
+
+Data flow: the command line wires services and a `Source` -> a screen calls them in threads -> cards, events,
+results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from heapq import merge
+from typing import Literal, Protocol, TypeAlias
+
+from proveout.core.data_classes import dataclass, field
+from proveout.proto.events import Claim, IterationFinished, IterationStarted, IterationVoided, Stamped
+
+PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
+PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "interrupted", "crashed", "unreadable"]
+Tone: TypeAlias = Literal["better", "worse", "changed", "same", "none", "unknown", "offered"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plan file or a run directory. `stamp` changes when the file may have changed."""
+
+    path: str
+    name: str
+    stamp: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCard:
+    """A plan: `lines` describe its stages, or with `state` wrong every problem with file:line:column.
+
+    `seconds` is the estimate.
+    """
+
+    path: str
+    name: str
+    state: PlanState = "checking"
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+    iterations: int = 0
+    remote: bool = False
+    tunes_here: bool = False
+    """Whether it changes settings of this machine, which the host policy must allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastVerdict:
+    """A verdict that a run has reached."""
+
+    id: str
+    outcome: Literal["PASS", "FAIL", "INCONCLUSIVE"]
+    title: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Mean TPS of a ladder over the valid repeats by rung, fewest threads first."""
+
+    stage: str
+    rungs: tuple[int, ...]
+    tps: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCard:
+    """A run: its start (Unix seconds, 0 unknown), duration, end with the reason, results.
+
+    `found` has the answers of its searches.
+    """
+
+    path: str
+    name: str
+    state: PastState = "reading"
+    plan: str = ""
+    title: str = ""
+    began_unix_s: float = 0.0
+    seconds: float = 0.0
+    reason: str = ""
+    verdicts: tuple[PastVerdict, ...] = ()
+    ladders: tuple[Ladder, ...] = ()
+    found: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A parameter to ask for, as the plan writes it: `default`, `low` and `high` are "" where there is none."""
+
+    name: str
+    type: str
+    default: str = ""
+    required: bool = False
+    low: str = ""
+    high: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The parameters of a plan; `objection(name, text)` is the problem of a value, "" for a valid one."""
+
+    fields: tuple[Field, ...]
+    objection: Callable[[str, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One number of both runs as text, the last cell with the sign of its direction, which is `tone`."""
+
+    cells: tuple[str, ...]
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPart:
+    """A rung of a stage; its rows have the columns `Comparison.heads`."""
+
+    head: str
+    rows: tuple[ComparedRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """A number of run B over that of the reference A, with its interval; `of` is its stage and rung."""
+
+    of: str
+    what: str
+    ratio: float
+    lower: float | None
+    upper: float | None
+    text: str
+    interval: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Run `other`, B in all texts, against run `reference`, A. `refused` is the reason for a refusal, "" for none;
+    `headline` is the answer in one sentence, `level` is the sentence about the level of the intervals.
+    """
+
+    reference: str
+    other: str
+    refused: str = ""
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    headline: str = ""
+    level: str = ""
+    ratios: tuple[Ratio, ...] = ()
+    heads: tuple[str, ...] = ()
+    parts: tuple[ComparedPart, ...] = ()
+
+
+class HomeServices(Protocol):
+    """The services of the home screen. Every call may block; ProveoutError where the docstring names it."""
+
+    here: str
+    runs_here: str
+
+    def plans(self) -> Sequence[Found]:
+        """The plan files, in the order to show them."""
+        ...
+
+    def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> PlanCard:
+        """A plan as it compiles with these parameters and this inventory ("" for none)."""
+        ...
+
+    def form(self, path: str) -> Form:
+        """The form of a plan. ProveoutError when the file cannot be read."""
+        ...
+
+    def runs(self) -> Sequence[Found]:
+        """The runs, newest first."""
+        ...
+
+    def run(self, path: str) -> RunCard:
+        """A run, from its journal."""
+        ...
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
+        """Two runs side by side, with their differences. ProveoutError when one cannot be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Run a plan."""
+
+    plan: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    inventory: str = ""
+    pki: str = ""
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Show a run: live while it runs, else replayed."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Resume a run that has not ended and has no coordinator."""
+
+    run: str
+
+
+Choice: TypeAlias = Start | Watch | Resume
+
+
+SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
+
+
+class Source(Protocol):
+    """A run's events, earliest first."""
+
+    replayed: bool
+
+    def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """Batches of events; the first has all earlier events.
+
+        Ends with the run, or when the run has no coordinator.
+        """
+        ...
+
+    def now_unix_s(self) -> float:
+        """The current time of the run for the screen; Unix seconds."""
+        ...
+
+    async def stop(self) -> bool:
+        """Request the end of the run; False when the coordinator cannot be reached."""
+        ...
+
+
+@dataclass(slots=True)
+class Pace:
+    """Speed of a replay, and whether it is paused."""
+
+    speed: float = 10.0
+    paused: bool = False
+
+    def faster(self) -> None:
+        """The next speed up."""
+        self.speed = next((speed for speed in SPEEDS if speed > self.speed), SPEEDS[-1])
+
+    def slower(self) -> None:
+        """The next speed down."""
+        self.speed = next((speed for speed in reversed(SPEEDS) if speed < self.speed), SPEEDS[0])
+
+
+Moving: TypeAlias = Callable[[Stamped], Sequence[Stamped]]
+"""The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read
+files.
+"""
+
+
+def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
+    return ()
+
+
+Place: TypeAlias = Literal["previous", "next", "begin", "end"]
+
+
+class FromStart(list[Stamped]):
+    """A batch that begins the run again: it has all events up to its last one, and replaces those before it."""
+
+
+class Replay:
+    """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
+    samples.
+
+    `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events, and
+    waits for a `seek`.
+    """
+
+    replayed = True
+
+    def __init__(
+        self,
+        events: Sequence[Stamped],
+        pace: Pace,
+        step_s: float = 0.1,
+        *,
+        moving: Moving = _nothing_moved,
+        at_end: bool = False,
+    ) -> None:
+        self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
+        self._starts_s = [one.unix_s for one in events if isinstance(one.event, IterationStarted)]
+        self._now_s = events[0].unix_s if events else 0.0
+        self._next = 0
+        self._moved: deque[Stamped] = deque()
+        self._sought: float | None = events[-1].unix_s if events and at_end else None
+        self._woken = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to the last event."""
+        return self._next >= len(self._events) and self._sought is None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the iteration under way or ended last, from 1 (0 before the first), and of all."""
+        return bisect_right(self._starts_s, self._now_s), len(self._starts_s)
+
+    def seek(self, to: Place) -> None:
+        """Go on from another place: the start of the previous or the next iteration, the begin or the end of the run.
+
+        Within the first second of an iteration the previous one is the one before it.
+        """
+        if not self._events:
+            return
+        first_s, last_s = self._events[0].unix_s, self._events[-1].unix_s
+        here_s = self._now_s if self._sought is None else self._sought
+        if to == "next":
+            later = (start_s for start_s in self._starts_s if start_s > here_s)
+            self._sought = next(later, last_s)
+        elif to == "previous":
+            grace_s = 0.0 if self.pace.paused or self.is_over else self.pace.speed
+            earlier = (start_s for start_s in reversed(self._starts_s) if start_s < here_s - grace_s)
+            self._sought = next(earlier, first_s)
+        else:
+            self._sought = first_s if to == "begin" else last_s
+        self._woken.set()
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """The events up to the time of the replay, step by step; after a `seek` a batch that begins the run again.
+
+        It does not end: at the last event it waits for a `seek`.
+        """
+        while True:
+            self._woken.clear()
+            if self._sought is not None:
+                yield await self._from_start(self._sought)
+            elif batch := await self._batch():
+                yield batch
+            try:
+                wait_s = None if self.is_over and self._sought is None else self._step_s
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                if not self.pace.paused:
+                    self._now_s += self._step_s * self.pace.speed
+
+    async def _from_start(self, unix_s: float) -> FromStart:
+        """All events up to a time, with the live ones of the newest iteration."""
+        self._sought, self._now_s = None, unix_s
+        self._next = bisect_right(self._events, unix_s, key=lambda one: one.unix_s)
+        past = self._events[: self._next]
+        starts = [at for at, one in enumerate(past) if isinstance(one.event, IterationStarted)]
+        self._moved.clear()
+        if not starts:
+            return FromStart(past)
+        before, after = past[: starts[-1] + 1], past[starts[-1] + 1 :]
+        moved = await asyncio.to_thread(self._moving, past[starts[-1]])
+        ended = any(isinstance(one.event, IterationFinished | IterationVoided) for one in after)
+        shown = [one for one in moved if one.unix_s <= unix_s]
+        self._moved = deque(() if ended else moved[len(shown) :])
+        return FromStart([*before, *merge(shown, after, key=lambda one: one.unix_s)])
+
+    async def _batch(self) -> list[Stamped]:
+        batch: list[Stamped] = []
+        while self._next < len(self._events) and self._events[self._next].unix_s <= self._now_s:
+            stamped = self._events[self._next]
+            self._next += 1
+            batch += [*self._moved_by(stamped.unix_s), stamped]
+            match stamped.event:
+                case IterationStarted():
+                    self._moved = deque(await asyncio.to_thread(self._moving, stamped))
+                case IterationFinished() | IterationVoided():
+                    self._moved.clear()
+        return [*batch, *self._moved_by(self._now_s)]
+
+    def _moved_by(self, unix_s: float) -> Iterator[Stamped]:
+        while self._moved and self._moved[0].unix_s <= unix_s:
+            yield self._moved.popleft()
+
+    def now_unix_s(self) -> float:
+        """The replay's time, never after the last event."""
+        return min(self._now_s, self._events[-1].unix_s) if self._events else 0.0
+
+    async def stop(self) -> bool:
+        """Nothing to stop in a replay."""
+        return False
+
+
+ResultTone: TypeAlias = Literal["", "good", "bad", "warn"]
+Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadlineNumber:
+    """One of the few numbers that answer what the run was for."""
+
+    label: str
+    value: str
+    interval: str = ""
+    about: str = ""
+    tone: ResultTone = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A verdict with its comparisons and its evidence, one sentence a line. `counts`: not of severity `warn`."""
+
+    id: str
+    title: str
+    outcome: Outcome
+    counts: bool = True
+    claims: tuple[Claim, ...] = ()
+    evidence: tuple[str, ...] = ()
+    check: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The answer of a run: `outcome` is the sentence of its end, `next_step` the command that continues it, "" for
+    none.
+    """
+
+    outcome: str
+    tone: ResultTone
+    headline: tuple[HeadlineNumber, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    next_step: str = ""
+
+
+class RunServices(Protocol):
+    """Services of the screen of a run, beside its events. Every call may block; ProveoutError when a file cannot be
+    read."""
+
+    def result(self) -> Result:
+        """The result of the run as it is recorded now."""
+        ...
+
+    def replay(self) -> Replay:
+        """A replay of the run from its beginning."""
+        ...
+
+    def report(self) -> str:
+        """The path of the HTML report, "" while there is none."""
+        ...
+
+    def others(self) -> Sequence[tuple[str, str]]:
+        """The other runs beside this one, newest first: name and path."""
+        ...
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
+        """Two runs side by side; "" is this run. ProveoutError when one cannot be read."""
+        ...
