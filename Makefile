@@ -43,7 +43,7 @@ TOGETHER := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, one for each core), then those that measure real time, one at a time
 	@failed=0; \
 	$(PYTEST) $(TOGETHER) -m "not timed" || { failed=$$?; [ $$failed -ne 2 ] || exit 2; }; \
-	$(PYTEST) --numprocesses 0 -m timed || failed=$$?; \
+	$(PYTEST) --numprocesses 0 -m timed $$(grep -rl --include='test_*.py' 'mark\.timed' tests) || failed=$$?; \
 	exit $$failed
 
 test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, real time, root and repeats for many seeds: about a minute on two cores

@@ -46,9 +46,9 @@ def files(folder: Path, directory: run_directory.RunDirectory) -> dict[str, byte
 _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from proveout.cli.common import outputs as result_files
+from proveout.cli import outputs as result_files
 from proveout.cli.options import Annotations
-from proveout.coordinator.report import annotations, html, junit, markdown, result_json, run_document, terminal
+from proveout.coordinator.report import ci_reports, html, json_documents, markdown, run_document, terminal
 from proveout.coordinator.storage import run_directory
 
 def report(folder, at):

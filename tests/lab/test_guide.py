@@ -157,9 +157,9 @@ def test_the_commands_of_the_run_have_the_output_of_the_page(walk: Walk) -> None
 
 OTHER_RELEASE = """
 import sys
-from proveout.agent.daemon import admission
+from proveout.agent.daemon import servicer
 from proveout.cli import execute
-admission.PROTOCOL_VERSION += 1
+servicer.PROTOCOL_VERSION += 1
 sys.exit(execute(sys.argv[1:]))
 """
 ADDRESSES: Mapping[str, tuple[str, str]] = {
