@@ -118,6 +118,11 @@ def test_accepted_up_to_the_end_says_that_the_range_was_the_limit() -> None:
     assert answer.upper is None
 
 
+def test_a_range_of_one_rate_is_a_yes_or_no() -> None:
+    assert run(begin(stage(), Rates(low=500.0, high=500.0)), lambda _: True)[1].rate == 500.0
+    assert run(begin(stage(), Rates(low=500.0, high=500.0)), lambda _: False)[1].rate is None
+
+
 @pytest.mark.parametrize("span", [(500.0, 100.0), (0.0, 100.0), (float("nan"), 5.0), (5.0, float("inf"))])
 def test_a_range_with_nothing_in_it_is_answered_without_a_probe(span: tuple[float, float]) -> None:
     answer = next_probe(begin(stage(), Rates(low=span[0], high=span[1])))
@@ -130,6 +135,42 @@ def test_the_last_probe_of_the_budget_is_a_confirmation() -> None:
     assert [tried.probe.phase for tried in state.tried] == ["bracket"] * 6 + ["confirm"] * 3
     assert answer.rate == 4_000.0
     assert "limit of 9 probes" in answer.reason
+
+
+def test_a_budget_that_ends_unconfirmed_gives_no_rate() -> None:
+    _, answer = run(
+        began(probes_max=9),
+        lambda probe: probe.phase != "confirm" and probe.rate <= 7e3,
+    )
+    assert (answer.rate, answer.outcome) == (None, "undecided")
+    assert "not confirmed within 9 probes" in answer.reason
+
+
+def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
+    _, answer = run(begin(stage(), Rates(low=500.0, high=8e3)), lambda probe: None if probe.rate > 2000.0 else True)
+    assert answer.rate == pytest.approx(2000.0, rel=0.06)
+    assert "could not be judged" in answer.reason
+
+
+def test_an_ended_search_takes_no_more_probes() -> None:
+    state, _ = run(began(), lambda _: False)
+    with pytest.raises(ValueError, match="has ended"):
+        record(state, Judgement(accepted=True, evidence=""))
+
+
+def test_confirmations_that_keep_failing_step_down_faster() -> None:
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= (2_000.0 if probe.phase in FULL_LENGTH else 10_000.0)
+
+    state, answer = run(began(), accept)
+    failed = [tried.probe.rate for tried in state.tried if tried.probe.phase == "confirm" and not tried.accepted]
+    assert failed[::2] == failed[1::2], "a refusal is confirmed"
+    steps = [1.0 - low / high for high, low in itertools.pairwise(failed[::2])]
+    assert steps == pytest.approx(sorted(steps))
+    assert max(steps) <= 0.5
+    assert answer.rate is not None
+    assert 1_000.0 <= answer.rate <= 2_000.0
+    assert "wider than the tolerance after" in answer.reason
 
 
 def test_a_stray_refusal_is_outvoted_by_two_more_probes() -> None:
@@ -191,6 +232,17 @@ def test_an_upper_end_needs_five_refusals() -> None:
     assert {t.accepted for t in above} == {False}
 
 
+def test_one_probe_that_could_not_be_judged_is_repeated() -> None:
+    stray = iter([True])
+
+    def accept(probe: Probe) -> bool | None:
+        return None if next(stray, False) else probe.rate <= 3000.0
+
+    state, answer = run(began(), accept)
+    assert [t.accepted for t in state.tried if t.probe.rate == 500.0] == [None, True]
+    assert answer.rate == pytest.approx(3000.0, rel=0.06)
+
+
 @given(st.floats(600.0, 900_000.0), st.floats(500.0, 1e6), st.sampled_from([0.01, 0.05, 0.2]))
 @settings(deadline=None)
 def test_a_start_changes_the_way_and_not_the_answer(capacity: float, start: float, tolerance: float) -> None:
@@ -200,6 +252,12 @@ def test_a_start_changes_the_way_and_not_the_answer(capacity: float, start: floa
     assert answer.rate is not None and answer.upper is not None
     assert capacity / (1 + tolerance) * 0.999 <= answer.rate <= capacity < answer.upper
     assert answer.upper <= capacity * (1 + tolerance) * 1.001
+
+
+@pytest.mark.parametrize(("start", "first"), [(None, 500.0), (1.0, 500.0), (1e9, 60e3), (float("nan"), 500.0)])
+def test_a_start_beyond_the_range_is_its_end(start: float | None, first: float) -> None:
+    probe = next_probe(begin(stage(), Rates(low=500.0, high=60e3, start=start)))
+    assert isinstance(probe, Probe) and probe.rate == first
 
 
 def test_without_an_upper_end_it_ends_with_the_last_confirmation() -> None:
