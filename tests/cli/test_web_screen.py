@@ -80,6 +80,7 @@ def _tick(tps: float, second: int) -> e.LoadTick:
                       errors=0)  # fmt: skip
 
 
+@pytest.mark.server
 async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: Path) -> None:
     """The journal is held and the feed is served, as a coordinator does."""
     rungs = {1: (990.0, 1000.0, 1010.0), 4: (3900.0,)}

@@ -24,6 +24,7 @@ from proveout.dsl.plan.stages import Tuning
 
 ROOM = 8 << 20
 PAGE = 4096
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture

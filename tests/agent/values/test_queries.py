@@ -27,6 +27,7 @@ from proveout.proto.wire.tasks import Endpoint, RunCapture, RunSql, wait_names
 REPORT = Tick(at_ns=1, report=True, last=False)
 ENGINES = ("postgres", "sqlite", "mysql", "oracle")
 DUAL = {"oracle": " FROM dual"}
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(params=ENGINES)
