@@ -148,9 +148,9 @@ def from_line(line: bytes) -> Any:
     return _TYPES[name](**fields)
 
 
-# A statement after the load is marked as begun before it runs (`begin`), and as done after it (`ran`). One that fails
-# is no longer begun. So a statement that is still begun belongs to a process that was killed: it may have run, and when
-# it runs again the database's answer that its key or index exists means that it has (`has_run_before`).
+# A statement after the load is marked as begun before it runs (`begin`), and as done after it (`ran`); the mark of one
+# that fails is removed. A mark without an end is left by a process that was killed, and its statement may have run. It
+# runs again; when the database then answers that the key or index exists, it had run (`has_run_before`).
 #
 # Where rows are committed before their mark (Oracle's direct path), the mark is committed first, without a number of
 # rows; such a range is not known to be whole, and the load begins with empty tables.

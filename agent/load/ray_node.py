@@ -400,8 +400,8 @@ class RayNode:
     ) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
-        `cpus` is the number of workers; `bound` is the only address of this host, besides loopback, that the node
-        listens at: with the default there are no other nodes. TaskFault with Ray's messages if it does not start,
+        `cpus` is the number of workers. The node listens at `bound` and at loopback; with the default, other nodes
+        cannot join. TaskFault with Ray's messages if it does not start,
         `refused` if it listens at other addresses.
         """
         # Ray's sockets have long names below it, and the kernel allows 107 bytes: TMPDIR may be too long

@@ -468,7 +468,7 @@ class RayCluster:
 
     @classmethod
     def open(cls, address: str) -> RayCluster:
-        """Connect. TaskFault `unreachable` if there is no cluster, or it refuses the connection."""
+        """Connect. TaskFault `unreachable` without a cluster, and where it refuses the connection."""
         try:
             ray.init(address=address, log_to_driver=True, configure_logging=False, namespace="proveout")
         except Exception as error:  # noqa: BLE001 -- Ray raises many types for a failed connection

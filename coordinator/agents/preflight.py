@@ -29,7 +29,7 @@ CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAnswer:
-    """The changes of a host; or `problem`: the reason why there is no answer."""
+    """The changes of a host, or in `problem` why it has not answered."""
 
     host: str
     states: tuple[TuningState, ...] = ()

@@ -183,7 +183,7 @@ QUEUE_MAX = 10_000
 
 
 class Tail:
-    """Follows the run in `directory`. JournalFault from `batches` when there is no journal or it cannot be read."""
+    """Follows the run in `directory`. `batches` raises JournalFault without a journal that can be read."""
 
     replayed = False
 

@@ -33,7 +33,7 @@ from proveout.proto.wire.tasks import exported_name, measured_name, wait_names
 Values: TypeAlias = npt.NDArray[np.float64]
 
 COVERAGE_MIN = 0.5
-"""With less than this share of the window covered there is no number at all."""
+"""A metric has a number where its readings cover at least this share of the window."""
 
 APART_MIN_S = 0.05
 """Rates between two samples next to each other need at least this time between them: the kernel counts CPU in ticks of

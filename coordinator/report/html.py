@@ -49,7 +49,7 @@ _FARTHEST = 1e3
 
 
 def claim_svg(claim: Claim) -> str:
-    """The drawing; "" where there is no value or no limit."""
+    """The drawing; "" without a value or without a limit."""
     if claim.mean is None or claim.bound is None or not claim.operator:
         return ""
     if not all(math.isfinite(number) for number in (claim.mean, claim.bound)):

@@ -214,7 +214,7 @@ class Programs:
 
 
 # Access: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does),
-# and every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The
+# and every connection authenticates by SCRAM with a random 256-bit password. The server does not listen on TCP. The
 # endpoint has the password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are kept in
 # `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
 # iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.

@@ -160,7 +160,7 @@ class CaptureSession(CaptureConnection[psycopg.Connection[tuple[Any, ...]]]):
         self.server_version = self._connection.info.server_version if self._connection else 0
 
     def rows(self, query: LiteralString, *arguments: str) -> list[tuple[Any, ...]] | None:
-        """Return the rows of a (prepared) query; None when there is no connection, or the server rejects the query."""
+        """The rows of a query; None without a connection, and where the server rejects the query."""
         connection = self.connection()
         if connection is None:
             return None

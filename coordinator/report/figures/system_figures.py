@@ -160,7 +160,7 @@ def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
 
 
 _GAP_S = 3.0
-"""A line is broken where there is no reading for longer than this many seconds."""
+"""Seconds without a reading after which a line is broken."""
 
 
 # ---- CPU ---------------------------------------------------------------------------------------------------------
