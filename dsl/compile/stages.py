@@ -446,10 +446,10 @@ class _Stages(StageNames):
         self.rise(given, key)
         return tuple(given)
 
-    def rise(self, rungs: list[int], key: str) -> None:
+    def rise(self, rungs: Sequence[int], key: str) -> None:
         """A problem where the rungs of a ladder do not rise."""
         twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
-        if rungs != sorted(set(rungs)):
+        if list(rungs) != sorted(set(rungs)):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 

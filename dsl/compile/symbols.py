@@ -8,7 +8,7 @@ of being reported as unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,7 +90,7 @@ class Scope:
             self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
         return found
 
-    def select_hosts(self, words: list[str], where: Where, key: str) -> tuple[str, ...] | None:
+    def select_hosts(self, words: Sequence[str], where: Where, key: str) -> tuple[str, ...] | None:
         """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
         chosen: set[str] = set()
         fine = True
@@ -143,7 +143,7 @@ class StageNames:
         """A system; None, and a problem noted, when there is none."""
         return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
 
-    def all_systems(self, names: list[str], key: str) -> tuple[str, ...] | None:
+    def all_systems(self, names: Sequence[str], key: str) -> tuple[str, ...] | None:
         """Names of systems, each once; None when one is not there."""
         found = [self.system(name, key, index) for index, name in enumerate(names)]
         for index, name in enumerate(names):
@@ -163,12 +163,12 @@ class StageNames:
         where = self.where("workload")
         return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
 
-    def clients(self, words: list[str]) -> tuple[str, ...] | None:
+    def clients(self, words: Sequence[str]) -> tuple[str, ...] | None:
         """The hosts that a selector stands for; None when it stands for none."""
         where = self.where("from")
         return self.scope.select_hosts(words, where, f"{self.path}.from")
 
-    def captures(self, names: list[str] | None) -> tuple[str, ...]:
+    def captures(self, names: Sequence[str] | None) -> tuple[str, ...]:
         """Names of captures, each once; one that is not there is left out, and `capture` in doubt."""
         found: dict[str, Capture | None] = {}
         for index, name in enumerate(names or ()):

@@ -88,7 +88,7 @@ def _add_secrets(scope: Scope, section: Node | None) -> None:
             scope.secrets[key.text] = secret
 
 
-def _places(scope: Scope, node: Map, words: list[str], path: str) -> tuple[str, ...]:
+def _places(scope: Scope, node: Map, words: Iterable[str], path: str) -> tuple[str, ...]:
     """The hosts that a secret names."""
     found: list[str] = []
     for word in words:

@@ -19,11 +19,11 @@ from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, operation_of
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.scalars import Selector
 from proveout.dsl.plan.stages import Ladder, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
-from proveout.dsl.schema.scalar_types import Selector, Strict
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.validation import Strict, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 TUNINGS_MAX = 500

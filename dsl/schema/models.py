@@ -19,6 +19,18 @@ from pydantic import (
 from proveout.core import units
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import OutputFormat, Take
+from proveout.dsl.plan.scalars import (
+    Duration,
+    Every,
+    Id,
+    Name,
+    Percentage,
+    Price,
+    Roles,
+    Selector,
+    Text,
+    custom,
+)
 from proveout.dsl.plan.topology import EquipmentKind, FactValue
 from proveout.dsl.rules.bounds import (
     EQUIPMENT_MAX,
@@ -33,19 +45,7 @@ from proveout.dsl.rules.bounds import (
     TEXT_MAX,
     VALUES_MAX,
 )
-from proveout.dsl.schema.scalar_types import (
-    Duration,
-    Every,
-    Id,
-    Name,
-    Percentage,
-    Price,
-    Roles,
-    Selector,
-    Strict,
-    Text,
-    custom,
-)
+from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}
 
@@ -167,7 +167,7 @@ class CostEntry(Strict):
 class HostEntry(Strict):
     """A host of the plan."""
 
-    roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
+    roles: Roles = Field(default_factory=tuple, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
     ssh: Annotated[str, Field(pattern=SSH_PATTERN)] | None = Field(
         None, description="The login of `proveout deploy`: `[user@]host[:port]` [default: the name in `address`]."

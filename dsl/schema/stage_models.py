@@ -8,17 +8,14 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.phases import PHASES_MAX
-from proveout.dsl.plan.stages import FAULTS_MAX, PASSES_MAX, TIMES_MAX, VOID_FRACTION_MAX
-from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
-from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
-from proveout.dsl.schema.scalar_types import (
+from proveout.dsl.plan.scalars import (
     Duration,
     Every,
+    Form,
     Id,
     LevelRate,
     Name,
     Names,
-    OrBoolean,
     OrOne,
     Percentage,
     Ramp,
@@ -30,13 +27,16 @@ from proveout.dsl.schema.scalar_types import (
     Share,
     Size,
     Statements,
-    Strict,
     Text,
     Threads,
     Tolerance,
     Variation,
     one_or_many,
 )
+from proveout.dsl.plan.stages import FAULTS_MAX, PASSES_MAX, TIMES_MAX, VOID_FRACTION_MAX
+from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
+from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
+from proveout.dsl.schema.validation import Strict
 
 
 class CommitsEntry(Strict):
@@ -347,7 +347,7 @@ def _as_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, BeforeValidator(_as_text), OrBoolean()]
+When: TypeAlias = Annotated[Text, Form(before=_as_text, or_boolean=True)]
 Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
@@ -371,7 +371,7 @@ class PopulateEntry(StageBase):
 
     workload: Name
     into: Names = Field(description="The systems to load.")
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts that load.")
+    from_: Selector = Field(("role:client",), alias="from", description="The hosts that load.")
     workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
 
 
@@ -418,7 +418,7 @@ class Measured(StageBase, SessionKeys, CommitsEntry):
         max_length=64,
         description="Several loads at the same time, by name, in place of `workload` and `target`.",
     )
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
+    from_: Selector = Field(("role:client",), alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
     session: Session = Field(
         default_factory=dict,
@@ -631,7 +631,7 @@ class DropEntry(StageBase):
 
     workload: Name
     systems: Names = Field(description="The systems that it was loaded into.")
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts; the first of them does it.")
+    from_: Selector = Field(("role:client",), alias="from", description="The hosts; the first of them does it.")
 
 
 class ToolLimitsEntry(Strict):
@@ -676,7 +676,7 @@ class ToolEntry(StageBase):
     random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
     block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
     read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
-    iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
+    iodepth: Rungs = Field((2, 4, 8, 16), description="The rungs: I/Os that each job keeps under way.")
     jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
     size: Size = Field(description="Bytes of each job: the size of its file, or of its slice of a device.")
     target: ToolTarget | None = Field(None, description="The folder of the files, or the devices.")

@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
+
+
+class Strict(BaseModel):
+    """No conversions, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
 
 Model = TypeVar("Model", bound=BaseModel)
 
