@@ -15,7 +15,7 @@ from proveout.dsl.compile.result_names import provisioned_problems
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows, WaitUntil
+from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
@@ -33,7 +33,7 @@ from proveout.dsl.rules.host_rules import (
 from proveout.dsl.rules.secrets import Unclear, of_url
 from proveout.dsl.rules.value_rules import STAGE_NUMBERS, command_problems
 from proveout.dsl.schema.models import CaptureEntry, OutputEntry, PoolEntry, ScrapeEntry, ValueEntry
-from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry, WaitEntry
+from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
 from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
@@ -260,17 +260,12 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
         system=system.name,
         statements=tuple(entry.statements or ()),
         repeatable=entry.repeatable,
-        wait_until=NO_WAIT if entry.wait_until is None else _wait(entry.wait_until),
+        wait_until=entry.wait_until or NO_WAIT,
         query=entry.query or "",
         values=values,
         repeat=entry.repeat,
         where=body.where,
     )
-
-
-def _wait(entry: WaitEntry) -> WaitUntil:
-    equals = str(entry.equals).lower() if isinstance(entry.equals, bool) else str(entry.equals)
-    return WaitUntil(query=entry.query, equals=equals, every_s=entry.every, within_s=entry.within)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from proveout.dsl.compile.loads import (
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
 from proveout.dsl.compile.symbols import Scope, StageNames
-from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.commands import FioJob
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
     Cell,
@@ -44,7 +44,6 @@ from proveout.dsl.plan.stages import (
     Restart,
     Revert,
     Search,
-    SearchBounds,
     Stage,
     Tool,
     Tune,
@@ -191,7 +190,7 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
         doubts |= {"id"}
     partial = bool(doubts - {"id"}) or valid is not body
-    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell, partial=partial)
+    maker = _Stages(scope=scope, kind=kind, body=body, path=path, id=stage_id, cell=place.cell, partial=partial)
     stage = None if entry is None else maker.of(entry)
     doubts |= maker.doubts | ({"faults"} if valid is not body else set())
     is_sketch = bool(doubts) and not doubts & SHAPING
@@ -246,12 +245,13 @@ def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draf
 class _Stages(StageNames):
     """Makes one stage of its model; None when a name in it does not resolve."""
 
+    kind: str
     cell: Cell | None = None
 
-    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911, PLR0912 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+        if self.kind in stage_models.RECORDS:
+            return self.own(made(stage_models.RECORDS[self.kind], entry, id=self.id, where=self.body.where))
         match entry:
-            case stage_models.PopulateEntry():
-                return self.populate(entry)
             case stage_models.LadderEntry():
                 return self.ladder(entry)
             case stage_models.SearchEntry():
@@ -261,22 +261,26 @@ class _Stages(StageNames):
             case stage_models.CommandEntry():
                 host = self.scope.resolve("host", entry.on, self.scope.hosts, self.where("on"), f"{self.path}.on")
                 return command_stage(entry, self.id, self.body, host, self.problem)
-            case stage_models.ResetEntry():
-                return self.reset(entry)
-            case stage_models.PauseEntry():
-                return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case stage_models.TuneEntry():
                 return self.tune(entry)
-            case stage_models.RevertEntry():
-                return Revert(id=self.id, tune=entry.tune, where=self.body.where)  # `stage_rules` knows the stages
-            case stage_models.RestartEntry():
-                return self.restart(entry)
-            case stage_models.DropEntry():
-                return self.drop(entry)
             case stage_models.ToolEntry():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
+
+    def own(self, stage: Populate | Reset | Pause | Revert | Restart | Drop) -> Stage | None:
+        """A stage as it is written -> with its names resolved; None when one of them is not there."""
+        match stage:
+            case Populate():
+                return self.populate(stage)
+            case Reset():
+                return self.reset(stage)
+            case Restart():
+                return self.restart(stage)
+            case Drop():
+                return self.drop(stage)
+            case Pause() | Revert():  # `stage_rules` knows the stages
+                return stage
 
     # ---- kinds ----
 
@@ -307,25 +311,17 @@ class _Stages(StageNames):
             where=self.body.where,
         )
 
-    def populate(self, entry: stage_models.PopulateEntry) -> Populate | None:
-        into = self.all_systems(entry.into, "into")
-        clients = self.clients(entry.from_)
-        workload = self.has_workload(entry.workload)
+    def populate(self, stage: Populate) -> Populate | None:
+        into, clients = self.all_systems(stage.into, "into"), self.clients(stage.clients)
+        workload = self.has_workload(stage.workload)
         if into is None or clients is None or not workload:
             return None
         for name in into:
             self.reachable(self.scope.systems[name], clients, "into")
-        return Populate(
-            id=self.id,
-            workload=entry.workload,
-            into=into,
-            clients=clients,
-            workers=entry.workers,
-            where=self.body.where,
-        )
+        return replace(stage, clients=clients)
 
-    def restart(self, entry: stage_models.RestartEntry) -> Restart | None:
-        system = self.system(entry.system, "system")
+    def restart(self, stage: Restart) -> Restart | None:
+        system = self.system(stage.system, "system")
         if system is None:
             return None
         if engines.of(system.engine).embedded != "server" or system.provision is None:
@@ -333,34 +329,26 @@ class _Stages(StageNames):
             hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
             self.problem(f"`{system.name}` {what}, so proveout cannot restart it", "system", hint=hint)
             return None
-        settings = {name: setting_text(value) for name, value in entry.settings.items()}
-        for name, value in settings.items():
+        for name, value in stage.settings:
             for found in setting_objections(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
-        return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
+        return stage
 
-    def drop(self, entry: stage_models.DropEntry) -> Drop | None:
-        systems, clients = self.all_systems(entry.systems, "systems"), self.clients(entry.from_)
-        if not self.has_workload(entry.workload) or systems is None or clients is None:
+    def drop(self, stage: Drop) -> Drop | None:
+        systems, clients = self.all_systems(stage.systems, "systems"), self.clients(stage.clients)
+        if not self.has_workload(stage.workload) or systems is None or clients is None:
             return None
-        return Drop(id=self.id, workload=entry.workload, systems=systems, clients=clients, where=self.body.where)
+        return replace(stage, clients=clients)
 
-    def reset(self, entry: stage_models.ResetEntry) -> Reset | None:
-        systems = self.all_systems(entry.systems, "systems")
+    def reset(self, stage: Reset) -> Reset | None:
+        systems = self.all_systems(stage.systems, "systems")
         if systems is None:
             return None
-        if not (entry.restore or entry.checkpoint):
+        if not (stage.restore or stage.checkpoint):
             self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
-        if entry.keep and not entry.restore:
+        if stage.keep and not stage.restore:
             self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
-        return Reset(
-            id=self.id,
-            systems=systems,
-            restore=entry.restore,
-            checkpoint=entry.checkpoint,
-            keep=entry.keep or "",
-            where=self.body.where,
-        )
+        return stage
 
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
@@ -403,7 +391,7 @@ class _Stages(StageNames):
             retries=entry.retries,
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
-            limits=_limits(entry.limits),
+            limits=entry.limits,
             session=loads.session,
             sessions=loads.sessions,
             tracked=loads.tracked,
@@ -506,17 +494,13 @@ class _Stages(StageNames):
             probes_max=entry.probes_max,
             confirmations=entry.confirm.times,
             drain_s=entry.drain,
-            bounds=SearchBounds(
-                missed_fraction_max=entry.bounds.missed,
-                lateness_p99_ms_max=entry.bounds.lateness * 1e3,
-                lateness_growth_max=entry.bounds.growth,
-            ),
+            bounds=entry.bounds,
             distribution=entry.arrival,
             captures=captures,
             retries=entry.retries,
             workers=entry.workers,
             pool=pool,
-            limits=_limits(entry.limits),
+            limits=entry.limits,
             session=loads.session,
             sessions=loads.sessions,
             tracked=loads.tracked,
@@ -549,18 +533,3 @@ class _Stages(StageNames):
                 return f"beside the database `{system.name}`"
         serving = [role for role in host.roles if role in SERVING_ROLES]
         return f"whose role is `{serving[0]}`" if serving else ""
-
-
-def _limits(entry: stage_models.LimitsEntry) -> Limits:
-    return Limits(
-        errors_fraction_max=entry.errors,
-        start_skew_ms_max=entry.start_skew * 1e3,
-        client_cpu_fraction_max=entry.client_cpu,
-        client_handling_fraction_max=entry.client_handling,
-        achieved_fraction_min=entry.achieved,
-        schedule_p99_ms_max=entry.schedule_p99 * 1e3,
-        tps_slope_fraction_max=entry.tps_slope,
-        tps_cv_max=entry.tps_cv,
-        pause_s_max=entry.pause,
-        void_fraction_max=entry.void,
-    )

@@ -12,6 +12,7 @@ from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
 from proveout.dsl.compile.result_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.plan.scalars import setting_text
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules import secrets as destinations
@@ -258,11 +259,6 @@ def _check_secrets(scope: Scope, node: Map, system: System) -> None:
         scope.problems.add(where, f"the destination of a secret is not clear: {fault}", key=key, hint=_PLAIN_DSN)
         return
     refuse_destinations(scope, uses, where, key, exporter=False)
-
-
-def setting_text(value: str | float | bool) -> str:
-    """A setting's value as servers read it: true and false as on and off."""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.dsl.plan.keys import Element, key
+from proveout.dsl.plan.scalars import Duration, Every, Form, Text
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 
@@ -48,9 +50,6 @@ NO_COMMAND = Command()
 Take: TypeAlias = Literal["only", "last", "sum", "avg", "min", "max"]
 """The number that several rows give. `only`: there must be exactly one row."""
 
-OMITTED = {"omitted": "at its default"}
-"""Metadata of fields that `plan.to_data` leaves out at their default."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredValue:
@@ -68,20 +67,25 @@ class MeasuredValue:
     take: Take = "only"
 
 
+def _value_text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+WaitedFor: TypeAlias = Annotated[str, Form(written=str | int | float | bool, after=_value_text)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitUntil:
-    """Ask `query` every `every_s` until its first column equals `equals`, for at most `within_s`.
+class WaitUntil(Element):
+    """A wait until a query gives a value."""
 
-    An empty `query` means that the stage does not wait.
-    """
-
-    query: str = ""
-    equals: str = ""
-    every_s: float = 1.0
-    within_s: float = 600.0
+    query: Text = key(text="The query; the first column of its only row counts.")
+    equals: WaitedFor = key(text="The value to wait for; numbers are compared as numbers.")
+    every_s: Every = key(1.0, name="every", text="The time from one query to the next.")
+    within_s: Duration = key(600.0, name="within", text="The longest wait; the run ends with an error after it.")
 
 
-NO_WAIT = WaitUntil()
+NO_WAIT = WaitUntil(query="", equals="")
+"""The stage does not wait."""
 
 
 SECTOR = 512

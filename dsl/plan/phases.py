@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.commands import OMITTED
+from proveout.dsl.plan.keys import OMITTED
 
 PHASES_MAX = 100
 """The most phases of a load: each has histograms of its own in the result of a load."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.commands import OMITTED
+from proveout.dsl.plan.keys import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
 from proveout.dsl.plan.topology import Capture, Declared, Expression, Host, Secret, System, TextPosition, Value
 from proveout.dsl.plan.topology import Workload as Workload  # noqa: PLC0414 - most modules import it from here

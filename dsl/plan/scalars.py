@@ -8,6 +8,7 @@ the records too.
 
 from __future__ import annotations
 
+import copy
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ class Form:
     takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
     written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text.
 
-    A tuple is written as a list.
+    `written`: the type of what is written, where it is another one. A tuple is written as a list.
     """
 
     def __init__(
@@ -60,22 +61,29 @@ class Form:
         before: Callable[[Any], Any] | None = None,
         alone: Callable[[Any], Any] | None = None,
         after: Callable[[Any], Any] | None = None,
+        written: Any = None,
         schema: Mapping[str, Any] | None = None,
         or_one: bool = False,
         or_boolean: bool = False,
         **bounds: Any,
     ) -> None:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
-        self._or_one, self._or_boolean, self._bounds = or_one, or_boolean, bounds
+        self._written, self._or_one, self._or_boolean, self._bounds = written, or_one, or_boolean, bounds
+
+    def bounded(self, **bounds: Any) -> Form:
+        """The same with more bounds."""
+        made = copy.copy(self)
+        made._bounds = {**self._bounds, **bounds}
+        return made
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema  # noqa: PLC0415 -- not loaded in agents
 
         if self._alone is not None:
             return core_schema.no_info_plain_validator_function(self._alone)
-        listed = get_origin(source) is tuple
-        items = types.GenericAlias(list, get_args(source)[:1])
-        made: Any = {**(handler.generate_schema(items) if listed else handler(source)), **self._bounds}
+        listed = get_origin(source) is tuple and self._written is None
+        written = types.GenericAlias(list, get_args(source)[:1]) if listed else self._written
+        made: Any = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
         if self._or_one:
             made = core_schema.no_info_before_validator_function(one_or_many, made)
         if listed:
@@ -200,6 +208,21 @@ Selector: TypeAlias = Annotated[tuple[Word, ...], Form(min_length=1, max_length=
 Names: TypeAlias = Annotated[tuple[Name, ...], Form(min_length=1, max_length=100, or_one=True)]
 Roles: TypeAlias = Annotated[tuple[Name, ...], Form(or_one=True)]
 Rungs: TypeAlias = Annotated[tuple[Threads, ...], Form(min_length=1, max_length=100, or_one=True)]
+
+
+def setting_text(value: str | float | bool) -> str:
+    """A setting's value as servers read it: true and false as on and off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _sorted_settings(values: Mapping[str, str | float | bool]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, setting_text(value)) for name, value in values.items()))
+
+
+Settings: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...], Form(written=dict[str, str | int | float | bool], after=_sorted_settings)
+]
+"""Settings by name, sorted."""
 Statements: TypeAlias = Annotated[tuple[Text, ...], Form(min_length=1, max_length=STATEMENTS_MAX, or_one=True)]
 
 SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"

@@ -10,8 +10,20 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.commands import NO_WAIT, OMITTED, Command, FioJob, MeasuredValue, WaitUntil
+from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
+from proveout.dsl.plan.keys import OMITTED, Element, key
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
+from proveout.dsl.plan.scalars import (
+    Duration,
+    Id,
+    Milliseconds,
+    Name,
+    Names,
+    Percentage,
+    Selector,
+    Settings,
+    Variation,
+)
 from proveout.dsl.plan.topology import Expression, Value
 
 
@@ -248,20 +260,49 @@ VOID_FRACTION_MAX = 0.40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of an iteration, see `coordinator.measure.validity`; and the share of void attempts at a rung above
-    which no verdict on it is decided."""
+class Limits(Element):
+    """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
+    `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
+    verdict passes on it. The others warn."""
 
-    errors_fraction_max: float = 0.001
-    start_skew_ms_max: float = 50.0
-    client_cpu_fraction_max: float = 0.85
-    client_handling_fraction_max: float = 0.1
-    achieved_fraction_min: float = 0.99
-    schedule_p99_ms_max: float = 5.0
-    tps_slope_fraction_max: float = 0.10
-    tps_cv_max: float = 0.30
-    pause_s_max: float = 10.0
-    void_fraction_max: float = VOID_FRACTION_MAX
+    # `coordinator.measure.validity` judges by them.
+
+    errors_fraction_max: Percentage = key(
+        0.001, name="errors", text="Technical errors over all transactions that ended."
+    )
+    start_skew_ms_max: Milliseconds = key(
+        50.0, name="start_skew", text="Latest start of the load after the agreed instant."
+    )
+    client_cpu_fraction_max: Percentage = key(
+        0.85, name="client_cpu", text="CPU of the busiest load process, of one core."
+    )
+    client_handling_fraction_max: Percentage = key(
+        0.1,
+        name="client_handling",
+        text="Time that answers waited for the client, of the service time of a transaction.",
+    )
+    achieved_fraction_min: Percentage = key(0.99, name="achieved", text="Achieved over intended rate, open arrival.")
+    schedule_p99_ms_max: Milliseconds = key(
+        5.0, name="schedule_p99", text="Lateness of transactions' starts, 99th percentile, open arrival."
+    )
+    tps_slope_fraction_max: Variation = key(
+        0.10, name="tps_slope", text="Drift of the throughput over the measure window, below which it is steady."
+    )
+    tps_cv_max: Variation = key(
+        0.30, name="tps_cv", text="Coefficient of variation of the throughput, second by second."
+    )
+    pause_s_max: Duration = key(
+        10.0,
+        name="pause",
+        text="Longest time that the system or a load process may stall in the measure window. Of a shorter window, a "
+        "third is too long for the system.",
+        gt=0,
+    )
+    void_fraction_max: Percentage = key(
+        VOID_FRACTION_MAX,
+        name="void",
+        text="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,19 +344,22 @@ class Sessions:
         return self.pool > 0 or self.connect_every > 0
 
 
+CLIENTS = ("role:client",)
+"""The hosts that make load, where a stage names none."""
+
 OWN_SESSIONS = Sessions()
 """Each terminal keeps a connection of its own, and makes another one when it is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Populate:
-    """Create the workload's schema in each system of `into` and load it, the same rows in each."""
+class Populate(Element):
+    """Create the workload's schema in each system and load it, the same rows in each."""
 
     id: str
-    workload: str
-    into: tuple[str, ...]
-    clients: tuple[str, ...]
-    workers: int | None = None
+    workload: Name = key()
+    into: Names = key(text="The systems to load.")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts that load.")
+    workers: int | None = key(None, text="Processes that load; by default the host's cores.", ge=1, le=1000)
     where: Where = NOWHERE
     kind: Literal["populate"] = "populate"
 
@@ -402,15 +446,20 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchBounds:
-    """The bounds that a probe of a search must keep in addition to `accept`; see `coordinator.verdict.verdicts`.
+class SearchBounds(Element):
+    """The bounds that a probe must keep in addition to `accept`."""
 
-    `lateness_…` is that of starts; `lateness_growth_max` in seconds per second.
-    """
-
-    missed_fraction_max: float = 0.01
-    lateness_p99_ms_max: float = 100.0
-    lateness_growth_max: float = 0.02
+    missed_fraction_max: Percentage = key(
+        0.01,
+        name="missed",
+        text="Arrivals due in the window that had no answer within 1 s after the load, over all due.",
+    )
+    lateness_p99_ms_max: Milliseconds = key(100.0, name="lateness", text="Lateness of starts at the 99th percentile.")
+    lateness_growth_max: Percentage = key(
+        0.02,
+        name="growth",
+        text="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,25 +539,35 @@ class CommandRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
-    """Bring `systems` to a known state: `restore` the copy that the last populate saved, execute the DDL of the sql
-    stages since then again (`keep`, see `dsl.rules.resets`), `checkpoint`."""
+class Reset(Element):
+    """Bring systems to a known state."""
 
     id: str
-    systems: tuple[str, ...]
-    restore: bool = True
-    checkpoint: bool = True
-    keep: Literal["", "ddl"] = field(default="", metadata=OMITTED)
+    systems: Names = key()
+    restore: bool = key(
+        True,
+        text="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a user's SQLite file "
+        "without a populate, the copy of the beginning of the run.",
+    )
+    keep: Literal["", "ddl"] = key(
+        "",
+        text="`ddl`: after the restore, the DDL of the sql stages since the copy is executed again. Without it the "
+        "tables and indexes that they have made are gone.",
+        form=Literal["ddl"],
+        may_be_null=True,
+        omitted=True,
+    )
+    checkpoint: bool = key(True, text="Write out dirty pages, so that the next iteration does not pay for them.")
     where: Where = NOWHERE
     kind: Literal["reset"] = "reset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """Do nothing for `duration_s`."""
+class Pause(Element):
+    """Do nothing for a while."""
 
     id: str
-    duration_s: float
+    duration_s: Duration = key(name="duration")
     where: Where = NOWHERE
     kind: Literal["pause"] = "pause"
 
@@ -524,37 +583,36 @@ class Tune:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revert:
-    """Undo the changes of the `tune` stage `tune` before the end of the run."""
+class Revert(Element):
+    """Undo the changes of a `tune` stage before the end of the run."""
 
     id: str
-    tune: str
+    tune: Id = key(text="The stage; of those that are in place, the last one.")
     where: Where = NOWHERE
     kind: Literal["revert"] = "revert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """Stop a provisioned `system` and start it on its data, with `settings` over those of the plan.
-
-    They stay until the next restart of it.
-    """
+class Restart(Element):
+    """Stop a system that proveout has started, and start it on its data."""
 
     id: str
-    system: str
-    settings: tuple[tuple[str, str], ...] = ()
+    system: Name = key()
+    settings: Settings = key(
+        (), text="Settings over those of the topology, until the next restart of the system.", max_length=100
+    )
     where: Where = NOWHERE
     kind: Literal["restart"] = "restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """Drop the tables of `workload` from `systems`; the first of `clients` does it."""
+class Drop(Element):
+    """Drop the tables that a populate has made."""
 
     id: str
-    workload: str
-    systems: tuple[str, ...]
-    clients: tuple[str, ...]
+    workload: Name = key()
+    systems: Names = key(text="The systems that it was loaded into.")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts; the first of them does it.")
     where: Where = NOWHERE
     kind: Literal["drop"] = "drop"
 

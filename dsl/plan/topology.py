@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
-from proveout.dsl.plan.commands import NO_COMMAND, OMITTED, Command, MeasuredValue
+from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
+from proveout.dsl.plan.keys import OMITTED
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 # moving a plan to another folder or adding a comment does not change its digest.

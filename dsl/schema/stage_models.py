@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
+from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
     Duration,
-    Every,
     Form,
     Id,
     LevelRate,
@@ -33,7 +33,20 @@ from proveout.dsl.plan.scalars import (
     Variation,
     one_or_many,
 )
-from proveout.dsl.plan.stages import FAULTS_MAX, PASSES_MAX, TIMES_MAX, VOID_FRACTION_MAX
+from proveout.dsl.plan.stages import (
+    FAULTS_MAX,
+    PASSES_MAX,
+    TIMES_MAX,
+    VOID_FRACTION_MAX,
+    Drop,
+    Limits,
+    Pause,
+    Populate,
+    Reset,
+    Restart,
+    Revert,
+    SearchBounds,
+)
 from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
@@ -131,24 +144,6 @@ class Confirm(Strict):
 def usual_confirm() -> Confirm:
     """The confirmation of a search that states none."""
     return Confirm.model_validate({})
-
-
-class BoundsEntry(Strict):
-    """The bounds that a probe must keep in addition to `accept`."""
-
-    missed: Percentage = Field(
-        0.01, description="Arrivals due in the window that had no answer within 1 s after the load, over all due."
-    )
-    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
-    growth: Percentage = Field(
-        0.02,
-        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
-    )
-
-
-def usual_bounds() -> BoundsEntry:
-    """The bounds of a search that states none."""
-    return BoundsEntry.model_validate({})
 
 
 class RateRamp(Strict):
@@ -307,41 +302,6 @@ class MatrixEntry(Strict):
 MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
-class LimitsEntry(Strict):
-    """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
-    `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
-    verdict passes on it. The others warn."""
-
-    errors: Percentage = Field(0.001, description="Technical errors over all transactions that ended.")
-    start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
-    client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
-    client_handling: Percentage = Field(
-        0.1, description="Time that answers waited for the client, of the service time of a transaction."
-    )
-    achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
-    schedule_p99: Duration = Field(
-        0.005, description="Lateness of transactions' starts, 99th percentile, open arrival."
-    )
-    tps_slope: Variation = Field(
-        0.10, description="Drift of the throughput over the measure window, below which it is steady."
-    )
-    tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
-    pause: Duration = Field(
-        10.0,
-        gt=0,
-        description="Longest time that the system or a load process may stall in the measure window. Of a "
-        "shorter window, a third is too long for the system.",
-    )
-    void: Percentage = Field(
-        VOID_FRACTION_MAX,
-        description="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
-    )
-
-
-def _usual_limits() -> LimitsEntry:
-    return LimitsEntry.model_validate({})
-
-
 def _as_text(value: object) -> object:
     """`true` and `false` as the expressions that they are."""
     return str(value).lower() if isinstance(value, bool) else value
@@ -364,15 +324,6 @@ class StageBase(Strict):
     needs: StageIds | None = Field(
         None, description="Stages that run before this one, and without which it is left out."
     )
-
-
-class PopulateEntry(StageBase):
-    """Create the workload's schema in each system and load it, the same rows in each."""
-
-    workload: Name
-    into: Names = Field(description="The systems to load.")
-    from_: Selector = Field(("role:client",), alias="from", description="The hosts that load.")
-    workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
 
 
 class ThinkEntry(Strict):
@@ -430,9 +381,7 @@ class Measured(StageBase, SessionKeys, CommitsEntry):
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
     )
     pool: Name = Field("local", description="The pool of the load processes: `local`, `ray`, or one of `pools`.")
-    limits: LimitsEntry = Field(
-        default_factory=_usual_limits, description="The limits of an iteration, and of void attempts."
-    )
+    limits: Limits = Field(default_factory=Limits, description="The limits of an iteration, and of void attempts.")
 
 
 class LadderEntry(Measured):
@@ -514,8 +463,8 @@ class SearchEntry(Measured):
     threads: Threads = Field(description="Threads in total, over all clients.")
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
-    bounds: BoundsEntry = Field(
-        default_factory=usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
+    bounds: SearchBounds = Field(
+        default_factory=SearchBounds, description="Bounds that a probe must keep in addition to `accept`."
     )
     drain: Ramp = Field(
         60.0,
@@ -537,22 +486,13 @@ class SearchEntry(Measured):
     arrival: Literal["constant", "poisson"] = "constant"
 
 
-class WaitEntry(Strict):
-    """A wait until a query gives a value."""
-
-    query: Text = Field(description="The query; the first column of its only row counts.")
-    equals: str | int | float | bool = Field(description="The value to wait for; numbers are compared as numbers.")
-    every: Every = Field(1.0, description="The time from one query to the next.")
-    within: Duration = Field(600.0, description="The longest wait; the run ends with an error after it.")
-
-
 class SqlEntry(StageBase):
     """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
     numbers from a query."""
 
     system: Name
     statements: Statements | None = Field(None, description="The statements, which are run first.")
-    wait_until: WaitEntry | None = Field(None, description="Wait until a query gives a value, after the statements.")
+    wait_until: WaitUntil | None = Field(None, description="Wait until a query gives a value, after the statements.")
     query: Text | None = Field(None, description="The query whose columns are the `metrics`, run last.")
     metrics: Values | None = Field(None, description="The numbers that the query gives, by name.")
     repeat: int = Field(
@@ -577,61 +517,11 @@ class CommandEntry(StageBase):
     repeat: int = Field(1, ge=1, le=100, description="Repeats; each number is an estimate over them.")
 
 
-class ResetEntry(StageBase):
-    """Bring systems to a known state."""
-
-    systems: Names
-    restore: bool = Field(
-        True,
-        description="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a "
-        "user's SQLite file without a populate, the copy of the beginning of the run.",
-    )
-    keep: Literal["ddl"] | None = Field(
-        None,
-        description="`ddl`: after the restore, the DDL of the sql stages since the copy is executed again. Without it "
-        "the tables and indexes that they have made are gone.",
-    )
-    checkpoint: bool = Field(
-        True, description="Write out dirty pages, so that the next iteration does not pay for them."
-    )
-
-
-class PauseEntry(StageBase):
-    """Do nothing for a while."""
-
-    duration: Duration
-
-
 class TuneEntry(StageBase):
     """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
     `keep`."""
 
     tuning: list[Any] = Field(min_length=1, max_length=500, description="Tunings, as in the plan's own `tuning`.")
-
-
-class RevertEntry(StageBase):
-    """Undo the changes of a `tune` stage before the end of the run."""
-
-    tune: Id = Field(description="The stage; of those that are in place, the last one.")
-
-
-class RestartEntry(StageBase):
-    """Stop a system that proveout has started, and start it on its data."""
-
-    system: Name
-    settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Settings over those of the topology, until the next restart of the system.",
-    )
-
-
-class DropEntry(StageBase):
-    """Drop the tables that a populate has made."""
-
-    workload: Name
-    systems: Names = Field(description="The systems that it was loaded into.")
-    from_: Selector = Field(("role:client",), alias="from", description="The hosts; the first of them does it.")
 
 
 class ToolLimitsEntry(Strict):
@@ -695,17 +585,34 @@ class ToolEntry(StageBase):
     )
 
 
+RECORDS: dict[str, type[Populate | Reset | Pause | Revert | Restart | Drop]] = {
+    "populate": Populate,
+    "reset": Reset,
+    "pause": Pause,
+    "revert": Revert,
+    "restart": Restart,
+    "drop": Drop,
+}
+"""The kinds of stages whose keys are those of their records."""
+
+
+def _own(kind: str) -> type[StageBase]:
+    record: Any = RECORDS[kind]
+    model: type[Any] = model_of(record, f"{kind.capitalize()}Entry", StageBase)
+    return model
+
+
 STAGES: dict[str, type[StageBase]] = {
-    "populate": PopulateEntry,
+    "populate": _own("populate"),
     "ladder": LadderEntry,
     "search": SearchEntry,
     "sql": SqlEntry,
     "command": CommandEntry,
-    "reset": ResetEntry,
-    "pause": PauseEntry,
+    "reset": _own("reset"),
+    "pause": _own("pause"),
     "tune": TuneEntry,
-    "revert": RevertEntry,
-    "restart": RestartEntry,
-    "drop": DropEntry,
+    "revert": _own("revert"),
+    "restart": _own("restart"),
+    "drop": _own("drop"),
     "tool": ToolEntry,
 }

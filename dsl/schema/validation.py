@@ -102,7 +102,7 @@ def _empty(annotation: Any) -> object:
     origin = get_origin(annotation)
     if origin is Annotated:
         return _empty(get_args(annotation)[0])
-    if origin in (list, dict):
+    if origin in (list, dict, tuple):
         return origin()
     return annotation() if annotation in (int, float, str) else None
 
