@@ -11,7 +11,7 @@ from pathlib import Path
 from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, PlanProblem, Where
-from proveout.dsl.rules.bounds import NAME_PATTERN
+from proveout.dsl.plan.bounds import NAME_PATTERN
 from proveout.dsl.rules.host_rules import is_host_and_port
 from proveout.dsl.schema.models import SSH_PATTERN, HostEntry
 from proveout.dsl.schema.validation import validate

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from proveout.core.data_classes import dataclass
+from proveout.dsl.plan.bounds import ID_PATTERN, RESERVED_IDS
 from proveout.dsl.plan.stages import Cell, Stage
-from proveout.dsl.rules.bounds import ID_PATTERN, RESERVED_IDS
 from proveout.dsl.schema.models import CaptureEntry, HostEntry, SystemEntry
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean

@@ -21,13 +21,13 @@ from proveout.core.errors import Where
 from proveout.core.numbers import threads
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
+from proveout.dsl.plan.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.plan.phases import POINTS_MAX, Level
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.scalars import setting_text
 from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Load, Open, Phased, Sessions, Think, Windows
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
-from proveout.dsl.rules.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.rules.ladder_rules import level_problems, load_problems
 from proveout.dsl.rules.repeat_rules import tracking_problems
 from proveout.dsl.schema import stage_models

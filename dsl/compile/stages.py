@@ -28,6 +28,7 @@ from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
 from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tuning import compile_tunings
+from proveout.dsl.plan.bounds import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.phases import RECOVERED_WITHIN
@@ -50,7 +51,6 @@ from proveout.dsl.plan.stages import (
     Windows,
 )
 from proveout.dsl.plan.topology import Expression, Host
-from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.dsl.plan.bounds import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
-from proveout.dsl.rules.bounds import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean

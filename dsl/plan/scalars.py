@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from proveout.core import units
-from proveout.dsl.rules.bounds import (
+from proveout.dsl.plan.bounds import (
     EVERY_MAX_S,
     EVERY_MIN_S,
     ID_PATTERN,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from proveout.core.numbers import number
 from proveout.core.units import format_duration
+from proveout.dsl.plan.bounds import ID_PATTERN
 from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, Level
 from proveout.dsl.plan.stages import Fault, Tuning, Windows
 from proveout.dsl.rules import host_rules
-from proveout.dsl.rules.bounds import ID_PATTERN
 from proveout.dsl.rules.host_rules import Objection
 
 if TYPE_CHECKING:

@@ -18,6 +18,19 @@ from pydantic import (
 
 from proveout.core import units
 from proveout.dsl import engines
+from proveout.dsl.plan.bounds import (
+    EQUIPMENT_MAX,
+    EXPECTED_FACT_PATTERN,
+    FACT_PATTERN,
+    FACT_TEXT_MAX,
+    FACTS_MAX,
+    INSTANCES_MAX,
+    NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
+    TEXT_MAX,
+    VALUES_MAX,
+)
 from proveout.dsl.plan.commands import OutputFormat, Take
 from proveout.dsl.plan.scalars import (
     Duration,
@@ -32,19 +45,6 @@ from proveout.dsl.plan.scalars import (
     custom,
 )
 from proveout.dsl.plan.topology import EquipmentKind, FactValue
-from proveout.dsl.rules.bounds import (
-    EQUIPMENT_MAX,
-    EXPECTED_FACT_PATTERN,
-    FACT_PATTERN,
-    FACT_TEXT_MAX,
-    FACTS_MAX,
-    INSTANCES_MAX,
-    NAME_PATTERN,
-    SCRAPES_MAX,
-    SETTINGS_MAX,
-    TEXT_MAX,
-    VALUES_MAX,
-)
 from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}

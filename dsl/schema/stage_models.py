@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
@@ -47,7 +48,6 @@ from proveout.dsl.plan.stages import (
     Revert,
     SearchBounds,
 )
-from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
 

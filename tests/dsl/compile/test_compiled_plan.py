@@ -12,13 +12,13 @@ from proveout.agent.engines.postgres import roles as embedded
 from proveout.agent.engines.sqlite import sql as embedded_sqlite
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
-from proveout.dsl.compile import result_names, stage_rules, stages
+from proveout.dsl.compile import result_names, stage_rules
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import checking
 from proveout.dsl.plan import topology
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Search, Stage
 from proveout.dsl.rules import host_rules
 from proveout.dsl.schema import stage_models
 
@@ -35,7 +35,6 @@ def test_tables_of_the_compiler_are_those_of_the_agents_and_the_language() -> No
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
     kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(Stage)}
     assert kinds == set(stage_models.STAGES)
-    assert stages._limits(stage_models.LimitsEntry.model_validate({})) == Limits()
 
 
 def test_the_digest_depends_on_content_and_not_on_positions(tmp_path: Path) -> None:
