@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from pydantic import BaseModel
+
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
@@ -32,9 +34,11 @@ from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expressio
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
 from proveout.dsl.operations.sql import commit_tables, copies_before
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published, all_tunings
 from proveout.dsl.plan.scalars import Name as PlanName
+from proveout.dsl.plan.scalars import Title
 from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
@@ -192,7 +196,7 @@ class _Head(Strict):
 
     proveout: models.Version
     name: PlanName
-    title: models.Title = ""
+    title: Title = ""
     on_loss: models.OnLoss = "rerun"
     preflight: models.Preflight = True
 
@@ -229,7 +233,8 @@ def _text(root: Map, key: str) -> str:
     return node.text if isinstance(node, Scalar) else ""
 
 
-_Entry = TypeVar("_Entry", models.VerdictEntry, models.PublishedEntry)
+_Entry = TypeVar("_Entry", Check, Published)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -365,10 +370,10 @@ class _Expressions:
     def verdicts(self) -> tuple[Check, ...]:
         scope = self.results(self.plan.stages)
         found: list[Check] = []
-        for node, entry in self.listed("verdicts", models.VerdictEntry, "- {id: …, check: …}"):
-            raw = Expression(text=entry.check, where=where_of(node, "check"))
+        for node, entry, _ in self.listed("verdicts", Check, models.VerdictEntry, "- {id: …, check: …}"):
+            raw = dataclasses.replace(entry.check, where=where_of(node, "check"))
             check = self.check(raw, node, ("check",), scope, "condition")
-            found.append(Check(id=entry.id, check=check, severity=entry.severity, title=entry.title, where=node.where))
+            found.append(dataclasses.replace(entry, check=check, where=node.where))
         return tuple(found)
 
     def published(self, verdicts: Sequence[Check]) -> tuple[tuple[Published, ...], tuple[Check, ...]]:
@@ -378,31 +383,23 @@ class _Expressions:
         taken = {check.id for check in verdicts}
         found: list[Published] = []
         checks: list[Check] = []
-        for node, entry in self.listed("published", models.PublishedEntry, "- {id: …, measured: …, value: …}"):
+        for node, entry, written in self.listed(
+            "published", Published, models.PublishedEntry, "- {id: …, measured: …, value: …}"
+        ):
             if entry.id in taken:
                 self.problems.add(where_of(node, "id"), f"a verdict has the id `{entry.id}`", key="published")
             value, place = f"{entry.value:.15g}", where_of(node, "measured")
-            raw = Expression(text=f"{_grouped(entry.measured)} >= {value}", where=place)
+            raw = Expression(text=f"{_grouped(entry.measured.text)} >= {value}", where=place)
             compared = self.check(raw, node, ("measured",), scope, "condition")
             measured = dataclasses.replace(compared, text=compared.text.removesuffix(f" >= {value}"))
-            found.append(
-                Published(
-                    id=entry.id,
-                    measured=measured,
-                    value=entry.value,
-                    title=entry.title,
-                    source=entry.source,
-                    within=entry.within,
-                    where=node.where,
-                )
-            )
+            found.append(dataclasses.replace(entry, measured=measured, where=node.where))
             if entry.within is None:
                 continue
             least, most = (f"{value} * {share:.6g}" for share in (1.0 - entry.within, 1.0 + entry.within))
             both = f"{measured.text} >= {least} && {measured.text} <= {most}"
             title = f"{entry.title or entry.id} is reproduced within {percent(entry.within)}"
             check = dataclasses.replace(measured, text=both)
-            checks.append(Check(id=entry.id, check=check, severity=entry.severity, title=title, where=node.where))
+            checks.append(Check(id=entry.id, check=check, severity=written.severity, title=title, where=node.where))
         return tuple(found), tuple(checks)
 
     def charts(self, entries: Sequence[models.ChartEntry]) -> tuple[Chart, ...]:
@@ -435,25 +432,28 @@ class _Expressions:
             )
         return tuple(found)
 
-    def listed(self, name: str, model: type[_Entry], example: str) -> Iterator[tuple[Node, _Entry]]:
+    def listed(
+        self, name: str, record: type[_Entry], model: type[_Model], example: str
+    ) -> Iterator[tuple[Node, _Entry, _Model]]:
         """The entries of the list `name` of the plan that are valid; their ids differ."""
         section = self.root.get(name)
         if section is not None and not isinstance(section, Seq):
             self.problems.add(section.where, f"`{name}` must be a list", key=name, hint=example)
         seen: set[str] = set()
         for index, node in enumerate(section.items if isinstance(section, Seq) else ()):
-            entry = validate(model, node, f"{name}.{index}", self.problems)
-            if entry is None:
-                entry, broken = salvage(model, node)
+            valid = validate(model, node, f"{name}.{index}", self.problems)
+            if valid is None:
+                valid, broken = salvage(model, node)
                 if any(SPLIT & set(key) for key in broken):
                     continue  # an expression that a comma has cut in two
-            if entry is None:
+            if valid is None:
                 continue
+            entry = made(record, valid)
             if entry.id and entry.id in seen:
                 what = f"another entry of `{name}` has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), what, key=f"{name}.{index}.id")
             seen.add(entry.id)
-            yield node, entry
+            yield node, entry, valid
 
 
 def _reads(text: str, name: str) -> bool:

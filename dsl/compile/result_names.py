@@ -37,7 +37,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.models import HostEntry
+from proveout.dsl.schema.models import HostKeys
 from proveout.dsl.source.nodes import Map
 from proveout.dsl.workloads.kinds import is_in_order, own_values, tables_in_plan, transactions, updates
 
@@ -46,7 +46,7 @@ HOST_NUMBERS = ("server_cpu_us", "read_bytes", "written_bytes", "network_bytes",
 _ADD = "add one to the `capture:` of the stage"
 
 
-def with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
+def with_cost(scope: Scope, host: Host, entry: HostKeys, node: Map) -> Host:
     """The host with its price; all prices have one currency."""
     if entry.cost is None:
         return host

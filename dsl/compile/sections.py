@@ -16,6 +16,7 @@ from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
@@ -491,18 +492,12 @@ def add_pools(scope: Scope, section: Node | None) -> None:
         if key.text in {pool.name for pool in OWN_POOLS}:
             scope.problems.add(key.where, f"every plan has a pool `{key.text}`", key=path, hint="choose another name")
             continue
-        if entry.address is not None and not is_cluster(entry.address):
+        pool = made(Pool, entry, name=key.text, kind="ray", where=key.where)
+        if pool.address and not is_cluster(pool.address):
             where = where_of(node, "address")
             hint = "`auto`, or name:port of the cluster's GCS; the agent's host is one of its nodes"
-            message = f"`{entry.address}` is not the address of a Ray cluster"
+            message = f"`{pool.address}` is not the address of a Ray cluster"
             scope.problems.add(where, message, key=f"{path}.address", hint=hint)
             continue
-        scope.pools[key.text] = Pool(
-            name=key.text,
-            kind=entry.kind,
-            address=entry.address or "",
-            placement=entry.placement,
-            workers=entry.workers,
-            where=key.where,
-        )
+        scope.pools[key.text] = pool
     scope.declared["pool"] |= {pool.name for pool in OWN_POOLS}

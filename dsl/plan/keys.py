@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 from proveout.core.data_classes import dataclass, field
@@ -26,6 +25,8 @@ OMITTED = {"omitted": "at its default"}
 """Metadata of fields that `plan.to_data` leaves out at their default."""
 
 Record = TypeVar("Record")
+
+_MODELS: dict[tuple[type, str], type[BaseModel]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +68,25 @@ class Element:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic import AfterValidator  # noqa: PLC0415 -- not loaded in agents
 
-        record: Any = cls
-        return handler.generate_schema(Annotated[model_of(record), AfterValidator(lambda model: made(record, model))])
+        return handler.generate_schema(Annotated[model_of(cls), AfterValidator(lambda model: made(cls, model))])
 
 
-@cache
-def model_of(record: type, name: str = "", base: type[BaseModel] | None = None) -> type[BaseModel]:
-    """The model of what is written for a record, with the keys of `base` before its own."""
+def model_of(
+    record: type, name: str = "", base: type[BaseModel] | None = None, more: type[BaseModel] | None = None
+) -> type[BaseModel]:
+    """The model of what is written for a record, with the keys of `base` before its own, and those of `more` after."""
     from pydantic import ConfigDict, create_model  # noqa: PLC0415 -- not loaded in agents
 
+    if (found := _MODELS.get((record, name))) is not None:
+        return found
     hints = get_type_hints(record, include_extras=True)
     fields: dict[str, Any] = {one.name: _field(one, hints[one.name]) for one in _keys(record)}
+    if more is not None:
+        fields |= {own: (info.annotation, info) for own, info in more.model_fields.items()}
     strict = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     options: dict[str, Any] = {"__config__": strict} if base is None else {"__base__": base}
-    return create_model(name or f"{record.__name__}Entry", __doc__=record.__doc__, **options, **fields)
+    model = create_model(name or f"{record.__name__}Entry", __doc__=record.__doc__, **options, **fields)
+    return _MODELS.setdefault((record, name), model)
 
 
 def made(record: type[Record], model: BaseModel, **more: Any) -> Record:

@@ -202,6 +202,7 @@ def _not_reserved(name: str) -> str:
 Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
 Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]
+Title: TypeAlias = Annotated[str, Form(max_length=200)]
 Word: TypeAlias = Annotated[str, Form(min_length=1, max_length=80)]
 Threads: TypeAlias = Annotated[int, Form(ge=1, le=THREADS_MAX)]
 Selector: TypeAlias = Annotated[tuple[Word, ...], Form(min_length=1, max_length=1000, or_one=True)]

@@ -22,6 +22,7 @@ from proveout.dsl.plan.scalars import (
     Percentage,
     Selector,
     Settings,
+    Text,
     Variation,
 )
 from proveout.dsl.plan.topology import Expression, Value
@@ -306,19 +307,20 @@ class Limits(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The place of load workers: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
-
-    A Ray pool without an `address` is formed on the client hosts for the run; with an address (`auto`, `name:port`) it
-    is a running cluster that the first client host belongs to. `placement` distributes the workers over all nodes
-    (`spread`) or fills one node after the other (`pack`). `workers` is their total number; None is one for each CPU.
-    """
+class Pool(Element):
+    """Where load workers run, other than as processes of the client agents."""
 
     name: str = "local"
     kind: Literal["local", "ray"] = "local"
-    address: str = ""
-    placement: Literal["spread", "pack"] = "spread"
-    workers: int | None = None
+    address: Text = key(
+        "",
+        text="A cluster that runs already: `auto` or name:port. Without, the client hosts form one.",
+        may_be_null=True,
+    )
+    workers: int | None = key(None, text="Workers in total; by default one for each CPU.", ge=1, le=10_000)
+    placement: Literal["spread", "pack"] = key(
+        "spread", text="Deal the workers round the nodes, or fill node after node."
+    )
     where: Where = NOWHERE
 
 

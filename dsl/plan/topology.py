@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
+from proveout.dsl.plan.bounds import INSTANCES_MAX, NAME_PATTERN, SETTINGS_MAX
 from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
-from proveout.dsl.plan.keys import OMITTED
+from proveout.dsl.plan.keys import OMITTED, Element, key
+from proveout.dsl.plan.scalars import Form, Name, Roles, Settings, Text
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 # moving a plan to another folder or adding a comment does not change its digest.
@@ -24,6 +26,10 @@ class Expression:
     text: str
     needs: tuple[str, ...] = ()
     where: Where = NOWHERE
+
+
+WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=lambda text: Expression(text=text))]
+"""An expression, whose place and needs the compiler adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +64,13 @@ FactValue: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent.
-
-    `price_per_hour` is in `currency`, the same in the whole plan; None where the plan gives no cost.
-    """
+class Host(Element):
+    """A host of the plan."""
 
     name: str
-    roles: tuple[str, ...]
-    address: str
+    roles: Roles = key((), text="Its roles; `role:client` selects hosts by them.")
+    address: Text = key(text="`local`, or name:port of a running agent.")
+    # in `currency`, the same in the whole plan; None where the plan gives no cost
     price_per_hour: float | None = field(default=None, metadata=OMITTED)
     currency: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
@@ -92,31 +96,61 @@ class Secret:
     where: Where = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """A database under test.
+EngineName: TypeAlias = Annotated[
+    str,
+    Form(
+        pattern=NAME_PATTERN,
+        schema={"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]},
+    ),
+]
 
-    Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
-    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one.
-    `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
-    names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
-    of the primary waits until the standby has it on disk. `in_front_of` names the database that a PgBouncer keeps
-    connections to. `restore`: how the data of one that runs already is copied, so that resets and the end of the run
-    restore it; "" for not at all.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System(Element):
+    """A database under test."""
 
     name: str
-    engine: str
-    host: str
-    provision: Literal["embedded", "pgbouncer"] | None = None
-    dsn: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    propagates_to: str | None = None
-    instances: tuple[str, ...] = ()
-    standby_of: str | None = field(default=None, metadata=OMITTED)
-    synchronous: bool = field(default=False, metadata=OMITTED)
-    in_front_of: str | None = field(default=None, metadata=OMITTED)
-    restore: Literal["", "template"] = field(default="", metadata=OMITTED)
+    engine: EngineName = key(text="An engine of this release, or of an installed package.")
+    host: Name = key(text="The host it runs on.")
+    provision: Literal["embedded", "pgbouncer"] | None = key(
+        None, text="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
+    )
+    dsn: Text | None = key(  # compiled: that of the first of several instances
+        None,
+        text="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute path of "
+        "a file on `host`, which must be there.",
+    )
+    instances: Annotated[tuple[Text, ...], Form(min_length=2, max_length=INSTANCES_MAX)] = key(
+        (),
+        text="Instead of `dsn`, one for each instance of a cluster or member of a grid: threads are dealt to them in "
+        "turn, each to its own keys.",
+        may_be_null=True,
+    )
+    settings: Settings = key((), text="Server settings, name to value.", max_length=SETTINGS_MAX)
+    propagates_to: Name | None = key(
+        None, text="The system that its committed changes are replicated to, asynchronously."
+    )
+    standby_of: Name | None = key(
+        None,
+        text="The primary whose standby it is: read-only, with all of its data, until it is promoted.",
+        omitted=True,
+    )
+    synchronous: bool = key(
+        False, text="Of a standby: a commit of the primary waits until the standby has it on disk.", omitted=True
+    )
+    in_front_of: Name | None = key(
+        None,
+        text="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too.",
+        omitted=True,
+    )
+    restore: Literal["", "template"] = key(
+        "",
+        text="Of a `dsn`: the run works on a copy of its database, which a reset makes again; the original is put back "
+        "at the end. `template`: CREATE DATABASE … TEMPLATE (PostgreSQL).",
+        form=Literal["template"],
+        may_be_null=True,
+        omitted=True,
+    )
     where: Where = NOWHERE
 
     @property

@@ -597,8 +597,7 @@ RECORDS: dict[str, type[Populate | Reset | Pause | Revert | Restart | Drop]] = {
 
 
 def _own(kind: str) -> type[StageBase]:
-    record: Any = RECORDS[kind]
-    model: type[Any] = model_of(record, f"{kind.capitalize()}Entry", StageBase)
+    model: type[Any] = model_of(RECORDS[kind], f"{kind.capitalize()}Entry", StageBase)
     return model
 
 
