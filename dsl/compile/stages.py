@@ -31,7 +31,6 @@ from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.bounds import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
-from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
     Cell,
     Closed,
@@ -50,7 +49,7 @@ from proveout.dsl.plan.stages import (
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Expression, Host
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections
@@ -75,7 +74,7 @@ class _Problem(Protocol):
     def __call__(self, message: str, *path: str | int, hint: str = "") -> None: ...
 
 
-def tool_job(entry: stage_models.ToolEntry, problem: _Problem) -> FioJob | None:
+def tool_job(entry: stage_models.ToolKeys, problem: _Problem) -> FioJob | None:
     """The job of a stage; None when a problem was noted."""
     random, block, reads = PATTERNS[entry.pattern]
     random = random if entry.random is None else entry.random
@@ -252,9 +251,9 @@ class _Stages(StageNames):
         if self.kind in stage_models.RECORDS:
             return self.own(made(stage_models.RECORDS[self.kind], entry, id=self.id, where=self.body.where))
         match entry:
-            case stage_models.LadderEntry():
+            case stage_models.LadderKeys():
                 return self.ladder(entry)
-            case stage_models.SearchEntry():
+            case stage_models.SearchKeys():
                 return self.search(entry)
             case stage_models.SqlEntry():
                 return sql_stage(entry, self.id, self.body, self.system(entry.system, "system"), self.problem)
@@ -263,7 +262,7 @@ class _Stages(StageNames):
                 return command_stage(entry, self.id, self.body, host, self.problem)
             case stage_models.TuneEntry():
                 return self.tune(entry)
-            case stage_models.ToolEntry():
+            case stage_models.ToolKeys():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
@@ -290,26 +289,25 @@ class _Stages(StageNames):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
 
-    def tool(self, entry: stage_models.ToolEntry) -> Tool | None:
-        clients = self.clients(entry.from_)
-        captures = self.captures(entry.capture)
+    def tool(self, entry: stage_models.ToolKeys) -> Tool | None:
+        clients, captures = self.clients(entry.from_), self.captures(entry.capture)
         job = tool_job(entry, self.problem)
-        self.rise(entry.iodepth, "iodepth")
         if clients is None or job is None:
             return None
-        return Tool(
+        stage = made(
+            Tool,
+            entry,
             id=self.id,
             clients=clients,
             pattern=entry.pattern,
             job=job,
-            iodepths=tuple(entry.iodepth),
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
-            repeat=entry.repeat,
             captures=captures,
-            retries=entry.retries,
             limits=tool_limits(entry.limits),
             where=self.body.where,
         )
+        self.rise(stage.iodepths, "iodepth")
+        return stage
 
     def populate(self, stage: Populate) -> Populate | None:
         into, clients = self.all_systems(stage.into, "into"), self.clients(stage.clients)
@@ -350,7 +348,7 @@ class _Stages(StageNames):
             self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
         return stage
 
-    def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
+    def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
         rungs = self.rungs(entry)
@@ -367,42 +365,33 @@ class _Stages(StageNames):
             return None
         if faults:
             check_faults(self, entry, faults, windows)
-        key = "threads" if entry.processes is None else "processes"
-        check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
         if entry.interference:
             check_interference(self, loads)
-        stop = entry.stop_when
-        return Ladder(
+        stage = made(
+            Ladder,
+            entry,
             id=self.id,
-            workload=loads.workload,
-            target=loads.target,
-            clients=loads.clients,
             threads=rungs,
             windows=windows,
             arrival=arrival or Closed(),
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,
-            order=entry.order,
-            seed=self.seed(entry),
-            interleaved_with=self.partner(entry),
             captures=captures,
-            stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
-            recovered_within=RECOVERED_WITHIN if entry.recovered_within is None else entry.recovered_within,
-            retries=entry.retries,
-            workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
-            limits=entry.limits,
-            session=loads.session,
-            sessions=loads.sessions,
-            tracked=loads.tracked,
-            checked=loads.checked,
-            loads=loads.loads,
             cell=self.cell,
             faults=faults or (),
             where=self.body.where,
+            **vars(loads),
         )
+        if stage.stop_when is not None:
+            stage = replace(stage, stop_when=replace(stage.stop_when, where=self.where("stop_when")))
+        workers = max(rungs) if entry.processes is not None else stage.workers
+        key = "threads" if entry.processes is None else "processes"
+        check_loads(self, loads, min(rungs), key, processes=workers or 1)
+        partner = self.partner(entry.with_, stage.order)
+        return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
-    def windows(self, entry: stage_models.LadderEntry, phases: Phases | None) -> Windows:
+    def windows(self, entry: stage_models.LadderKeys, phases: Phases | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         loads = list((entry.loads or {}).values())
@@ -412,7 +401,7 @@ class _Stages(StageNames):
             self.problem(one.message, *one.at, hint=one.way_out)
         if entry.passes is not None:
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
-        if phases is None and entry.recovered_within is not None:
+        if phases is None and self.body.get("recovered_within") is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
         return Windows(
             ramp_up_s=entry.ramp_up,
@@ -421,7 +410,7 @@ class _Stages(StageNames):
             phases=() if phases is None else phases.lengths,
         )
 
-    def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
+    def rungs(self, entry: stage_models.LadderKeys) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
         key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
         if given is None:
@@ -429,7 +418,7 @@ class _Stages(StageNames):
             return None
         if entry.processes is not None and entry.threads is not None:
             self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
-        if entry.processes is not None and entry.workers is not None:
+        if entry.processes is not None and self.body.get("workers") is not None:
             self.problem("`processes` is the number of load processes", "workers", hint="leave `workers` out")
         self.rise(given, key)
         return tuple(given)
@@ -441,26 +430,26 @@ class _Stages(StageNames):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
-    def seed(self, entry: stage_models.LadderEntry) -> int | None:
+    def seed(self, given: int | None, order: str) -> int | None:
         """The seed of a shuffled order."""
-        if entry.seed is not None and entry.order != "shuffled":
+        if given is not None and order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
-        return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
+        return (1 if given is None else given) if order == "shuffled" else None
 
-    def partner(self, entry: stage_models.LadderEntry) -> str | None:
+    def partner(self, partner: str | None, order: str) -> str | None:
         """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can. The cells of a
         matrix take turns with each other (`matrix`)."""
         if self.cell is not None:
-            if entry.with_ is not None:
+            if partner is not None:
                 self.problem("the cells of a matrix take turns with each other", "with", hint="leave `with` out")
             return None
-        if entry.with_ is not None and entry.order != "interleaved":
+        if partner is not None and order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
-        if entry.with_ is None and entry.order == "interleaved":
+        if partner is None and order == "interleaved":
             self.problem("an interleaved ladder takes turns with another one", "order", hint="with: its id")
-        return entry.with_ if entry.order == "interleaved" else None
+        return partner if order == "interleaved" else None
 
-    def search(self, entry: stage_models.SearchEntry) -> Search | None:
+    def search(self, entry: stage_models.SearchKeys) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
         low = compile_rate(self, entry.rate.from_, "rate", "from")
@@ -471,43 +460,29 @@ class _Stages(StageNames):
         below = isinstance(start, float) and isinstance(low, float) and start < low
         if below or (isinstance(start, float) and isinstance(high, float) and start > high):
             self.problem("the search starts outside its range", "rate", "start", hint="a rate between `from` and `to`")
-        if entry.probes_max <= entry.confirm.times:
-            message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
-            self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
         if loads is None or pool is None or low is None or high is None:
             return None
-        check_loads(self, loads, entry.threads, "threads", processes=1)
-        return Search(
+        stage = made(
+            Search,
+            entry,
             id=self.id,
-            workload=loads.workload,
-            target=loads.target,
-            clients=loads.clients,
-            threads=entry.threads,
             rate_from=low,
             rate_to=high,
             rate_start=start,
-            upper_end=entry.upper_end,
-            accept=Expression(text=entry.accept, where=self.where("accept")),
             probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
             confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
             tolerance_fraction=entry.rate.tolerance,
-            probes_max=entry.probes_max,
             confirmations=entry.confirm.times,
-            drain_s=entry.drain,
-            bounds=entry.bounds,
-            distribution=entry.arrival,
             captures=captures,
-            retries=entry.retries,
-            workers=entry.workers,
             pool=pool,
-            limits=entry.limits,
-            session=loads.session,
-            sessions=loads.sessions,
-            tracked=loads.tracked,
-            checked=loads.checked,
-            loads=loads.loads,
             where=self.body.where,
+            **vars(loads),
         )
+        if stage.probes_max <= stage.confirmations:
+            message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
+            self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
+        check_loads(self, loads, stage.threads, "threads", processes=1)
+        return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
     def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or

@@ -6,26 +6,31 @@ import math
 import random
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.keys import OMITTED, Element, key
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
 from proveout.dsl.plan.scalars import (
     Duration,
+    Form,
     Id,
     Milliseconds,
     Name,
     Names,
     Percentage,
+    Ramp,
+    Rungs,
     Selector,
     Settings,
     Text,
+    Threads,
     Variation,
 )
-from proveout.dsl.plan.topology import Expression, Value
+from proveout.dsl.plan.topology import Expression, Value, WrittenExpression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,21 +329,42 @@ class Pool(Element):
     where: Where = NOWHERE
 
 
+ConnectEvery: TypeAlias = Annotated[
+    int,
+    Form(
+        before=lambda value: 1 if value == "transaction" else value,
+        schema={"anyOf": [{"const": "transaction"}, {"type": "integer", "minimum": 1, "maximum": CONNECT_EVERY_MAX}]},
+        ge=1,
+        le=CONNECT_EVERY_MAX,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
-    """The rules for the connections of a load: making, keeping and losing them.
+class Sessions(Element):
+    """The connections of a load; by default each thread keeps one of its own."""
 
-    `on_disconnect`: the transaction under way is an error, and the terminal connects again (`reconnect`); it runs again
-    with the same inputs (`retry`); or the load ends (`fail`). `access`: the member of the system to connect to, the one
-    that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
-    own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
-    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
-    """
-
+    # What happens to the transaction of a connection that is lost: it is an error, and the terminal connects again; it
+    # runs again with the same inputs; or the load ends.
     on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
+    # The member of the system to connect to; "" is that of the dsn, of several instances each terminal's own.
     access: Literal["", "any", "read_write", "read_only"] = ""
-    pool: int = 0
-    connect_every: int = 0
+    pool: int = key(  # 0: one for each terminal
+        0,
+        text="Connections in total, over all clients: a transaction waits for a free one, first come, first served. "
+        "The wait is part of its response time, and `pool_wait` in expressions.",
+        form=int,
+        may_be_null=True,
+        ge=1,
+        le=THREADS_MAX,
+    )
+    connect_every: int = key(  # 0: a connection is kept
+        0,
+        text="Close a connection after so many transactions, or after each `transaction`, and make another. The "
+        "connect is part of the response time, and `connect` in expressions.",
+        form=ConnectEvery,
+        may_be_null=True,
+    )
 
     @property
     def are_lent(self) -> bool:
@@ -346,6 +372,8 @@ class Sessions:
         return self.pool > 0 or self.connect_every > 0
 
 
+_RETRIES = "The most times that an invalid iteration is run again."
+_WORKERS = "Load processes per host, by default its cores; of a Ray pool in total."
 CLIENTS = ("role:client",)
 """The hosts that make load, where a stage names none."""
 
@@ -393,19 +421,20 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
-    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so that drift affects all rungs.
+class Ladder(Element):
+    """Run the workload with growing numbers of threads, each repeated."""
 
-    With `repeat_min` (`repeat: auto(3..10)`), repeats are added from that number until every verdict that reads the
-    ladder is decided, up to `repeat`. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`:
-    `shuffled` draws it by `seed`; `interleaved` alternates with the ladder `interleaved_with`, which precedes this one.
-    `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
-    `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
-    when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
-    are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
-    of all of them, which the ladder `interleaved_with` runs. `faults`
-    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
-    """
+    # Every repeat runs the whole ladder, so that drift affects all rungs.
+    #
+    # With `repeat_min` (`repeat: auto(3..10)`), repeats are added from that number until every verdict that reads the
+    # ladder is decided, up to `repeat`. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`:
+    # `shuffled` draws it by `seed`; `interleaved` alternates with the ladder `interleaved_with`, which precedes it.
+    # `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
+    # `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
+    # when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and
+    # `session` are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the
+    # interference of all of them, which the ladder `interleaved_with` runs. `faults`
+    # begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
 
     id: str
     workload: str
@@ -416,17 +445,23 @@ class Ladder:
     arrival: Arrival = field(default_factory=Closed)
     repeat: int = 3
     repeat_min: int | None = None
-    order: Order = "ladder"
+    order: Order = key(
+        "ladder",
+        text="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`). "
+        "The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
+    )
     seed: int | None = None
     interleaved_with: str | None = None
     before: tuple[str, ...] = field(default=(), metadata=OMITTED)
     after: tuple[str, ...] = field(default=(), metadata=OMITTED)
     captures: tuple[str, ...] = ()
-    stop_when: Expression | None = None
-    retries: int = 1
-    workers: int | None = None
+    stop_when: WrittenExpression | None = key(
+        None, text="Condition on `rung`; when it holds, higher rungs are left out."
+    )
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
+    workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
     pool: Pool = field(default_factory=Pool)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = key(Limits(), text="The limits of an iteration, and of void attempts.")
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
@@ -436,7 +471,13 @@ class Ladder:
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     alone: str = field(default="", metadata=OMITTED)
     faults: tuple[Fault, ...] = field(default=(), metadata=OMITTED)
-    recovered_within: float = field(default=RECOVERED_WITHIN, metadata=OMITTED)
+    recovered_within: Percentage = key(
+        RECOVERED_WITHIN,
+        text="phases: how far throughput and response may be from those of the phase before to count as "
+        "recovered; 20%.",
+        may_be_null=True,
+        omitted=True,
+    )
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 
@@ -465,38 +506,46 @@ class SearchBounds(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is drain + ramp-up (settle) +
-    measure.
+class Search(Element):
+    """Find the highest rate at which `accept` holds."""
 
-    `rate_start`: the rate of the first probe, None for `rate_from`. `upper_end`: show a rate that is too high.
-    `confirmations`: the full-length iterations in which the answer must hold. `drain_s`: the longest wait before a
-    probe for the sink of a captured lag to catch up. `loads` as in `Ladder`.
-    """
+    # It is within [`rate_from`, `rate_to`]; each probe is drain + ramp-up (settle) + measure. `rate_start`: the rate of
+    # the first probe, None for `rate_from`. `loads` as in `Ladder`.
 
     id: str
     workload: str
     target: str
     clients: tuple[str, ...]
-    threads: int
+    threads: Threads = key(text="Threads in total, over all clients.")
     rate_from: float | Expression
     rate_to: float | Expression
-    accept: Expression
+    accept: WrittenExpression = key(text="Condition on an iteration's numbers.")
     probe: Windows
     confirm: Windows
     rate_start: float | Expression | None = field(default=None, metadata=OMITTED)
-    upper_end: bool = field(default=True, metadata=OMITTED)
+    upper_end: bool = key(
+        True,
+        text="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
+        omitted=True,
+    )
     tolerance_fraction: float = 0.05
-    probes_max: int = 60
+    probes_max: int = key(
+        60, text="The most probes before the search gives up, those that confirm included.", ge=2, le=500
+    )
     confirmations: int = 9
-    drain_s: float = 60.0
-    bounds: SearchBounds = field(default_factory=SearchBounds)
-    distribution: Literal["constant", "poisson"] = "constant"
+    drain_s: Ramp = key(
+        60.0,
+        name="drain",
+        text="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of one "
+        "probe is not measured in the next.",
+    )
+    bounds: SearchBounds = key(SearchBounds(), text="Bounds that a probe must keep in addition to `accept`.")
+    distribution: Literal["constant", "poisson"] = key("constant", name="arrival")
     captures: tuple[str, ...] = ()
-    retries: int = 1
-    workers: int | None = None
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
+    workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
     pool: Pool = field(default_factory=Pool)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = key(Limits(), text="The limits of an iteration, and of void attempts.")
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
@@ -620,22 +669,20 @@ class Drop(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all
-    of them.
+class Tool(Element):
+    """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
-    An I/O depth is that of one job. There is no system under test: the hosts themselves are.
-    """
+    # Every repeat runs all depths. There is no system under test: the hosts themselves are.
 
     id: str
     clients: tuple[str, ...]
     pattern: str
     job: FioJob
-    iodepths: tuple[int, ...]
+    iodepths: Rungs = key((2, 4, 8, 16), name="iodepth", text="The rungs: I/Os that each job keeps under way.")
     windows: Windows
-    repeat: int = 3
+    repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
     captures: tuple[str, ...] = ()
-    retries: int = 1
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
     limits: Limits = field(default_factory=Limits)
     program: Literal["fio"] = "fio"
     where: Where = NOWHERE

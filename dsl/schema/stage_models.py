@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
+from proveout.dsl.plan.bounds import THREADS_MAX
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
@@ -40,13 +40,15 @@ from proveout.dsl.plan.stages import (
     TIMES_MAX,
     VOID_FRACTION_MAX,
     Drop,
-    Limits,
+    Ladder,
     Pause,
     Populate,
     Reset,
     Restart,
     Revert,
-    SearchBounds,
+    Search,
+    Sessions,
+    Tool,
 )
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
@@ -64,41 +66,6 @@ class CommitsEntry(Strict):
     )
 
 
-def _every(value: object) -> object:
-    """`transaction` is every single one."""
-    return 1 if value == "transaction" else value
-
-
-ConnectEvery: TypeAlias = Annotated[
-    int,
-    Field(ge=1, le=CONNECT_EVERY_MAX),
-    BeforeValidator(_every),
-    WithJsonSchema(
-        {"anyOf": [{"const": "transaction"}, {"type": "integer", "minimum": 1, "maximum": CONNECT_EVERY_MAX}]}
-    ),
-]
-
-
-class SessionsEntry(Strict):
-    """The connections of a load; by default each thread keeps one of its own."""
-
-    pool: int | None = Field(
-        None,
-        ge=1,
-        le=THREADS_MAX,
-        description="Connections in total, over all clients: a transaction waits for a free one, first come, first "
-        "served. The wait is part of its response time, and `pool_wait` in expressions.",
-    )
-    connect_every: ConnectEvery | None = Field(
-        None,
-        description="Close a connection after so many transactions, or after each `transaction`, and make another. "
-        "The connect is part of the response time, and `connect` in expressions.",
-    )
-
-
-USUAL_SESSIONS = SessionsEntry.model_validate({})
-
-
 class SessionKeys(Strict):
     """The keys of a load, or of a stage for all of its loads."""
 
@@ -113,7 +80,7 @@ class SessionKeys(Strict):
         description="The member of the system to connect to, among the hosts of its dsn and its `instances`: the one "
         "that accepts changes, one that does not, or any; found again after each loss. By default the dsn decides.",
     )
-    sessions: SessionsEntry | None = Field(None, description="Sharing and renewal of connections.")
+    sessions: Sessions | None = Field(None, description="Sharing and renewal of connections.")
 
 
 class SearchRange(Strict):
@@ -376,15 +343,10 @@ class Measured(StageBase, SessionKeys, CommitsEntry):
         max_length=50,
         description="Settings of the load's connections, before those of the system's `session`.",
     )
-    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
-    workers: int | None = Field(
-        None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
-    )
     pool: Name = Field("local", description="The pool of the load processes: `local`, `ray`, or one of `pools`.")
-    limits: Limits = Field(default_factory=Limits, description="The limits of an iteration, and of void attempts.")
 
 
-class LadderEntry(Measured):
+class LadderKeys(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
     matrix: MatrixEntry | MatrixAxes | None = Field(
@@ -414,11 +376,6 @@ class LadderEntry(Measured):
     phases: Phases | None = Field(
         None, description="In place of `measure` and `rate`: the parts of the measured window, each with its load."
     )
-    recovered_within: Percentage | None = Field(
-        None,
-        description="phases: how far throughput and response may be from those of the phase before to count as "
-        "recovered; 20%.",
-    )
     passes: int | None = Field(
         None,
         ge=1,
@@ -441,11 +398,6 @@ class LadderEntry(Measured):
         Repeats(most=3),
         description="Repeats of each rung; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
     )
-    order: Literal["ladder", "shuffled", "interleaved"] = Field(
-        "ladder",
-        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
-        "(`with`). The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
-    )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
     interference: bool = Field(
@@ -453,37 +405,18 @@ class LadderEntry(Measured):
         description="With `loads`: run each of them alone too, in turns with all of them, for the ratio of its numbers "
         "together to those alone.",
     )
-    stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
     faults: list[Any] = Field([], max_length=FAULTS_MAX, description="Faults that disturb each iteration.")
 
 
-class SearchEntry(Measured):
+class SearchKeys(Measured):
     """Find the highest rate at which `accept` holds."""
 
-    threads: Threads = Field(description="Threads in total, over all clients.")
     rate: SearchRange
-    accept: Text = Field(description="Condition on an iteration's numbers.")
-    bounds: SearchBounds = Field(
-        default_factory=SearchBounds, description="Bounds that a probe must keep in addition to `accept`."
-    )
-    drain: Ramp = Field(
-        60.0,
-        description="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of "
-        "one probe is not measured in the next.",
-    )
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(
         default_factory=usual_confirm, description="The full-length iterations that confirm the answer."
     )
-    upper_end: bool = Field(
-        default=True,
-        description="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
-    )
-    probes_max: int = Field(
-        60, ge=2, le=500, description="The most probes before the search gives up, those that confirm included."
-    )
-    arrival: Literal["constant", "poisson"] = "constant"
 
 
 class SqlEntry(StageBase):
@@ -555,7 +488,7 @@ class ToolTarget(Strict):
     )
 
 
-class ToolEntry(StageBase):
+class ToolKeys(StageBase):
     """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
     run: Literal["fio"] = Field(description="The program.")
@@ -566,7 +499,6 @@ class ToolEntry(StageBase):
     random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
     block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
     read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
-    iodepth: Rungs = Field((2, 4, 8, 16), description="The rungs: I/Os that each job keeps under way.")
     jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
     size: Size = Field(description="Bytes of each job: the size of its file, or of its slice of a device.")
     target: ToolTarget | None = Field(None, description="The folder of the files, or the devices.")
@@ -576,9 +508,7 @@ class ToolEntry(StageBase):
     )
     ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
     measure: Duration = Field(description="The measured window.")
-    repeat: int = Field(3, ge=1, le=100, description="Repeats of each rung.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
-    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
     limits: ToolLimitsEntry = Field(
         default_factory=lambda: ToolLimitsEntry.model_validate({}),
         description="The limits of an iteration, and of void attempts.",
@@ -600,6 +530,10 @@ def _own(kind: str) -> type[StageBase]:
     model: type[Any] = model_of(RECORDS[kind], f"{kind.capitalize()}Entry", StageBase)
     return model
 
+
+LadderEntry = cast("type[LadderKeys]", model_of(Ladder, "LadderEntry", LadderKeys))
+SearchEntry = cast("type[SearchKeys]", model_of(Search, "SearchEntry", SearchKeys))
+ToolEntry = cast("type[ToolKeys]", model_of(Tool, "ToolEntry", ToolKeys))
 
 STAGES: dict[str, type[StageBase]] = {
     "populate": _own("populate"),
