@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
-from proveout.dsl.compile.error_recovery import Draft, Gap, as_meant, declared, sequence
+from proveout.dsl.compile.error_recovery import Draft, as_meant, declared
 from proveout.dsl.compile.matrix import expand, interleave
 from proveout.dsl.compile.notes import unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
@@ -92,7 +92,7 @@ def _compile(
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
-    turning = {item.id: _turning(item) for item in drafts if isinstance(item.known, Ladder)}
+    turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
     checker = _Expressions(
@@ -104,15 +104,14 @@ def _compile(
     verdicts = (*verdicts, *compared)
     conditions = checker.conditions()
     never = left_out(conditions)
-    items = sequence(drafts, stages, frozenset(scope.systems))
-    check_stages(scope, [item for item in items if isinstance(item, Gap) or item.id not in never])
+    done = {stage.id: stage for stage in stages}
+    check_stages(scope, [done.get(item.id) for item in drafts if item.stage is None or item.id not in never])
     check_conditions(stages, conditions, scope.systems, problems)
-    sound = [stage for item in drafts for stage in stages if item.stage is not None and stage.id == item.id]
     if all(item.stage is not None for item in drafts):
         lists = [section for name in ("verdicts", "published") if (section := root.get(name)) is not None]
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
-    check_slopes(problems, sound, verdicts, draft.captures)
+    check_slopes(problems, stages, verdicts, draft.captures)
     implied = (*commit_tables(draft), *copies_before(draft)) if not problems.found else ()
     whole = dataclasses.replace(
         draft,
@@ -218,7 +217,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.Repor
         secrets=tuple(scope.secrets.values()),
         workloads=tuple(scope.workloads.values()),
         captures=tuple(scope.captures.values()),
-        stages=tuple(draft.known for draft in drafts if draft.known is not None),
+        stages=tuple(draft.stage for draft in drafts if draft.stage is not None),
         verdicts=(),
         figures=tuple(report.figures),
         without_figures=tuple(report.without),
@@ -252,7 +251,7 @@ class _Expressions:
     def stages(self) -> tuple[Stage, ...]:
         done: list[Stage] = []
         for draft in self.drafts:
-            stage = draft.known
+            stage = draft.stage
             if isinstance(stage, Ladder):
                 stage = self.ladder(draft, stage)
             elif isinstance(stage, Search):
@@ -263,7 +262,7 @@ class _Expressions:
 
     def ladder(self, draft: Draft, stage: Ladder) -> Ladder:
         if stage.stop_when is not None:
-            scope = self.own(draft, stop_scope(self.plan, stage))
+            scope = stop_scope(self.plan, stage)
             stop = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
             stage = dataclasses.replace(stage, stop_when=stop)
         if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
@@ -278,7 +277,7 @@ class _Expressions:
             when = fault.when
             if when is not None:
                 path = ("faults", number, "when")
-                scope = self.own(draft, live_scope(self.plan, stage))
+                scope = live_scope(self.plan, stage)
                 when = self.check(when, draft.body, path, scope, "condition")
             checked.append(dataclasses.replace(fault, when=when))
         return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
@@ -291,7 +290,7 @@ class _Expressions:
             high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
         if isinstance(start, Expression):
             start = self.check(start, draft.body, ("rate", "start"), self.before(draft), "number")
-        scope = self.own(draft, iteration(self.plan, stage))
+        scope = iteration(self.plan, stage)
         accept = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
         return dataclasses.replace(stage, rate_from=low, rate_to=high, rate_start=start, accept=accept)
 
@@ -299,7 +298,7 @@ class _Expressions:
         """The conditions of the stages, in the order in which they run."""
         found: list[Condition | None] = []
         for draft in self.drafts:
-            when = draft.body.get("when") if draft.known is not None and "when" not in draft.doubts else None
+            when = draft.body.get("when") if draft.stage is not None else None
             checked: Expression | None = None
             if isinstance(when, Scalar) and not when.faulty:
                 raw = Expression(text=when.text, where=when.where)
@@ -313,7 +312,7 @@ class _Expressions:
     def before(self, draft: Draft) -> Group:
         """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
-        earlier = [item.known for item in self.drafts[:position] if item.known is not None]
+        earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = self.results(earlier)
         absent = {
             name: (f"stage `{name}` runs later", "") for item in self.drafts[position + 1 :] for name in _names(item)
@@ -325,16 +324,9 @@ class _Expressions:
     def results(self, stages: Sequence[Stage]) -> Group:
         """The results of stages, with the names of those that did not compile."""
         scope = run_scope(self.plan, stages)
-        known = {name for draft in self.drafts if draft.known is not None for name in _names(draft)}
-        broken = {name for draft in self.drafts if draft.known is None and draft.id for name in _names(draft)}
-        doubtful = {name for draft in self.drafts if draft.is_doubtful for name in _names(draft)}
-        return dataclasses.replace(
-            scope, broken=frozenset(broken | (self.declared - known)), doubtful=frozenset(doubtful)
-        )
-
-    def own(self, draft: Draft, scope: Group) -> Group:
-        """The names of a stage's own numbers."""
-        return dataclasses.replace(scope, doubtful=frozenset({""})) if draft.is_doubtful else scope
+        sound = {name for draft in self.drafts if draft.stage is not None for name in _names(draft)}
+        broken = {name for draft in self.drafts if draft.stage is None and draft.id for name in _names(draft)}
+        return dataclasses.replace(scope, broken=frozenset(broken | (self.declared - sound)))
 
     def check(
         self, expression: Expression, node: Node, path: tuple[str | int, ...], scope: Group, expected: Expected
@@ -412,8 +404,7 @@ class _Expressions:
                 message = f"another chart has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
             relative = entry.relative_to or ""
-            unknown = scope.broken | scope.doubtful
-            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in unknown):
+            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in scope.broken):
                 continue
             laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:
@@ -442,10 +433,8 @@ class _Expressions:
         seen: set[str] = set()
         for index, node in enumerate(section.items if isinstance(section, Seq) else ()):
             valid = validate(model, node, f"{name}.{index}", self.problems)
-            if valid is None:
-                valid, broken = salvage(model, node)
-                if any(SPLIT & set(key) for key in broken):
-                    continue  # an expression that a comma has cut in two
+            if valid is None and isinstance(node, Map) and not any(SPLIT & set(key.text) for key, _ in node.entries):
+                valid = salvage(model, node)  # its expression is checked; unless a comma has cut it in two
             if valid is None:
                 continue
             entry = made(record, valid)

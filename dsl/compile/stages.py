@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
-from proveout.dsl.compile.error_recovery import SHAPING, Draft
+from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.faults import check_faults, compile_faults
 from proveout.dsl.compile.loads import (
     Loads,
@@ -177,29 +177,24 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     stage_id = named.text if isinstance(named, Scalar) else kind
     model, valid = stage_models.STAGES[kind], _without_faults(scope, kind, body, path)
     entry = validate(model, valid, path, scope.problems)
-    doubts: frozenset[str] = frozenset()
+    broken = entry is None or valid is not body
     if entry is None:
-        entry, doubts = salvage(model, valid)
-    if named is None and kinds[kind] > 1:
+        entry = salvage(model, valid)
+    unnamed = named is None and kinds[kind] > 1
+    doubled = not unnamed and bool(stage_id) and any(draft.id == stage_id for draft in before)
+    if unnamed:
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
-        doubts |= {"id"}
-    elif stage_id and any(draft.id == stage_id for draft in before):
+    elif doubled:
         where = named.where if named is not None else body.where
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
-        doubts |= {"id"}
-    partial = bool(doubts - {"id"}) or valid is not body
-    maker = _Stages(scope=scope, kind=kind, body=body, path=path, id=stage_id, cell=place.cell, partial=partial)
+    maker = _Stages(scope=scope, kind=kind, body=body, path=path, id=stage_id, cell=place.cell, partial=broken)
     stage = None if entry is None else maker.of(entry)
-    doubts |= maker.doubts | ({"faults"} if valid is not body else set())
-    is_sketch = bool(doubts) and not doubts & SHAPING
     return Draft(
         id=stage_id,
         kind=kind,
         body=body,
-        stage=None if doubts else stage,
-        sketch=stage if is_sketch else None,
-        doubts=doubts,
+        stage=None if broken or unnamed or doubled else stage,
         cell=place.cell,
         step_of=place.step_of,
         side=place.side,
@@ -357,10 +352,6 @@ class _Stages(StageNames):
         windows = self.windows(entry, phases)
         longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
         faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", longest)
-        if arrival is None:
-            self.doubts.add("rate")
-        if faults is None:
-            self.doubts.add("faults")
         if loads is None or rungs is None or pool is None:
             return None
         if faults:

@@ -124,8 +124,7 @@ class Scope:
 class StageNames:
     """Resolves the names of one entry, whose node is `body` at `path`, in the stage `id`.
 
-    `partial`: some keys of the entry are not valid, so that rules between its keys are left out. `doubts` are the keys
-    that are not known whole.
+    `partial`: some keys of the entry are not valid, so that rules between its keys are left out.
     """
 
     scope: Scope
@@ -133,7 +132,6 @@ class StageNames:
     path: str
     id: str
     partial: bool = False
-    doubts: set[str] = field(default_factory=set)
 
     def where(self, *path: str | int) -> Where:
         """The position of a key in its file."""
@@ -168,17 +166,15 @@ class StageNames:
         where = self.where("from")
         return self.scope.select_hosts(words, where, f"{self.path}.from")
 
-    def captures(self, names: Sequence[str] | None) -> tuple[str, ...]:
-        """Names of captures, each once; one that is not there is left out, and `capture` in doubt."""
+    def captures(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Names of captures, each once; None when one is not there."""
         found: dict[str, Capture | None] = {}
         for index, name in enumerate(names or ()):
             where = self.where("capture", index)
             found[name] = self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture")
             if name in (names or ())[:index]:
                 self.problem(f"`{name}` is there twice", "capture", index)
-        if not all(found.values()):
-            self.doubts.add("capture")
-        return tuple(name for name in names or () if found[name])
+        return tuple(found) if all(found.values()) else None
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only; a file is opened on its own host only."""
