@@ -50,7 +50,6 @@ from proveout.coordinator.schedule.tuning import (
     tune_part,
     verify_tuning,
 )
-from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
@@ -469,8 +468,9 @@ def _enter(turn: Turn, stage: Stage) -> None:
     for member in together:
         if member.id not in state.progress.stages_started:
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)
-            count = iterations(member)
-            turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
+            turn.emit(
+                StageStarted(stage=member.id, kind=member.kind, iterations=member.iterations, estimate_s=estimate_s)
+            )
 
 
 def _compare(turn: Turn) -> None:
