@@ -9,6 +9,7 @@ import pytest
 
 from proveout.agent.engines.postgres import roles as embedded
 from proveout.agent.engines.sqlite import sql as embedded_sqlite
+from proveout.coordinator.schedule.ladders import RUNS
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names, stage_rules
@@ -34,6 +35,7 @@ def test_tables_of_the_compiler_are_those_of_the_agents_and_the_language() -> No
     assert dict(embedded.DEFAULTS)["max_connections"] == str(stage_rules.CONNECTIONS)
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
     assert set(KINDS) == set(stage_models.STAGES)
+    assert set(KINDS.values()) == set(RUNS)
 
 
 def test_the_digest_depends_on_content_and_not_on_positions(tmp_path: Path) -> None:
