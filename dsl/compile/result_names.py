@@ -18,22 +18,16 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
     CommandRun,
-    Drop,
     Fault,
     Label,
     Ladder,
     Measuring,
-    Pause,
     Phased,
     Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
     Sql,
     Stage,
     Tool,
-    Tune,
 )
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.rules.host_rules import Objection
@@ -235,7 +229,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
             tree = _group(metrics.TIMED, NUMBER, f"the command stage `{stage.id}`")
             names = ["elapsed_s", *(value.name for value in stage.values)]
             return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
-        case Reset() | Pause() | Tune() | Revert() | Restart() | Drop():
+        case _:
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
 

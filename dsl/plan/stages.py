@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
+from proveout.core.units import format_duration, length
 from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.keys import OMITTED, Element, key
@@ -30,7 +33,7 @@ from proveout.dsl.plan.scalars import (
     Threads,
     Variation,
 )
-from proveout.dsl.plan.topology import Expression, Value, WrittenExpression
+from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,21 @@ class Tuning:
     system: str = ""
     destructive: bool = False
     where: Where = NOWHERE
+
+
+TUNING_S = 0.5
+"""Reading, changing and reading again."""
+
+
+def hosts_of(tunings: Iterable[Tuning]) -> tuple[str, ...]:
+    """The hosts that tunings are for, in the order they are named."""
+    return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
+
+
+def tunings_s(tunings: Iterable[Tuning]) -> float:
+    """About how long it takes to apply them, seconds: hosts are tuned side by side."""
+    counts = Counter(host for tuning in tunings for host in tuning.hosts)
+    return TUNING_S * max(counts.values(), default=0)
 
 
 FAULTS_MAX = 20
@@ -84,7 +102,7 @@ class Fault:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts that it changes, in the order of its tunings."""
-        return tuple(dict.fromkeys(host for tuning in self.tunings for host in tuning.hosts))
+        return hosts_of(self.tunings)
 
     def begins_s(self, slot: str) -> tuple[float, ...]:
         """The instants at which it begins, ascending, seconds after the start of the measure window; `slot` names the
@@ -382,7 +400,60 @@ OWN_SESSIONS = Sessions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Populate(Element):
+class Outline:
+    """A stage in the words of `proveout explain`: about `seconds` each time that it runs; `work`: (host, action), those
+    of a host in order."""
+
+    title: str
+    seconds: float
+    detail: tuple[str, ...] = ()
+    work: tuple[tuple[str, str], ...] = ()
+
+
+class Named(Protocol):
+    """A plan, as its stages see it: the things that they name."""
+
+    def system(self, name: str) -> System: ...
+
+    def stage(self, stage_id: str) -> Stage: ...
+
+
+class StageKind(Element):
+    """A kind of stage, beyond the fields of its record, with the answers of most kinds. Not a dataclass, so that those
+    that inherit from it are cheap to define.
+
+    `around_turns`: whether it can run around each turn of a ladder: as often as the turns, or before them and taken
+    back after them, or as what takes another one back. `prepares`: whether the run of a rung's noise needs it.
+    `is_timed`: whether `explain` can tell how long it takes.
+    """
+
+    __slots__ = ()
+    around_turns: ClassVar[Literal["never", "repeated", "taken back", "takes back"]] = "never"
+    prepares: ClassVar[bool] = False
+    is_timed: ClassVar[bool] = True
+
+    @property
+    def iterations(self) -> int:
+        """The most iterations that it runs, reruns of invalid ones not counted; 0 when it measures nothing."""
+        return 0
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        """The systems whose tables it changes without counting."""
+        return ()
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        """Its changes to machines, those of its faults too."""
+        return ()
+
+    def outline(self, plan: Named) -> Outline:
+        """The stage for `explain`; that of kinds that need more than the plan is in `dsl.explain.outlines`."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populate(StageKind):
     """Create the workload's schema in each system and load it, the same rows in each."""
 
     id: str
@@ -392,6 +463,12 @@ class Populate(Element):
     workers: int | None = key(None, text="Processes that load; by default the host's cores.", ge=1, le=1000)
     where: Where = NOWHERE
     kind: Literal["populate"] = "populate"
+    around_turns = "taken back"
+    prepares = True
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,7 +498,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder(Element):
+class Ladder(StageKind):
     """Run the workload with growing numbers of threads, each repeated."""
 
     # Every repeat runs the whole ladder, so that drift affects all rungs.
@@ -482,6 +559,14 @@ class Ladder(Element):
     kind: Literal["ladder"] = "ladder"
 
     @property
+    def iterations(self) -> int:
+        return len(self.threads) * self.repeat
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        return tuple(tuning for fault in self.faults for tuning in fault.tunings)
+
+    @property
     def looks(self) -> int:
         """The number of times that verdicts are evaluated to decide on more repeats: once after each repeat from
         `repeat_min` on; 1 for a fixed number of repeats."""
@@ -506,7 +591,7 @@ class SearchBounds(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search(Element):
+class Search(StageKind):
     """Find the highest rate at which `accept` holds."""
 
     # It is within [`rate_from`, `rate_to`]; each probe is drain + ramp-up (settle) + measure. `rate_start`: the rate of
@@ -554,9 +639,13 @@ class Search(Element):
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 
+    @property
+    def iterations(self) -> int:
+        return self.probes_max
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sql:
+class Sql(StageKind):
     """Statements run once each, in order, in `system`; each commits by itself. Then `wait_until`, then `query`, whose
     columns are the `values`. All of it `repeat` times.
 
@@ -574,10 +663,39 @@ class Sql:
     repeat: int = field(default=1, metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
+    around_turns = "repeated"
+    prepares = True
+    is_timed = False
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return (self.system,)
+
+    def outline(self, plan: Named) -> Outline:
+        count, system = len(self.statements), plan.system(self.system)
+        what = f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not self.query else "a query"
+        detail = [f"{self.repeat} times"] if self.repeat > 1 else []
+        if self.statements:
+            detail.append(f"how long {'it takes' if count == 1 else 'they take'} is not known before the run")
+            kept = "is not set back after the run" if not system.restore else "is gone when the original is put back"
+            detail.append(f"what they change {kept}")
+        detail += [f"{number}) {' '.join(text.split())}" for number, text in enumerate(self.statements, 1)]
+        if (wait := self.wait_until).query:
+            limits = f"asks every {format_duration(wait.every_s)}, for at most {format_duration(wait.within_s)}"
+            detail.append(f"waits until {' '.join(wait.query.split())} gives {wait.equals}; {limits}")
+        if self.query:
+            names = ", ".join(value.name for value in self.values)
+            detail.append(f"metrics {names} from {' '.join(self.query.split())}")
+        return Outline(
+            title=f"{what} in {self.system}",
+            seconds=self.repeat * 1.0,
+            detail=tuple(detail),
+            work=((system.host, "run the statements" if self.statements else "read from the system"),),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRun:
+class CommandRun(StageKind):
     """A program of `host` that is run `repeat` times; the `values` are read from its output."""
 
     id: str
@@ -587,10 +705,25 @@ class CommandRun:
     repeat: int = 1
     where: Where = NOWHERE
     kind: Literal["command"] = "command"
+    prepares = True
+    is_timed = False
+
+    def outline(self, plan: Named) -> Outline:
+        command, names = self.command, ", ".join(value.name for value in self.values)
+        within = format_duration(command.within_s)
+        detail = (
+            *((f"{self.repeat} times",) if self.repeat > 1 else ()),
+            " ".join(command.argv),
+            f"at most {within}; as the unprivileged user, if the host's policy lists it",
+            f"metrics {names} from its output ({command.output.format})",
+        )
+        does = f"run {command.argv[0]}"
+        title = f"{does} on {self.host}"
+        return Outline(title=title, seconds=self.repeat * 1.0, detail=detail, work=((self.host, does),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset(Element):
+class Reset(StageKind):
     """Bring systems to a known state."""
 
     id: str
@@ -611,40 +744,70 @@ class Reset(Element):
     checkpoint: bool = key(True, text="Write out dirty pages, so that the next iteration does not pay for them.")
     where: Where = NOWHERE
     kind: Literal["reset"] = "reset"
+    around_turns = "repeated"
+    prepares = True
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.systems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(Element):
+class Pause(StageKind):
     """Do nothing for a while."""
 
     id: str
     duration_s: Duration = key(name="duration")
     where: Where = NOWHERE
     kind: Literal["pause"] = "pause"
+    around_turns = "repeated"
+    prepares = True
+
+    def outline(self, plan: Named) -> Outline:
+        return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tune:
+class Tune(StageKind):
     """Change machines in the middle of the plan."""
 
     id: str
     tunings: tuple[Tuning, ...]
     where: Where = NOWHERE
     kind: Literal["tune"] = "tune"
+    around_turns = "taken back"
+    prepares = True
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        return self.tunings
+
+    def outline(self, plan: Named) -> Outline:
+        hosts, names = hosts_of(self.tunings), ", ".join(tuning.name for tuning in self.tunings)
+        work = tuple((host, "tune") for host in hosts)
+        return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revert(Element):
+class Revert(StageKind):
     """Undo the changes of a `tune` stage before the end of the run."""
 
     id: str
     tune: Id = key(text="The stage; of those that are in place, the last one.")
     where: Where = NOWHERE
     kind: Literal["revert"] = "revert"
+    around_turns = "takes back"
+
+    def outline(self, plan: Named) -> Outline:
+        tune = plan.stage(self.tune)
+        tunings = tune.tunings if isinstance(tune, Tune) else ()
+        title = f"set back what {self.tune} has changed: {', '.join(tuning.name for tuning in tunings)}"
+        work = tuple((host, "set back") for host in hosts_of(tunings))
+        return Outline(title=title, seconds=tunings_s(tunings), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart(Element):
+class Restart(StageKind):
     """Stop a system that proveout has started, and start it on its data."""
 
     id: str
@@ -654,10 +817,16 @@ class Restart(Element):
     )
     where: Where = NOWHERE
     kind: Literal["restart"] = "restart"
+    around_turns = "taken back"
+
+    def outline(self, plan: Named) -> Outline:
+        wanted = ", ".join(f"{name} = {value}" for name, value in self.settings)
+        title = f"restart {self.system} with {wanted or 'the settings of the plan'}"
+        return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop(Element):
+class Drop(StageKind):
     """Drop the tables that a populate has made."""
 
     id: str
@@ -666,10 +835,21 @@ class Drop(Element):
     clients: Selector = key(CLIENTS, name="from", text="The hosts; the first of them does it.")
     where: Where = NOWHERE
     kind: Literal["drop"] = "drop"
+    around_turns = "takes back"
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.systems
+
+    def outline(self, plan: Named) -> Outline:
+        names = ", ".join(self.systems)
+        title = f"drop the tables of {self.workload} from {names}"
+        work = ((self.clients[0], f"drop tables in {names}"),)
+        return Outline(title=title, seconds=1.0 * len(self.systems), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Element):
+class Tool(StageKind):
     """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
     # Every repeat runs all depths. There is no system under test: the hosts themselves are.
@@ -688,8 +868,16 @@ class Tool(Element):
     where: Where = NOWHERE
     kind: Literal["tool"] = "tool"
 
+    @property
+    def iterations(self) -> int:
+        return len(self.iodepths) * self.repeat
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Drop | Tool
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Restart | Tune | Revert | Drop | Tool
+KINDS: Mapping[str, type[StageKind]] = MappingProxyType(
+    {one.__dataclass_fields__["kind"].default: one for one in get_args(Stage)}
+)
+"""The records of the kinds of stages, by kind."""
 Measuring: TypeAlias = Ladder | Search | Tool
 """The stages that have iterations."""
 
