@@ -31,21 +31,19 @@ from proveout.coordinator.report.figures.small_multiples import (
     whiskers_of,
 )
 from proveout.coordinator.report.tables import (
-    IO_HEADS,
     STEP,
-    IoRow,
     SizeRow,
     SolveRow,
     cell_of,
-    io_cells,
-    io_rows,
+    io_columns,
     size_rows,
     solve_rows,
     tool_title,
     tools,
 )
 from proveout.coordinator.results.estimates import value_estimates
-from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
+from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResults, StageResult, environment
+from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.syntax import Name, parse, walk
@@ -152,8 +150,9 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
     for stage in tools(results):
         job = results.plan_stage(stage.id).get("job") or {}
         large = float(job.get("block_bytes", 0)) >= LARGE_BYTES
-        rows = [row for row in io_rows(stage) if row.iops]
+        rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
         unit = "MB/s" if large else "IOPS"
+        heads, _, cells = zip(*io_columns(stage), strict=True)
         yield Figure(
             name="iops-by-queue-depth",
             slug=slug("iops-by-queue-depth", stage.id),
@@ -161,26 +160,30 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
             caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
             "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
             "each job.",
-            spec=_drawn([_value(row, large=large) for row in rows], unit),
-            heads=IO_HEADS,
-            rows=tuple(io_cells(io_rows(stage))),
-            alt=course("IOPS", "iops", [(f"depth {row.depth}", row.iops) for row in rows if row.iops is not None]),
+            spec=_drawn([_value(rung, large=large) for rung in rungs], unit),
+            heads=heads,
+            rows=tuple(zip(*cells, strict=True)),
+            alt=course("IOPS", "iops", [(f"depth {rung.threads}", rung.tree["iops"]["mean"]) for rung in rungs]),
         )
 
 
-def _value(row: IoRow, *, large: bool) -> dict[str, Any]:
+def _value(rung: RungResult, *, large: bool) -> dict[str, Any]:
     """A bar: its bounds move with it when it is drawn in MB/s."""
-    shown = row.mb_per_s if large else row.iops
-    factor = (shown or 0.0) / row.iops if row.iops else 0.0
-    avg, p99 = row.response_us["avg_us"], row.response_us["p99_us"]
+    iops, avg, p99 = (number_at(rung.tree, *path) for path in (("iops",), *(("response", name) for name in _DRAWN)))
+    shown = number_at(rung.tree, "mb_per_s") if large else iops
+    factor = (shown or 0.0) / iops if iops else 0.0
+    lower, upper = (rung.tree["iops"].get(name) for name in ("lower", "upper"))
     return {
-        "depth": row.depth,
+        "depth": rung.threads,
         "shown": shown,
-        "lower": None if row.lower is None else max(row.lower * factor, 0.0),
-        "upper": None if row.upper is None else row.upper * factor,
+        "lower": None if lower is None else max(lower * factor, 0.0),
+        "upper": None if upper is None else upper * factor,
         "avg_ms": None if avg is None else avg / 1e3,
         "p99_ms": None if p99 is None else p99 / 1e3,
     }
+
+
+_DRAWN = ("avg_us", "p99_us")
 
 
 def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:

@@ -36,7 +36,7 @@ from proveout.coordinator.report.figures.small_multiples import (
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.section_tables import currency_of, has_cost
 from proveout.coordinator.report.section_tables import label as cost_label
-from proveout.coordinator.report.tables import cell_of, climbing, host_rows, ladders, machines
+from proveout.coordinator.report.tables import CPU_NUMBERS, cell_of, climbing, columns, host_trees, ladders, machines
 from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
@@ -181,13 +181,13 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         }
         for span in timeline.windows
     ]
-    rows = [
-        (label(results, stage), str(rung.threads), *_host_cells(row))
+    found = [
+        (label(results, stage), str(rung.threads), safe(hosts), tree)
         for stage in climbing(results)
         for rung in stage.rungs
-        if rung.tree
-        for row in host_rows(results, rung)
+        for hosts, tree in host_trees(results, rung).items()
     ]
+    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in found))]
     yield Figure(
         name="host-cpu",
         slug="host-cpu",
@@ -208,7 +208,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             "servers, cores",
             "load, cores",
         ),
-        rows=tuple(rows),
+        rows=tuple((*about, *cells) for (*about, _), *cells in zip(found, *numbers, strict=True)),
         alt=_cpu_seen(timeline),
     )
 
@@ -244,11 +244,6 @@ def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
     for before, (at, value) in zip([None, *found], found, strict=False):
         piece += before is not None and at - before[0] > _GAP_S
         yield {"t": round(at, 3), "busy": round(value, 4), "machine": safe(name), "piece": piece}
-
-
-def _host_cells(row: Any) -> tuple[str, ...]:
-    fractions = (percent(value) for value in (row.busy, row.busy_peak, row.user, row.system, row.iowait))
-    return (safe(row.label), *fractions, number(row.servers_cores), number(row.load_cores))
 
 
 def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> Spec:
