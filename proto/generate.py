@@ -1,7 +1,8 @@
-"""Generate the stubs from `agent.proto`: `python -m proveout.proto.generate` writes them, `--check` compares them.
+"""Write `agent.proto` and its stubs: `python -m proveout.proto.generate` writes them, `--check` compares them.
 
-Flow: agent.proto -> protoc (grpcio-tools, mypy-protobuf) into a new directory -> compared with, or copied to, this
-package. Both need the `dev` extra. The mapping `proveout/proto=<here>` makes protoc write imports of `proveout.proto`.
+Flow: records -> `proto_text` -> protoc (grpcio-tools, mypy-protobuf) in a new directory -> compared with, or copied to,
+this package. Both need the `dev` extra. The mapping `proveout/proto=<here>` makes protoc write imports of
+`proveout.proto`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,27 @@ import sys
 import tempfile
 from pathlib import Path
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
 from proveout.core.errors import ProveoutError
+from proveout.proto.wire import agent_pb2
+from proveout.proto.wire.proto_text import proto_text
 
 HERE = Path(__file__).resolve().parent / "wire"
-STUBS = ("agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py", "agent_pb2_grpc.pyi")
+FILES = ("agent.proto", "agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py", "agent_pb2_grpc.pyi")
 
 
-def generate(into: Path) -> None:
-    """Write the stubs to `into`; ProveoutError with protoc's own words when it fails."""
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", f"proveout/proto/wire={HERE}"]
+def committed() -> FileDescriptorProto:
+    """The descriptor of the committed file, as its stubs have it."""
+    return FileDescriptorProto.FromString(agent_pb2.DESCRIPTOR.serialized_pb)
+
+
+def generate(into: Path) -> Path:
+    """Write all files to a folder below `into`, and return it; ProveoutError with protoc's own words when it fails."""
+    folder = into / "proveout" / "proto" / "wire"
+    folder.mkdir(parents=True)
+    (folder / "agent.proto").write_text(proto_text(committed()))
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(into)]
     command += [f"--{kind}_out={into}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": scripts + os.pathsep + os.environ.get("PATH", "")}
@@ -32,14 +45,14 @@ def generate(into: Path) -> None:
         raise ProveoutError(
             f"protoc failed: {done.stderr.strip()}", where="proto/wire/agent.proto", way_out="Install the `dev` extra."
         )
+    return folder
 
 
 def outdated() -> list[str]:
-    """Names of the committed stubs that differ from what `agent.proto` gives."""
+    """Names of the committed files that differ from what the records give."""
     with tempfile.TemporaryDirectory() as scratch:
-        generate(Path(scratch))
-        fresh = Path(scratch) / "proveout" / "proto" / "wire"
-        return [name for name in STUBS if _text(fresh / name) != _text(HERE / name)]
+        fresh = generate(Path(scratch))
+        return [name for name in FILES if _text(fresh / name) != _text(HERE / name)]
 
 
 def _text(path: Path) -> str:
@@ -48,13 +61,13 @@ def _text(path: Path) -> str:
 
 def _write() -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        generate(Path(scratch))
-        for name in STUBS:
-            shutil.copyfile(Path(scratch) / "proveout" / "proto" / "wire" / name, HERE / name)
+        fresh = generate(Path(scratch))
+        for name in FILES:
+            shutil.copyfile(fresh / name, HERE / name)
 
 
 def main(arguments: list[str]) -> int:
-    """Write the stubs, or with `--check` only compare them: 0 when they are as they should be."""
+    """Write the files, or with `--check` only compare them: 0 when they are as they should be."""
     if arguments != ["--check"]:
         _write()
         return 0

@@ -45,7 +45,7 @@ class AgentServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """The first message is a Hello; the answer to it is a Welcome or a Refused.
+        """One session. The first message is a Hello; the answer to it is a Welcome or a Refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,14 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire.columns import COLUMNS
-from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, TaskDone, TaskFailed
+from proveout.proto.wire.messages import (
+    PROTOCOL_VERSION,
+    AgentMessage,
+    CoordinatorMessage,
+    TaskDone,
+    TaskFailed,
+    member_name,
+)
 from proveout.proto.wire.tasks import Task
 
 VALUE_DEPTH_MAX = 32
@@ -126,7 +132,7 @@ def _shape(cls: type, descriptor: Descriptor) -> _Shape:
 def members(union: Any, oneof: str, descriptor: Descriptor) -> Members:
     """The pairing of a union of dataclasses with the oneof of that name in a message."""
     classes = typing.get_args(union)
-    named = {_snake(cls.__name__): cls for cls in classes}
+    named = {member_name(cls.__name__): cls for cls in classes}
     shapes = {name: _shape(cls, _part(descriptor, name)) for name, cls in named.items()}
     by_class = {cls: (name, shapes[name]) for name, cls in named.items()}
     return Members(oneof, descriptor.name, by_class, shapes)
@@ -160,7 +166,7 @@ def _scalar(name: str) -> tuple[_Put, _Take]:
 
 
 def _enum(name: str, enum: EnumDescriptor) -> tuple[_Put, _Take]:
-    prefix = _snake(enum.name).upper() + "_"
+    prefix = member_name(enum.name).upper() + "_"
     numbers = {value.name.removeprefix(prefix).lower(): value.number for value in enum.values if value.number}
     literals = {number: literal for literal, number in numbers.items()}
 
@@ -350,10 +356,6 @@ def _without_none(hint: Any) -> Any:
 
 def _owner(wire: FieldDescriptor) -> Descriptor:
     return cast(Descriptor, wire.containing_type)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 # Strict: a oneof without a member, a missing part, an unknown enum value or field, and a message above
