@@ -1,12 +1,13 @@
 """The text of `agent.proto`, written from the records that travel. For `proto.generate` alone: it reads their sources.
 
-Flow: `proto_text(committed)` follows the fields of the unions `CoordinatorMessage` and `AgentMessage` -> for each
-record a message, for each named `Literal` an enum, for each union a oneof -> text. A message has the docstring of its
-record as its comment; a field the comment in the line of its attribute, or in the lines just above it; an enum the
+Flow: `proto_text(committed, released)` follows the fields of the unions `CoordinatorMessage` and `AgentMessage` -> for
+each record a message, for each named `Literal` an enum, for each union a oneof -> text. A message has the docstring of
+its record as its comment; a field the comment in the line of its attribute, or in the lines just above it; an enum the
 docstring below its name.
 
-Numbers are kept by the file itself: a field that the committed file has with the same name and type keeps
-its number, any other gets one above all that its message has ever had, and numbers whose fields have gone are reserved.
+Numbers are kept by the file itself: a field that the committed file has with the same name and type keeps its number,
+any other gets one above all that its message has had. Numbers whose fields have gone, there or since the last release,
+are reserved.
 """
 
 from __future__ import annotations
@@ -176,16 +177,16 @@ class Numbers:
         self._used: set[int] = set()
 
     @classmethod
-    def of_message(cls, proto: DescriptorProto) -> Numbers:
+    def of_message(cls, proto: DescriptorProto, released: Iterable[int]) -> Numbers:
         """Those of the fields of a message, by name and type."""
         reserved = (number for span in proto.reserved_range for number in range(span.start, span.end))
-        return cls({(one.name, type_of(one)): one.number for one in proto.field}, reserved)
+        return cls({(one.name, type_of(one)): one.number for one in proto.field}, (*reserved, *released))
 
     @classmethod
-    def of_enum(cls, proto: EnumDescriptorProto, first: str) -> Numbers:
+    def of_enum(cls, proto: EnumDescriptorProto, first: str, released: Iterable[int]) -> Numbers:
         """Those of the values of an enum, of which the first has the number 0."""
         reserved = (number for span in proto.reserved_range for number in range(span.start, span.end + 1))
-        return cls({first: 0} | {one.name: one.number for one in proto.value}, reserved)
+        return cls({first: 0} | {one.name: one.number for one in proto.value}, (*reserved, *released))
 
     def number(self, what: Any) -> int:
         """The number of a field (name, type) or of the value of an enum."""
@@ -212,7 +213,8 @@ def type_of(field: FieldDescriptorProto) -> str:
 class _Writer:
     """Writes the messages and enums of the records that are visited."""
 
-    def __init__(self, committed: FileDescriptorProto) -> None:
+    def __init__(self, committed: FileDescriptorProto, released: Mapping[str, Iterable[int]]) -> None:
+        self._released = released
         self._messages = {one.name: one for one in committed.message_type}
         self._known_enums = {one.name: one for one in committed.enum_type}
         self._sources: dict[str, Source] = {}
@@ -245,11 +247,15 @@ class _Writer:
                 if isinstance(node, ast.ClassDef) and node.name in own:
                     yield from self.record(own[node.name])
 
+    def _numbers(self, message: str) -> Numbers:
+        proto = self._messages.get(message, DescriptorProto())
+        return Numbers.of_message(proto, self._released.get(message, ()))
+
     def record(self, cls: type) -> Iterator[str]:
         """The message of a record, after the enums that its fields are the first to have."""
         source = self.source(cls.__module__)
         node, hints = source.record(cls.__name__), typing.get_type_hints(cls)
-        numbers = Numbers.of_message(self._messages.get(cls.__name__, DescriptorProto()))
+        numbers = self._numbers(cls.__name__)
         lines: list[str] = []
         for one in fields(cls):
             text, hint = source.text_of_field(node, one.name), hints[one.name]
@@ -274,7 +280,7 @@ class _Writer:
     def envelope(self, alias: str, union: Any) -> str:
         """The message that holds one of a union."""
         name = alias.replace("Message", "Envelope")
-        numbers = Numbers.of_message(self._messages.get(name, DescriptorProto()))
+        numbers = self._numbers(name)
         lines = self.oneof("message", "exactly one of them", union, numbers)
         text = self.source(messages.__name__).text_of_alias(alias)
         return _block(text, f"message {name}", [*numbers.reserved(), *lines])
@@ -320,7 +326,8 @@ class _Writer:
             return
         self._enums.add(name)
         names = [f"{member_name(name)}_{value}".upper() for value in ("unspecified", *values)]
-        numbers = Numbers.of_enum(self._known_enums.get(name, EnumDescriptorProto()), names[0])
+        proto = self._known_enums.get(name, EnumDescriptorProto())
+        numbers = Numbers.of_enum(proto, names[0], self._released.get(name, ()))
         lines = [f"  {one} = {numbers.number(one)};" for one in names]
         yield _block(source.text_of_alias(name), f"enum {name}", [*numbers.reserved(), *lines])
 
@@ -343,10 +350,10 @@ def _block(text: str, head: str, lines: list[str]) -> str:
     return "\n".join([*_comment(text, 0), f"{head} {body[0]}", *body[1:]]) + "\n"
 
 
-def proto_text(committed: FileDescriptorProto) -> str:
-    """The whole of `agent.proto`; numbers are those of the committed one. ProveoutError for a record without a comment,
-    or with a field that cannot travel."""
-    writer = _Writer(committed)
+def proto_text(committed: FileDescriptorProto, released: Mapping[str, Iterable[int]]) -> str:
+    """The whole of `agent.proto`; fields keep the numbers of the committed one, and `released`, by message or enum, are
+    not given to others. ProveoutError for a record without a comment, or with a field that cannot travel."""
+    writer = _Writer(committed, released)
     unions = {"CoordinatorMessage": CoordinatorMessage, "AgentMessage": AgentMessage}
     for union in unions.values():
         writer.visit(union)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
 from proveout.core.errors import ProveoutError
 from proveout.proto import generate
+from proveout.proto.wire.messages import PROTOCOL_VERSION
 from proveout.proto.wire.proto_text import Source, proto_text
 
 FIELD, ONEOF = 2, 8
@@ -67,7 +70,84 @@ def test_a_field_keeps_its_number_a_new_one_gets_the_next_and_that_of_one_that_w
     beat.field[1].name = "gone_ns"  # its number was that of another field
     (window,) = (one for one in file.enum_type if one.name == "Window")
     window.value[2].name = "WINDOW_GONE"
-    text = proto_text(file)
+    text = proto_text(file, {"Start": [1, 4]})
     assert "reserved 2;" in block(text, "message Beat")
+    assert "reserved 4;" in block(text, "message Start") and "key = 1;" in block(text, "message Start")
     assert "sequence = 1;" in block(text, "message Beat") and "sent_ns = 3;" in block(text, "message Beat")
     assert "reserved 2;" in block(text, "enum Window") and "WINDOW_MEASURE = 4;" in block(text, "enum Window")
+
+
+# ---- against the last release ----------------------------------------------------------------------------------------
+
+
+def message(file: FileDescriptorProto, name: str) -> DescriptorProto:
+    return next(one for one in file.message_type if one.name == name)
+
+
+def retyped(file: FileDescriptorProto) -> None:
+    message(file, "Beat").field[1].type = FieldDescriptorProto.TYPE_STRING
+
+
+def renamed(file: FileDescriptorProto) -> None:
+    message(file, "Beat").field[1].name = "at_ns"
+
+
+def removed(file: FileDescriptorProto) -> None:
+    del message(file, "Beat").field[1]
+
+
+def used_again(file: FileDescriptorProto) -> None:
+    second = message(file, "LoadSecond")  # `reserved 5`
+    del second.reserved_range[:]
+    second.field.add(
+        name="again", number=5, type=FieldDescriptorProto.TYPE_BOOL, label=FieldDescriptorProto.LABEL_OPTIONAL
+    )
+
+
+def value_renamed(file: FileDescriptorProto) -> None:
+    next(one for one in file.enum_type if one.name == "Window").value[1].name = "WINDOW_WARM_UP"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (retyped, "Beat.2 was `int64 sent_ns` in the last release, and is `string sent_ns`"),
+        (renamed, "Beat.2 was `int64 sent_ns` in the last release, and is `int64 at_ns`"),
+        (removed, "Beat.2 was `int64 sent_ns` in the last release, and is neither there nor reserved"),
+        (used_again, "LoadSecond.5 was `reserved` in the last release, and is `bool again`"),
+        (value_renamed, "Window.1 was `WINDOW_RAMP_UP` in the last release, and is `WINDOW_WARM_UP`"),
+    ],
+)
+def test_a_number_with_another_meaning_is_named(change: Callable[[FileDescriptorProto], None], says: str) -> None:
+    before = generate.contract(generate.committed())
+    file = generate.committed()
+    change(file)
+    assert generate.breaks(before, generate.contract(file)) == [says]
+
+
+def test_no_number_has_another_meaning_than_in_the_last_release() -> None:
+    """And other messages have another version: agents refuse fields that they do not know."""
+    protocol, before = generate.released()
+    now = generate.contract(generate.committed())
+    assert generate.breaks(before, now) == []
+    assert now == before or protocol < PROTOCOL_VERSION
+
+
+def test_a_release_is_kept_unless_numbers_have_changed_their_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "RELEASED", tmp_path / "released.json")
+    now = generate.contract(generate.committed())
+
+    def wrote(protocol: int, numbers: object) -> None:
+        generate.RELEASED.write_text(json.dumps({"protocol": protocol, "numbers": numbers}))
+
+    wrote(PROTOCOL_VERSION - 1, {"Beat": {"1": "int64 sequence"}})
+    assert generate.main(["--release"]) == 0
+    assert generate.released() == (PROTOCOL_VERSION, now)
+    wrote(PROTOCOL_VERSION, {"Beat": {"1": "int64 sequence"}})
+    with pytest.raises(ProveoutError, match="raise PROTOCOL_VERSION"):
+        generate.main(["--release"])
+    wrote(PROTOCOL_VERSION - 1, {"Beat": {"1": "string sequence"}})
+    with pytest.raises(ProveoutError, match=r"Beat\.1 was `string sequence`"):
+        generate.main(["--release"])
