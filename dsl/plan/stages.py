@@ -38,23 +38,17 @@ from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of
-    `hosts`.
+    """A change to machines, undone at the end of the run."""
 
-    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is
-    undone. `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of
-    data.
-    """
-
-    name: str
-    operation: str
-    hosts: tuple[str, ...]
-    parameters: tuple[tuple[str, Value], ...]
-    keep: bool = False
-    restart: str = ""
-    system: str = ""
-    destructive: bool = False
-    where: Where = NOWHERE
+    name: str  # its name in the plan
+    operation: str  # an operation of `dsl.operations`
+    hosts: tuple[str, ...]  # the machines
+    parameters: tuple[tuple[str, Value], ...]  # validated parameters of the operation (name, value), sorted by name
+    keep: bool = False  # it is not undone
+    restart: str = ""  # a unit that is restarted after it, and after it is undone
+    system: str = ""  # the system that it tunes, on that system's host
+    destructive: bool = False  # the plan agrees to the loss of data
+    where: Where = NOWHERE  # its position in the plan
 
 
 TUNING_S = 0.5
@@ -202,17 +196,14 @@ PASSES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The three windows of an iteration, seconds. Only the measure window counts.
+    """The three windows of an iteration. Only the measure window counts."""
 
-    With `passes` above 0 the measure window ends when each terminal has run its transactions in order that many times;
-    `measure_s` is then the time limit of the window, and both ramps are 0. `phases` divide the measure window: the name
-    and the length of each, seconds.
-    """
-
-    ramp_up_s: float
-    measure_s: float
-    ramp_down_s: float
+    ramp_up_s: float  # s before the measure window; 0 with `passes`
+    measure_s: float  # length of the measure window, s; with `passes` its time limit
+    ramp_down_s: float  # s after the measure window; 0 with `passes`
+    # the measure window ends when each terminal has run its transactions in order that many times; 0: after measure_s
     passes: int = field(default=0, metadata=OMITTED)
+    # divide the measure window: the name and the length of each, s
     phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
 
     @property
@@ -358,13 +349,16 @@ ConnectEvery: TypeAlias = Annotated[
 ]
 
 
+OnDisconnect: TypeAlias = Literal["reconnect", "retry", "fail"]
+"""Rules for the loss of a connection: the transaction under way is an error, and the terminal connects again
+(`reconnect`); it runs again with the same inputs (`retry`); or the load ends (`fail`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions(Element):
     """The connections of a load; by default each thread keeps one of its own."""
 
-    # What happens to the transaction of a connection that is lost: it is an error, and the terminal connects again; it
-    # runs again with the same inputs; or the load ends.
-    on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
+    on_disconnect: OnDisconnect = "reconnect"  # the rule for a lost one
     # The member of the system to connect to; "" is that of the dsn, of several instances each terminal's own.
     access: Literal["", "any", "read_write", "read_only"] = ""
     pool: int = key(  # 0: one for each terminal

@@ -34,12 +34,12 @@ WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
+    """A workload of a plan."""
 
-    name: str
-    kind: str
-    parameters: tuple[tuple[str, Value], ...]
-    where: Where = NOWHERE
+    name: str  # its name in the plan
+    kind: str  # a kind of `dsl.workloads`
+    parameters: tuple[tuple[str, Value], ...]  # validated, (name, value), sorted by name
+    where: Where = NOWHERE  # its position in the plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +104,18 @@ EngineName: TypeAlias = Annotated[
     ),
 ]
 
+Provision: TypeAlias = Literal["embedded", "pgbouncer"]
+"""A server that comes with an engine, or a PgBouncer in front of one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System(Element):
-    """A database under test."""
+    """A database under test. It has either `provision` or `dsn`."""
 
-    name: str
+    name: str  # its name in the plan
     engine: EngineName = key(text="An engine of this release, or of an installed package.")
     host: Name = key(text="The host it runs on.")
-    provision: Literal["embedded", "pgbouncer"] | None = key(
+    provision: Provision | None = key(
         None, text="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
     )
     dsn: Text | None = key(  # compiled: that of the first of several instances
@@ -151,7 +154,7 @@ class System(Element):
         may_be_null=True,
         omitted=True,
     )
-    where: Where = NOWHERE
+    where: Where = NOWHERE  # its position in the plan
 
     @property
     def follows(self) -> str | None:
@@ -210,46 +213,51 @@ class Declared:
         return self.kind not in ("host", "system")
 
 
+ScrapeKind: TypeAlias = Literal["gauge", "counter"]
+"""A number that is read as it is, or one that only grows."""
+ScrapeTake: TypeAlias = Literal["sum", "avg", "min", "max"]
+"""The number that several series give."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """A number of an exporter: the series of that metric with these labels (sorted), taken together by `take`.
+    """A number of an exporter: the series of a metric with some labels, taken together."""
 
-    `optional`: no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost.
-    """
+    alias: str  # its name in the results
+    metric: str  # name of the exporter's metric
+    labels: tuple[tuple[str, str], ...] = ()  # labels that the series have (name, value), sorted
+    kind: ScrapeKind = "gauge"  # read as it is, or by its change
+    take: ScrapeTake = "sum"  # the number that several series give
+    optional: bool = False  # no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost
 
-    alias: str
-    metric: str
-    labels: tuple[tuple[str, str], ...] = ()
-    kind: Literal["gauge", "counter"] = "gauge"
-    take: Literal["sum", "avg", "min", "max"] = "sum"
-    optional: bool = False
+
+CaptureKind: TypeAlias = Literal[
+    "os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"
+]
+"""The kinds of captures: `os` observes hosts; `waits`, `lag` and `sizes` a system; `sql` the values of a query in a
+system; `command` the values of the output of a program on a host; `prometheus` an exporter, which one host reads; `awr`
+and `ttstats` take two snapshots of a system's statistics, and its report on them; `statements` has the statements of a
+system that took the most time, and their plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
-    `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
-    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them),
-    `statements` (the statements of `system` that took the most time, and their plans).
+    """An observation, with one sample each `every_s`."""
 
-    One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
-    `licence`: the licensed pack that the plan's author allows to be used; `container`: where an `awr` takes its
-    snapshots, `own` (the one that the dsn leads to) or `root` (CDB$ROOT).
-    """
-
-    name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
-    every_s: float
-    hosts: tuple[str, ...] = ()
-    system: str | None = None
-    url: str = ""
-    scrapes: tuple[Scrape, ...] = ()
-    query: str = field(default="", metadata=OMITTED)
-    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
-    command: Command = field(default=NO_COMMAND, metadata=OMITTED)
-    licence: str = field(default="", metadata=OMITTED)
+    name: str  # its name in the plan
+    kind: CaptureKind  # what it observes
+    every_s: float  # time between two samples, s
+    hosts: tuple[str, ...] = ()  # the hosts of an `os`; of a `command` and a `prometheus` one of them is used
+    system: str | None = None  # the system that is observed
+    url: str = ""  # of an exporter; may hold `${secrets.NAME}`, filled in as late as in a system's dsn
+    scrapes: tuple[Scrape, ...] = ()  # the numbers of an exporter
+    query: str = field(default="", metadata=OMITTED)  # the query of an `sql`
+    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)  # numbers of the query, or of the output
+    command: Command = field(default=NO_COMMAND, metadata=OMITTED)  # the program of a `command`
+    licence: str = field(default="", metadata=OMITTED)  # the licensed pack that the plan's author allows to be used
+    # where an `awr` takes its snapshots: `own` (the container that the dsn leads to) or `root` (CDB$ROOT)
     container: str = field(default="", metadata=OMITTED)
-    where: Where = NOWHERE
+    where: Where = NOWHERE  # its position in the plan
 
     @property
     def makes_report(self) -> bool:

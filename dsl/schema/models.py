@@ -27,7 +27,7 @@ from proveout.dsl.plan.bounds import (
     TEXT_MAX,
     VALUES_MAX,
 )
-from proveout.dsl.plan.commands import OutputFormat, Take
+from proveout.dsl.plan.commands import OutputFormat, ValueTake
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.plan import Check, Published
 from proveout.dsl.plan.scalars import (
@@ -261,7 +261,7 @@ class ValueEntry(Strict):
         "Of an sql capture also an age: how old the data is that the query reads, in s, which grows while it has no "
         "answer.",
     )
-    take: Take = Field("only", description="The number of several rows; `only` refuses more than one.")
+    take: ValueTake = Field("only", description="The number of several rows; `only` refuses more than one.")
 
 
 Values: TypeAlias = Annotated[dict[Id, ValueEntry], Field(min_length=1, max_length=VALUES_MAX)]
