@@ -18,20 +18,22 @@ from proveout.coordinator.report.figures.figure import (
     ends,
     grid,
     joined,
+    layer,
+    panel,
     quantity,
-    slug,
     tips,
 )
-from proveout.coordinator.report.figures.load_figures import groups, heading, label
-from proveout.coordinator.report.figures.small_multiples import (
+from proveout.coordinator.report.figures.grammar import (
     Case,
     Cases,
     Point,
     cases,
-    described,
-    panels,
-    table,
-    whiskers_of,
+    figure,
+    groups,
+    heading,
+    label,
+    named,
+    of_points,
 )
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.section_tables import currency_of, has_cost
@@ -69,6 +71,7 @@ class _LagDrawn:
     trend: list[dict[str, Any]]
 
 
+@figure("lag", "there are no samples of a `lag` capture inside a measure window")
 def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Replication lag in the measure windows with the slope that verdicts use, one figure a stage."""
     for stage in results.stages.values():
@@ -80,8 +83,7 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         least = f" The last {len(drawn)} of {len(found)} iterations are drawn." if len(drawn) < len(found) else ""
         means = [(one.name, number_at(one.line.iteration.metrics, "lag", "avg_s")) for one in found]
         yield Figure(
-            name="lag",
-            slug=slug("lag", stage.id),
+            of=(stage.id,),
             title=f"Replication lag: {label(results, stage)}",
             caption="Each iteration's lag over its measure window, on the same axes; dashed, its slope, the mean of 5 "
             "blocks of the window: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an "
@@ -128,26 +130,16 @@ def _lag_spec(drawn: Sequence[_LagDrawn]) -> Spec:
 def _panel(one: _LagDrawn, most: float, last: float, across: int, *, alone: bool) -> Spec:
     item = one.line.iteration
     rate = "" if item.rate is None else f", {number(item.rate)}/s"
-    named = one.name.removeprefix(f"{safe(item.id.stage)}, ") + rate + ("" if alone else f", {safe(one.line.name)}")
-    encoding = {
-        "x": quantity("t", "s of the window", axis={"grid": False, "tickCount": 4},
-                      scale={"domain": [0, last], "nice": False}),
-        "y": quantity("ms", "lag, ms", axis={"tickCount": 4}, scale={"domain": [0, most]}),
-    }  # fmt: skip
-    readings = {"color": {"value": PALETTE[0] if item.valid else GREY}, "tooltip": tips(t="s", ms="lag, ms")}
-    layers: list[Spec] = [
-        {"mark": {"type": "line", "strokeWidth": 1.2, "clip": True}, "encoding": {**encoding, **readings}}
-    ]
+    title = one.name.removeprefix(f"{safe(item.id.stage)}, ") + rate + ("" if alone else f", {safe(one.line.name)}")
+    x = quantity("t", "s of the window", axis={"grid": False, "tickCount": 4},
+                 scale={"domain": [0, last], "nice": False})  # fmt: skip
+    y = quantity("ms", "lag, ms", axis={"tickCount": 4}, scale={"domain": [0, most]})
+    colour, about = {"value": PALETTE[0] if item.valid else GREY}, tips(t="s", ms="lag, ms")
+    layers = [layer("line", {"strokeWidth": 1.2, "clip": True}, x=x, y=y, color=colour, tooltip=about)]
     if one.trend:
-        mark = {"type": "line", "strokeWidth": 2, "strokeDash": [6, 4], "clip": True, "color": PALETTE[3]}
-        layers.append({"data": {"values": one.trend}, "mark": mark, "encoding": encoding})
-    return {
-        "title": {"text": named, "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
-        "data": {"values": one.points},
-        "width": WIDTH // across - 60,
-        "height": 110 if across > 1 else 200,
-        "layer": layers,
-    }
+        look = {"strokeWidth": 2, "strokeDash": [6, 4], "clip": True, "color": PALETTE[3]}
+        layers.append(layer("line", look, rows=one.trend, x=x, y=y))
+    return panel(layers, WIDTH // across - 60, 110 if across > 1 else 200, title, one.points, fontSize=12)
 
 
 def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
@@ -159,6 +151,7 @@ def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
     return (iteration_name(item, kind), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")
 
 
+_STATES = ("user", "system", "iowait")
 _GAP_S = 3.0
 """Seconds without a reading after which a line is broken."""
 
@@ -166,6 +159,7 @@ _GAP_S = 3.0
 # ---- CPU ---------------------------------------------------------------------------------------------------------
 
 
+@figure("host-cpu", "there are no samples of an `os` capture")
 def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """CPU of every machine over the whole run, the measure windows shaded by stage."""
     if not timeline.cpu:
@@ -189,12 +183,10 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         for row in host_rows(results, rung)
     ]
     yield Figure(
-        name="host-cpu",
-        slug="host-cpu",
         title="CPU over time",
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
-        "measured. The table "
-        "has the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
+        "measured. The table has the measure windows alone, as means over the repeats; the peak is the busiest second "
+        "of all of them.",
         spec=_cpu_chart(points, spans),
         heads=(
             "ladder",
@@ -252,48 +244,38 @@ def _host_cells(row: Any) -> tuple[str, ...]:
 
 
 def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> Spec:
-    time = quantity("start", "s since the run began", axis={"grid": False})
-    shade = {
-        "data": {"values": [dict(span) for span in spans]},
-        "mark": {"type": "rect"},
-        "encoding": {
-            "x": time,
-            "x2": {"field": "end"},
-            "fill": category("stage", scale={"range": list(PALE)}),
-            "tooltip": tips(what="measured"),
-        },
-    }
+    since = "s since the run began"
+    time = {"x": quantity("start", since, axis={"grid": False}), "x2": {"field": "end"}}
+    shade = category("stage", scale={"range": list(PALE)})
     line = {
-        "mark": {"type": "line", "strokeWidth": 1.5},
-        "encoding": {
-            "x": quantity("t", "s since the run began", axis={"grid": False}),
-            "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
-            "stroke": category("machine"),
-            "detail": category("piece"),
-            "tooltip": tips(machine="machine", t="s", busy="busy"),
-        },
+        "x": quantity("t", since, axis={"grid": False}),
+        "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
+        "stroke": category("machine"),
+        "detail": category("piece"),
+        "tooltip": tips(machine="machine", t="s", busy="busy"),
     }
-    return chart(points, [shade, line], height=240)
+    layers = [
+        layer("rect", rows=spans, **time, fill=shade, tooltip=tips(what="measured")),
+        layer("line", {"strokeWidth": 1.5}, **line),
+    ]
+    return chart(points, layers, height=240)
 
 
-def peak_cpu(results: RunResults) -> Iterator[Figure]:
+@figure("peak-cpu", "no ladder has samples of an `os` capture")
+def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the busiest second of each machine by case, with the mean as a tick; a figure a matrix."""
     for group in cases(results, lambda rung: bool(rung.tree.get("hosts"))):
-        points = [point for case in group.found for point in _peaks(results, case)]
-        if not points:
-            continue
-        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder", tick="mean busy")
-        yield Figure(
-            name="peak-cpu",
-            slug=slug(*filter(None, ("peak-cpu", group.of))),
-            title=f"Peak CPU{f': {safe(group.of)}' if group.of else ''}",
-            caption="Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
-            f"over the repeats with {whiskers_of(points)}. Ticks: the mean of the window.",
-            spec=panels(points, place=group.place),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
-        )
+        if points := [point for case in group.found for point in _peaks(results, case)]:
+            yield of_points(
+                points,
+                f"Peak CPU{named(group.of)}",
+                "Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
+                "over the repeats with {}. Ticks: the mean of the window.",
+                group.place,
+                of=(group.of,) if group.of else (),
+                series="mode" if group.of else "ladder",
+                tick="mean busy",
+            )
 
 
 def _peaks(results: RunResults, case: Case) -> Iterator[Point]:
@@ -335,7 +317,8 @@ class _Bar:
         return row.seconds / self.transactions * 1e6 if self.transactions else None
 
 
-def wait_events(results: RunResults) -> Iterator[Figure]:
+@figure("wait-events", "no ladder has samples of a `waits` capture")
+def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Where the sessions spend their time at each rung, the ladders that are compared below each other."""
     for stages in groups(results):
         bars = [bar for stage in stages for bar in _bars(results, stage, alone=len(stages) == 1)]
@@ -344,8 +327,7 @@ def wait_events(results: RunResults) -> Iterator[Figure]:
         having = [stage for stage in stages if any(rung.iterations and _systems(rung) for rung in stage.rungs)]
         cut = f" The first {BARS_MAX} of {len(bars)} are drawn." if len(bars) > BARS_MAX else ""
         yield Figure(
-            name="wait-events",
-            slug=slug("wait-events", stages[0].id),
+            of=(stages[0].id,),
             title="Waits: " + heading(results, having),
             caption="Above: average active sessions, the seconds that foreground sessions waited or used a CPU in each "
             "second of the measure windows of all repeats. Below: the same time per transaction: what grows there with "
@@ -390,39 +372,17 @@ def _spec(bars: Sequence[_Bar]) -> Spec:
                       legend={"columns": 3, "symbolType": "square"})  # fmt: skip
     values = [value for bar in bars for value in _values(bar, named)]
     longest = max((bar.place for bar in bars), key=len)
-    charts = [
-        {
-            "title": {"text": title, "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
-            "data": {"values": [value for value in values if value[field] is not None]},
-            "width": WIDTH - (60 if len(longest) < 12 else 190),
-            "height": max(50, 24 * len(bars)),
-            "layer": [_stacked(field, shown, unit, colour, [bar.place for bar in bars])],
-        }
-        for field, shown, title, unit in _PANELS
-        if any(value[field] is not None for value in values)
-    ]
+    width, height = WIDTH - (60 if len(longest) < 12 else 190), max(50, 24 * len(bars))
+    places = {"domain": list(dict.fromkeys(bar.place for bar in bars)), "paddingInner": 0.25}
+    y, order = category("at", axis={"labelLimit": 220}, scale=places), {"field": "rank", "type": "quantitative"}
+    charts = []
+    for field, title, unit in (("sessions", "average active sessions", ""), ("us", "time per transaction", "µs")):
+        if found := [value for value in values if value[field] is not None]:
+            x = quantity(field, unit, stack="zero", scale={"domainMin": 0})
+            about = tips(**{"at": "at", "event": "event", f"{field}_shown": "value", "share": "share of DB time"})
+            stacked = layer("bar", y=y, x=x, color=colour, order=order, tooltip=about)
+            charts.append(panel([stacked], width, height, title, found))
     return grid(charts, columns=1)
-
-
-_PANELS = (
-    ("sessions", "sessions_shown", "average active sessions", ""),
-    ("us", "us_shown", "time per transaction", "µs"),
-)
-
-
-def _stacked(field: str, shown: str, unit: str, colour: Spec, places: Sequence[str]) -> Spec:
-    return {
-        "mark": {"type": "bar"},
-        "encoding": {
-            "y": category("at", axis={"labelLimit": 220}, scale={"domain": list(dict.fromkeys(places)),
-            "paddingInner": 0.25}),
-            "x": quantity(field, unit, stack="zero", scale={"domainMin": 0}),
-            "color": colour,
-            "order": {"field": "rank", "type": "quantitative"},
-            "tooltip": [*tips(at="at", event="event"), {"field": shown, "title": "value"},
-            *tips(share="share of DB time")],
-        },
-    }  # fmt: skip
 
 
 def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -462,30 +422,23 @@ def _seen(bar: _Bar) -> str:
     return f"{bar.place}: {number(sessions)} active sessions, {percent(top.db_time_fraction)} in {safe(top.event)}."
 
 
-NAME = "transaction-cost"
-_CAPTION = (
-    "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the tables of "
-    "the cost name the source of each number: a whole host, or the processes of the servers alone. A "
-    "number that was not captured, or is 0 at every rung, has no panel."
-)
-
-
-def transaction_cost(results: RunResults) -> Iterator[Figure]:
+@figure("transaction-cost", "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`")
+def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """A figure for each matrix, and one for all ladders without one."""
     currency = currency_of(results)
     for found in cases(results, has_cost, ladders(results)):
         points = list(_cost_points(found, currency))
         lines = found.place == "threads" and len({point.at for point in points}) > 1
-        heads, rows = table(points, place=found.place, series="ladder")
-        yield Figure(
-            name=NAME,
-            slug=slug(NAME, found.of) if found.of else NAME,
-            title=f"Cost of a transaction{f': {safe(found.of)}' if found.of else ''}",
-            caption=_CAPTION.format(whiskers_of(points)),
-            spec=panels(points, place=found.place, mark="line" if lines else "bar"),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            f"Cost of a transaction{named(found.of)}",
+            "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the "
+            "tables of the cost name the source of each number: a whole host, or the processes of the servers alone. A "
+            "number that was not captured, or is 0 at every rung, has no panel.",
+            found.place,
+            of=(found.of,) if found.of else (),
+            mark="line" if lines else "bar",
+            series="ladder",
         )
 
 
