@@ -39,7 +39,7 @@ from proveout.coordinator.report.figures.rung_timeline import (
     throughput_rows,
     time_axis,
 )
-from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline
+from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
@@ -312,10 +312,10 @@ def _around(window: FaultWindow, shown: tuple[str, Points, str], y: Spec, ends: 
     times their usual distance."""
     title, points, colour = shown
     usual = min((after - before for (before, _), (after, _) in pairwise(points)), default=1.0)
-    values, piece = [], 0
-    for index, (at, value) in enumerate(points):
-        piece += index > 0 and at - points[index - 1][0] > GAP * usual
-        values.append({"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece})
+    values = [
+        {"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece}
+        for at, value, piece in pieces(points, GAP * usual)
+    ]
     look = {"strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True}
     axes = {
         "x": quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False}),

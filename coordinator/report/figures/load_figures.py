@@ -88,62 +88,52 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         if first is None or unit is None:
             continue
         values = [
-            _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
+            {
+                "ladder": label(results, stage),
+                "threads": rung.threads,
+                "relative": tps["mean"] / unit,
+                **ends_of(tps, unit),
+                "tps": number(tps["mean"], half_width(tps)),
+                **times_ms({name: number_at(rung.tree, "response", name) for name in ("avg_us", "p99_us")}),
+            }
+            for stage in stages
+            for rung in stage.rungs
+            if rung.tree
+            for tps in [rung.tree["tps"]]
         ]
         if len(values) == 1:
             continue
-        base = threads(stages[0].rungs[0].threads)
+        base, name = threads(stages[0].rungs[0].threads), safe(titled(results, stages[0].id))
+        whiskers = intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
+        apart = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
         yield Figure(
             of=(stages[0].id,),
             title="Throughput and latency: " + heading(results, stages, ", "),
-            caption=f"Bars: transactions a second in units of {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {_whiskers(stages)} of each rung's throughput. "
+            caption=f"Bars: transactions a second in units of {name} with {base} "
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {whiskers} of each rung's throughput. "
             "The table has the factor to that rung with its own interval."
-            + (_LINES if has_times(values) else "")
-            + _apart(results, stages),
+            + (" Lines: response time, mean and 99th percentile, on the right axis." if has_times(values) else "")
+            + (f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if apart else ""),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *_LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, first)),
             alt=joined(
-                course(f"{label(results, stage)}: TPS", "tps", _course_of(stage)) for stage in stages if stage.rungs
+                course(f"{label(results, stage)}: TPS", "tps", _by_rung(stage.rungs, "tps"))
+                for stage in stages
+                if stage.rungs
             ),
         )
 
 
-_LINES = " Lines: response time, mean and 99th percentile, on the right axis."
-
-
-def _whiskers(stages: Sequence[StageResult]) -> str:
-    return intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
-
-
-def _course_of(stage: StageResult) -> list[tuple[str, float]]:
-    """(rung, TPS) of a ladder."""
-    found = [(rung.threads, tps) for rung in stage.rungs if (tps := number_at(rung.tree, "tps")) is not None]
-    return [(threads(count) if at == 0 else str(count), tps) for at, (count, tps) in enumerate(found)]
+def _by_rung(rungs: Sequence[RungResult], *path: str) -> list[tuple[str, float]]:
+    """(rung, number) of the rungs that have it."""
+    found = [(rung.threads, value) for rung in rungs if (value := number_at(rung.tree, *path)) is not None]
+    return [(threads(count) if at == 0 else str(count), value) for at, (count, value) in enumerate(found)]
 
 
 def has_times(values: Rows) -> bool:
     """Whether there is a response time: programs may give none."""
     return any(value[name] is not None for value in values for name in ("avg_ms", "p99_ms"))
-
-
-def _apart(results: RunResults, stages: Sequence[StageResult]) -> str:
-    """The finding that the ladders of a figure were not interleaved, as the end of its caption."""
-    finding = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
-    return f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if finding else ""
-
-
-def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
-    tps = rung.tree["tps"]
-    return {
-        "ladder": name,
-        "threads": rung.threads,
-        "relative": tps["mean"] / unit,
-        **ends_of(tps, unit),
-        "tps": number(tps["mean"], half_width(tps)),
-        **times_ms({name: number_at(rung.tree, "response", name) for name in ("avg_us", "p99_us")}),
-    }
 
 
 def times_ms(response_us: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -214,8 +204,7 @@ def only_with(one: Spec, values: Rows, field: str) -> list[Spec]:
 
 
 def _throughput_rows(name: str, stage: StageResult, first: RungResult) -> Iterator[tuple[str, ...]]:
-    rows = load_rows(stage)
-    for row, rung, latencies in zip(rows, stage.rungs, _times(rows), strict=True):
+    for (row, latencies), rung in zip(_timed(load_rows(stage)), stage.rungs, strict=True):
         repeats = counted(row.repeats, row.excluded) + (", server restarted" if rung.threads in stage.restarts else "")
         yield (name, row.label, *with_interval(row.tps), *factor_cells(rung, first), *latencies, repeats)
 
@@ -234,9 +223,10 @@ def scaling_factor(rung: RungResult, first: RungResult) -> dict[str, Any]:
     return statistics.ratio(rung.tree["tps"], first.tree["tps"]) if number_at(rung.tree, "tps") else {}
 
 
-def _times(rows: Sequence[LoadRow]) -> list[list[str]]:
+def _timed(rows: Sequence[LoadRow]) -> Iterator[tuple[LoadRow, list[str]]]:
+    """The rows with their response times under `_LATENCY_HEADS`."""
     halves = [list(row.half_response_us.values()) for row in rows]
-    return latency_cells([list(row.response_us.values()) for row in rows], halves)
+    return zip(rows, latency_cells([list(row.response_us.values()) for row in rows], halves), strict=True)
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------
@@ -273,27 +263,29 @@ def _by_transaction(stage: str, title: str, text: str, picked: Sequence[tuple[st
     values = [value for ladder, rung in picked for value in _latencies(ladder, rung, alone=len(picked) == 1)]
     if not values:
         return
+    means = (
+        tree.get("response", {}).get("avg_us", {})
+        for _, rung in picked
+        for path in load_paths(rung.tree)
+        for tree in at_path(rung.tree, *path).get("transactions", {}).values()
+    )
     yield Figure(
         of=(stage,),
         title=title,
-        caption=f"{text} Bars: mean, with {intervals(_means(picked))}; ticks: 99th percentile. Shorter is better.",
+        caption=f"{text} Bars: mean, with {intervals(means)}; ticks: 99th percentile. Shorter is better.",
         spec=_latency_chart(values),
         heads=("ladder", "transaction", "TPS", "CI", "share", *_LATENCY_HEADS),
-        rows=tuple(row for ladder, rung in picked for row in _latency_rows(ladder, rung)),
+        rows=tuple(
+            (ladder, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
+            for ladder, rung in picked
+            for row, latencies in _timed(transaction_rows(rung))
+        ),
         alt=joined(
             ends(f"{ladder or 'mean response'}", "avg_us", [(one["transaction"], one["ms"] * 1e3) for one in found])
             for ladder in dict.fromkeys(value["ladder"] for value in values)
             for found in [[value for value in values if value["ladder"] == ladder]]
         ),
     )
-
-
-def _means(picked: Sequence[tuple[str, RungResult]]) -> Iterator[Mapping[str, Any]]:
-    """The estimates of the mean response of each transaction."""
-    for _, rung in picked:
-        for path in load_paths(rung.tree):
-            for tree in at_path(rung.tree, *path).get("transactions", {}).values():
-                yield tree.get("response", {}).get("avg_us", {})
 
 
 @figure("latency-by-threads", "no ladder has two valid rungs")
@@ -375,12 +367,6 @@ def _latency_chart(values: Rows) -> Spec:
     return chart(values, layers, height=max(120, count * each))
 
 
-def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
-    rows = transaction_rows(rung)
-    for row, latencies in zip(rows, _times(rows), strict=True):
-        yield (name, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
-
-
 # ---- TPROC-C -----------------------------------------------------------------------------------------------------
 
 
@@ -425,92 +411,69 @@ _KINDS = ["measured", "ideal"]
 def scaling(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Throughput by threads against ideal scaling from the first rung, and the response times."""
     for group in groups(results):
-        found = [stage for stage in group if _scales(results, stage)]
+        found = [
+            stage
+            for stage in group  # with a rate the rungs share a throughput
+            if (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is None and len(_measured(stage)) > 1
+        ]
         for at in range(0, len(found), LADDERS_MAX):
             yield _figure(results, found[at : at + LADDERS_MAX])
 
 
-def _scales(results: RunResults, stage: StageResult) -> bool:
-    """Whether it has two rungs and no rate: with a rate the rungs share a throughput."""
-    given = (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None
-    return len(_scaling_rungs(stage)) > 1 and not given
-
-
-def _scaling_rungs(stage: StageResult) -> list[RungResult]:
+def _measured(stage: StageResult) -> list[RungResult]:
     return [rung for rung in stage.rungs if number_at(rung.tree, "tps")]
 
 
 def _figure(results: RunResults, stages: Sequence[StageResult]) -> Figure:
-    named = [(label(results, stage), stage) for stage in stages]
-    values = [value for name, stage in named for value in _scaling_throughput(name, stage)]
-    times = [value for name, stage in named for value in _scaling_times(name, stage)]
-    estimates = [rung.tree["tps"] for stage in stages for rung in _scaling_rungs(stage)]
-    knees = "".join(_knee(results, stage, alone=len(stages) == 1) for stage in stages)
+    labelled = [(label(results, stage), _measured(stage)) for stage in stages]
+    alone = len(stages) == 1
+    values: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = []
+    for name, rungs in labelled:
+        for rung in rungs:
+            at, tps = {"ladder": name, "threads": rung.threads}, rung.tree["tps"]
+            shown = amount(tps["mean"], "tps", half(rung.tree, "tps"))
+            values.append({**at, "kind": "measured", "tps": tps["mean"], **ends_of(tps), "shown": shown})
+            for what, metric in TIMES:
+                found = at_path(rung.tree, "response", metric)
+                if isinstance(found, Mapping) and (mean := found.get("mean")):
+                    drawn, shown = ends_of(found, 1e3), amount(mean, metric, half(rung.tree, "response", metric))
+                    if drawn["lower"] is not None:
+                        drawn["lower"] = max(drawn["lower"], mean / 1e4)
+                    times.append({**at, "what": what, "ms": mean / 1e3, **drawn, "shown": shown})
+    knees = (
+        f" The knee{'' if alone else f' of {safe(titled(results, stage.id))}'} is at {threads(stage.knee.threads)}."
+        for stage in stages
+        if isinstance(stage.knee, Knee)
+    )
     beneath = " Beneath: response time, p50 and p99, on a logarithmic axis." if times else ""
     return Figure(
         of=(stages[0].id,),
         title="Scaling: " + heading(results, stages),
-        caption=f"Transactions a second by threads, with {intervals(estimates)}; dashed, ideal scaling from the first "
-        f"rung.{beneath}{knees}",
-        spec=_spec(values, [row for name, stage in named for row in _ideal(name, stage, values)], times),
-        heads=(*(("ladder",) if len(stages) > 1 else ()), "threads", "TPS", "CI", "factor", "CI of the factor",
-        "ideal", "efficiency",
-        *(name for name, _ in TIMES)),
-        rows=tuple(row for name, stage in named for row in _rows(name, stage, alone=len(stages) == 1)),
-        alt=joined(sentence for name, stage in named for sentence in _seen(name, stage, alone=len(stages) == 1)),
+        caption="Transactions a second by threads, with "
+        f"{intervals(rung.tree['tps'] for _, rungs in labelled for rung in rungs)}; dashed, ideal scaling from the "
+        f"first rung.{beneath}{''.join(knees)}",
+        spec=_spec(values, [row for name, rungs in labelled for row in _ideal(name, rungs, _top(values))], times),
+        heads=(*(() if alone else ("ladder",)), "threads", "TPS", "CI", "factor", "CI of the factor", "ideal",
+        "efficiency", *(name for name, _ in TIMES)),
+        rows=tuple(_row("" if alone else name, rung, rungs[0]) for name, rungs in labelled for rung in rungs),
+        alt=joined(
+            course(what if alone else f"{name}: {what}", path[-1], points)
+            for name, rungs in labelled
+            for what, path in (("TPS", ("tps",)), ("p99 response", ("response", "p99_us")))
+            if (points := _by_rung(rungs, *path))
+        ),
     )  # fmt: skip
-
-
-def _knee(results: RunResults, stage: StageResult, *, alone: bool) -> str:
-    if not isinstance(stage.knee, Knee):
-        return ""
-    of = "" if alone else f" of {safe(titled(results, stage.id))}"
-    return f" The knee{of} is at {threads(stage.knee.threads)}."
-
-
-def _seen(name: str, stage: StageResult, *, alone: bool) -> Iterator[str]:
-    of = "" if alone else f"{name}: "
-    rungs = _scaling_rungs(stage)
-    for what, metric, path in (("TPS", "tps", ("tps",)), ("p99 response", "p99_us", ("response", "p99_us"))):
-        points = [
-            (threads(rung.threads) if at == 0 else str(rung.threads), value)
-            for at, rung in enumerate(rungs)
-            if (value := number_at(rung.tree, *path)) is not None
-        ]
-        if points:
-            yield of + course(what, metric, points)
 
 
 # ---- chart -------------------------------------------------------------------------------------------------------
 
 
-def _scaling_throughput(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
-    for rung in _scaling_rungs(stage):
-        tps = rung.tree["tps"]
-        shown = amount(tps["mean"], "tps", half(rung.tree, "tps"))
-        yield {"ladder": name, "threads": rung.threads, "kind": "measured", "tps": tps["mean"], **ends_of(tps),
-               "shown": shown}  # fmt: skip
-
-
-def _scaling_times(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
-    for rung in _scaling_rungs(stage):
-        for what, metric in TIMES:
-            found = at_path(rung.tree, "response", metric)
-            if isinstance(found, Mapping) and found.get("mean"):
-                drawn = ends_of(found, 1e3)
-                if drawn["lower"] is not None:
-                    drawn["lower"] = max(drawn["lower"], found["mean"] / 1e4)
-                shown = amount(found["mean"], metric, half(rung.tree, "response", metric))
-                yield {"ladder": name, "threads": rung.threads, "what": what, "ms": found["mean"] / 1e3, **drawn,
-                       "shown": shown}  # fmt: skip
-
-
-def _ideal(name: str, stage: StageResult, values: Rows) -> list[dict[str, Any]]:
+def _ideal(name: str, rungs: Sequence[RungResult], highest: float) -> list[dict[str, Any]]:
     """The line of ideal scaling, up to the top of the axis."""
-    rungs = _scaling_rungs(stage)
     first, last = rungs[0], rungs[-1].threads
     each = (number_at(first.tree, "tps") or 0.0) / first.threads
-    top = min(float(last), _top(values) / each if each else float(last))
+    top = min(float(last), highest / each if each else float(last))
     if top <= first.threads:
         return []
     ratio = top / first.threads
@@ -574,24 +537,22 @@ def _curves(place: Spec, dash: Spec, colour: Spec, about: Sequence[Spec], *, siz
 # ---- table -------------------------------------------------------------------------------------------------------
 
 
-def _rows(name: str, stage: StageResult, *, alone: bool) -> Iterator[tuple[str, ...]]:
-    rungs = _scaling_rungs(stage)
-    for rung in rungs:
-        ideal, factor = rung.threads / rungs[0].threads, scaling_factor(rung, rungs[0])
-        spread = half_width(factor)
-        response = (
-            amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
-            for _, metric in TIMES
-        )
-        yield (
-            *(() if alone else (name,)),
-            str(rung.threads),
-            *with_interval(rung.tree["tps"]),
-            *factor_cells(rung, rungs[0]),
-            f"{number(ideal)} ×",
-            percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
-            *response,
-        )
+def _row(ladder: str, rung: RungResult, first: RungResult) -> tuple[str, ...]:
+    ideal, factor = rung.threads / first.threads, scaling_factor(rung, first)
+    spread = half_width(factor)
+    response = (
+        amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
+        for _, metric in TIMES
+    )
+    return (
+        *([ladder] if ladder else []),
+        str(rung.threads),
+        *with_interval(rung.tree["tps"]),
+        *factor_cells(rung, first),
+        f"{number(ideal)} ×",
+        percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
+        *response,
+    )
 
 
 INTERFERENCE_HEADS = ("threads", "load", "", "together", "alone", "ratio", "CI")

@@ -28,7 +28,7 @@ from proveout.coordinator.report.figures.figure import (
 )
 from proveout.coordinator.report.figures.grammar import figure
 from proveout.coordinator.report.figures.latency_figures import Choice, choices
-from proveout.coordinator.report.figures.timeline import Line, LoadSeries, Timeline
+from proveout.coordinator.report.figures.timeline import GAP_S, Line, LoadSeries, Timeline, pieces
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import column, number, percent, safe, seconds
 
@@ -36,7 +36,6 @@ CHOICES_MAX = 6
 WIDTH = 700
 APART = {"scale": {"color": "independent", "strokeDash": "independent"}}
 """Panels with colours and dashes of their own."""
-_GAP_S = 3.0
 _RAMPS = "#dadde0"
 Rows: TypeAlias = list[dict[str, Any]]
 """`of` a choice, `t` seconds, the value `v` and its text `shown`, `what` it is, and the `piece` of its line."""
@@ -188,22 +187,15 @@ def responses(choice: Choice) -> list[Spec]:
 def _captured(
     shown: Sequence[LoadSeries], timeline: Timeline, lines: Sequence[Line], text: Callable[[float], str], factor: float
 ) -> Rows:
-    rows: Rows = []
-    for at, one in enumerate(shown):
-        span = timeline.window(one.iteration)
-        for line in lines:
-            if span is None or line.iteration.id != one.iteration.id:
-                continue
-            first_s, last_s = ends_of(one)
-            piece, before = 0, None
-            for when, value in zip(line.times, line.values, strict=True):
-                if not first_s <= when - span.start_s <= last_s:
-                    continue
-                piece += before is not None and when - before > _GAP_S
-                before = when
-                rows.append({"of": at, "t": round(when - span.start_s, 2), "v": float(f"{value * factor:.5g}"),
-                             "what": safe(line.name), "shown": text(value), "piece": piece})  # fmt: skip
-    return rows
+    """The readings of the load's time."""
+    return [
+        {"of": at, "t": round(when, 2), "v": float(f"{value * factor:.5g}"), "what": safe(line.name),
+         "shown": text(value), "piece": piece}
+        for at, one in enumerate(shown)
+        for line in lines
+        if line.iteration.id == one.iteration.id
+        for when, value, piece in pieces(timeline.readings(line, *ends_of(one)), GAP_S)
+    ]  # fmt: skip
 
 
 def _names(rows: Rows) -> list[str]:
@@ -258,15 +250,8 @@ def _row(name: str, one: LoadSeries, timeline: Timeline) -> tuple[str, ...]:
 
 
 def _highest(one: LoadSeries, timeline: Timeline, lines: Sequence[Line]) -> float | None:
-    span = timeline.window(one.iteration)
-    values = [
-        value
-        for line in lines
-        if span is not None and line.iteration.id == one.iteration.id
-        for when, value in zip(line.times, line.values, strict=True)
-        if span.start_s <= when <= span.end_s
-    ]
-    return max(values, default=None)
+    of = (line for line in lines if line.iteration.id == one.iteration.id)
+    return max((value for line in of for _, value in timeline.readings(line)), default=None)
 
 
 def _seen(name: str, one: LoadSeries) -> str:
