@@ -13,6 +13,7 @@ from typing import Any
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
 from proveout.coordinator.report.figures.fault_figures import fault_tables
+from proveout.coordinator.report.figures.grammar import named
 from proveout.coordinator.report.figures.load_figures import (
     INTERFERENCE_HEADS,
     INTERFERENCE_LAYOUT,
@@ -20,7 +21,7 @@ from proveout.coordinator.report.figures.load_figures import (
     interference_cells,
     interference_rows,
 )
-from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
+from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, size_table, solve_table
 from proveout.coordinator.report.section_tables import phase_tables
 from proveout.coordinator.report.tables import LATENCIES, LoadRow, apart, size_rows, solve_rows
 from proveout.coordinator.results.estimates import value_estimates

@@ -1,31 +1,119 @@
-"""Panels with points and intervals on one axis of cases, for figures over the cells of a matrix or over ladders."""
+"""The grammar of the figures of a report: their declaration, the ladders that share one, and panels of points.
+
+A figure is one function below `@figure(name, needs)`, which yields a `Figure` for each group of data and nothing
+without any: rows of points, a chart of layers (`figure.layer`) in panels, a caption, the table, and the alternative
+text. Its name stands once more in `dsl.schema.models.FigureName`: `check` and editors know it where no report is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import (
     DASHES,
     INK,
     PALETTE,
+    Figure,
     Spec,
     category,
     chart,
     course,
     ends,
+    ends_of,
     grid,
     intervals,
     joined,
+    layer,
+    panel,
     quantity,
     tips,
     whiskers,
 )
-from proveout.coordinator.report.tables import cell_of, climbing
+from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.report.summary import ladder_comparisons
+from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_target, titled
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import axis_unit, half_width, level, notation, rung_name, safe
 from proveout.dsl.plan.stages import Cell, label_text, written
+from proveout.dsl.schema.models import FigureName
+
+Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A figure that a plan can name; `needs` is the reason where it is missing."""
+
+    name: FigureName
+    needs: str
+    draw: Draw
+
+    def __call__(self, results: RunResults, timeline: Timeline | None = None) -> Iterator[Figure]:
+        """Its pictures."""
+        for one in self.draw(results, timeline or Timeline()):
+            yield replace(one, name=self.name)
+
+
+DECLARED: dict[str, Declared] = {}
+
+
+def figure(name: FigureName, needs: str) -> Callable[[Draw], Declared]:
+    """Declare the figure that a function draws."""
+
+    def declare(draw: Draw) -> Declared:
+        return DECLARED.setdefault(name, Declared(name=name, needs=needs, draw=draw))
+
+    return declare
+
+
+# ---- the ladders of a figure -------------------------------------------------------------------------------------
+
+CELLS_NAMED = 2
+"""Cells that a figure's title names one by one."""
+LEGEND_LETTERS = 110
+"""Letters of a legend that fit beside each other in a picture."""
+
+
+def label(results: RunResults, stage: StageResult) -> str:
+    """A ladder with what it ran on, or the `label` of its stage where it is that of one of several runs."""
+    if name := results.plan_stage(stage.id).get("label"):
+        return safe(str(name))
+    where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
+    return safe(f"{titled(results, stage.id)} on {where}")
+
+
+def groups(results: RunResults) -> list[list[StageResult]]:
+    """The ladders, each with those that are compared with it; the cells of a matrix together."""
+    found = {stage.id: stage for stage in ladders(results)}
+    base_of = {pair.other: pair.base for pair in ladder_comparisons(results)}
+    kept: dict[str, list[StageResult]] = {}
+    for name, stage in found.items():
+        cell = cell_of(results, name)
+        kept.setdefault(base_of.get(name, name) if cell is None else f"matrix {cell.of}", []).append(stage)
+    return list(kept.values())
+
+
+def heading(results: RunResults, stages: Sequence[StageResult], between: str = " against ") -> str:
+    """The ladders of a figure in its title; of many cells their matrix and how many they are."""
+    cell = cell_of(results, stages[0].id)
+    if cell is not None and len(stages) > CELLS_NAMED:
+        return safe(f"{cell.of}, {len(stages)} cells")
+    return between.join(label(results, stage) for stage in stages)
+
+
+def named(of: str) -> str:
+    """The name of a matrix as the end of a title."""
+    return f": {safe(of)}" if of else ""
+
+
+def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
+    """A legend of ladders in as many columns as their names leave room for."""
+    longest = max((len(str(value["ladder"])) for value in values), default=1)
+    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
+
 
 # - In a matrix the series is the label of the first axis, the place the labels of the others; a matrix of one axis has
 #   one series and its labels as places. Several rungs are part of the place.
@@ -122,7 +210,6 @@ WIDTH = 700
 COLUMNS_MAX = 3
 LETTER = 7
 """Pixels of a letter of a label, about."""
-LEGEND_LETTERS = 110
 BEYOND = 2.0
 """An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
 FAR = 10.0
@@ -147,6 +234,32 @@ class Point:
     tick: float | None = None
 
 
+def of_points(
+    points: Sequence[Point],
+    title: str,
+    caption: str,
+    place: str,
+    *,
+    of: tuple[str, ...] = (),
+    mark: Mark = "bar",
+    series: str = "series",
+    tick: str = "",
+    head: str | None = None,
+) -> Figure:
+    """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
+    title of the axis; `series`, `tick` and `head`, which is the place without it, are heads of the table."""
+    heads, rows = table(points, place=place if head is None else head, series=series, tick=tick)
+    return Figure(
+        of=of,
+        title=title,
+        caption=caption.replace("{}", intervals(point.estimate for point in points)),
+        spec=panels(points, place=place, mark=mark),
+        heads=heads,
+        rows=rows,
+        alt=described(points),
+    )
+
+
 def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
     """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
     by_panel = _by_panel(points)
@@ -160,10 +273,9 @@ def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
         return chart(values, layers, height=height)
     width = WIDTH // across - (130 if lying else 60)
     charts = [
-        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal", "limit": width + 40},
-         "data": {"values": values}, "width": width, "height": height, "layer": layers}
+        panel(layers, width, height, safe(name), values, limit=width + 40)
         for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
-    ]  # fmt: skip
+    ]
     return grid(charts, columns=across)
 
 
@@ -214,9 +326,8 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
             "at": safe(point.at) or "all",
             "series": safe(point.series),
             "value": _centre(point) / factor,
-            "lower": _over(point.estimate.get("lower"), factor),
-            "upper": _over(point.estimate.get("upper"), factor),
-            "tick": _over(point.tick, factor),
+            **ends_of(point.estimate, factor),
+            "tick": None if point.tick is None else point.tick / factor,
             "shown": words.text(_centre(point)),
             "interval": words.bounds(point.estimate.get("lower"), point.estimate.get("upper")),
         }
@@ -227,7 +338,7 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
         if far and value["lower"] is not None and value["upper"] is not None:
             value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))
     title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
-    number = quantity("value", title, scale=_domain(values), **_percentages(unit))
+    number = quantity("value", title, scale=_domain(values), **({"axis": {"format": "%"}} if unit == "%" else {}))
     places = {value["at"] for value in values}
     bars = max(sum(value["at"] == at for value in values) for at in places)
     height = max(90, len(places) * (16 + 15 * bars)) if lying else 230
@@ -237,14 +348,6 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
 def _plain(text: str) -> str:
     """Text for the title of an axis, which becomes part of an expression: without any character with a meaning."""
     return "".join(letter if letter.isalnum() or letter in " -_,./%" else "?" for letter in text)
-
-
-def _over(value: float | None, factor: float) -> float | None:
-    return None if value is None else value / factor
-
-
-def _percentages(unit: str) -> Spec:
-    return {"axis": {"format": "%"}} if unit == "%" else {}
 
 
 def _domain(values: Sequence[Mapping[str, Any]]) -> Spec:
@@ -270,30 +373,24 @@ def _layers(
     beside = {offset: category("series", scale=domain)} if side and mark == "bar" else {}
     shared = {along: position, **beside}
     about = tips(series="series", at="at", shown="mean", interval="CI")
-    shape: Spec = {"type": "bar", "opacity": 0.85} if mark == "bar" else {"type": "line", "strokeWidth": 2.5}
-    layers: list[Spec] = [{"mark": shape, "encoding": {**shared, across: number, "color": color, "tooltip": about}}]
+    encoding = {**shared, across: number, "color": color, "tooltip": about}
+    bounded = any(value["lower"] is not None and value["upper"] is not None for value in values)
+    shade = {"color": color if mark == "line" else {"value": INK}}
+    interval = [whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)] if bounded else []
+    layers = [layer("bar", {"opacity": 0.85}, **encoding), *interval]
     if mark == "line":
-        legend = color.get("legend")
-        points = {"type": "point", "size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
         dashes = {**domain, "range": [DASHES[at % len(DASHES)] for at in range(len(domain["domain"]))]}
-        layers[0]["encoding"] |= {"strokeDash": category("series", scale=dashes, legend=legend)} if side else {}
-        form = {"shape": category("series", scale=domain, legend=legend)} if side else {}
-        marked = {**shared, across: number, "color": color, "tooltip": about, **form}
-        layers.append({"mark": points, "encoding": marked})
-    if any(value["lower"] is not None and value["upper"] is not None for value in values):
-        shade = {"color": color} if mark == "line" else {"color": {"value": INK}}
-        layers.insert(
-            1 if mark == "bar" else 0, whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)
-        )
+        dash, form = (category("series", scale=one, legend=color.get("legend")) for one in (dashes, domain))
+        dot = {"size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
+        layers = [
+            *interval,
+            layer("line", {"strokeWidth": 2.5}, **encoding, **({"strokeDash": dash} if side else {})),
+            layer("point", dot, **encoding, **({"shape": form} if side else {})),
+        ]
     if any(value["tick"] is not None for value in values):
-        tick: Spec = {
-            "type": "tick",
-            "thickness": 3,
-            "color": INK,
-            **({"size": 12 if len(values) <= 12 else 7} if side else {}),
-        }
-        second = {**shared, across: {**number, "field": "tick"}}
-        layers.append({"transform": [{"filter": "isValid(datum.tick)"}], "mark": tick, "encoding": second})
+        look = {"thickness": 3, "color": INK, **({"size": 12 if len(values) <= 12 else 7} if side else {})}
+        ticks = {**shared, across: {**number, "field": "tick"}}
+        layers.append(layer("tick", look, only=[{"filter": "isValid(datum.tick)"}], **ticks))
     return layers
 
 
@@ -303,21 +400,16 @@ def _layers(
 def described(points: Sequence[Point]) -> str:
     """The numbers in words: the course of each series over places that are numbers, else its ends."""
     sentences = []
-    for panel, found in _by_panel(points).items():
+    for name, found in _by_panel(points).items():
         by_series: dict[str, list[Point]] = {}
         for point in found:
             by_series.setdefault(point.series, []).append(point)
         for series, shown in by_series.items():
-            what = ", ".join(filter(None, (panel, series)))
+            what = ", ".join(filter(None, (name, series)))
             ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
             places = [(point.at or "all", _centre(point)) for point in shown]
             sentences.append((course if ordered else ends)(safe(what), shown[0].metric, places))
     return joined(sentences)
-
-
-def whiskers_of(points: Sequence[Point]) -> str:
-    """The whiskers of the panels for their caption: level and number of repeats."""
-    return intervals(point.estimate for point in points)
 
 
 # ---- table -------------------------------------------------------------------------------------------------------
