@@ -71,16 +71,13 @@ class RayDriver:
 
     @classmethod
     async def start(
-        cls, address: str, *, privileges: Privileges, bound: str, environment: Mapping[str, str], context: TaskContext
+        cls, address: str, *, privileges: Privileges, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
-        """Connect to the cluster at `address` with these privileges, and listen at `bound` (`-`: Ray's choice).
-
-        TaskFault `unreachable` if that fails.
-        """
+        """Connect to the cluster at `address` with these privileges. TaskFault `unreachable` if that fails."""
         own = privileges.environment(child_process.environment())
         process = await asyncio.create_subprocess_exec(
             *child_process.interpreter(),
-            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), bound, address),
+            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), address),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -216,16 +213,13 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
     environment: Mapping[str, str]
     if not spec.pool.address:
         formed = await _formed(context, spec)
-        address, privileges, bound = formed.address, formed.privileges, formed.confinement
-        environment = formed.environment
+        address, privileges, environment = formed.address, formed.privileges, formed.environment
     else:
         address = spec.pool.address
         found = await _check_cluster(address)
-        privileges, bound = await asyncio.to_thread(_privileges_on, found), "-"
+        privileges = await asyncio.to_thread(_privileges_on, found)
         environment = _credentials(privileges)
-    driver = await RayDriver.start(
-        address, privileges=privileges, bound=bound, environment=environment, context=context
-    )
+    driver = await RayDriver.start(address, privileges=privileges, environment=environment, context=context)
     context.resources[DRIVER] = driver
     return driver
 
@@ -317,7 +311,7 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
     privileges = Privileges.for_engine("")
     secrets = Secrets(spec.secrets)
-    node = await RayNode.start(cpus=cpus, secrets=secrets, privileges=privileges, head=spec.head, bound=address)
+    node = await RayNode.start(cpus=cpus, secrets=secrets, privileges=privileges, head=spec.head, at=address)
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):
@@ -330,7 +324,7 @@ def own_address(name: str, towards: str) -> str:
     """The IP address of this host that `name` resolves to, else the source address of packets to `towards`
     (`name:port`).
 
-    TaskFault `refused` if there is none: a node of a cluster over several hosts is bound to one address.
+    TaskFault `refused` if there is none: other nodes of the cluster could not reach this one.
     """
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     try:

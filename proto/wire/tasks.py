@@ -333,8 +333,8 @@ class FormPool:
     """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head`
     (`name:port`).
 
-    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is ""
-    the one from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
+    Other nodes reach it at the address by which they know its host, `address`, or when that is "" the one from which it
+    reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
     """
 
     head: str
