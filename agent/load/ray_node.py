@@ -43,66 +43,46 @@ PROBE_S = 5.0
 PROBED = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 
 
-class Secrets:
-    """The token of a cluster, and the authority that signs the certificates of its nodes."""
+def write_credentials(directory: Path, secrets: ClusterSecrets | None, privileges: Privileges) -> None:
+    """Write a node's token, authority, certificate and key into its private directory, 0600, and give all to its user.
 
-    def __init__(self, secrets: ClusterSecrets) -> None:
-        self._secrets = secrets
-
-    @classmethod
-    def new(cls) -> Secrets:
-        """New secrets for a cluster of this host only."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("proveout ray authority")
-        certificate = (
-            _certificate(name, name, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        token = random.token_hex(32)
-        return cls(ClusterSecrets(token=token, authority=_pem(certificate), authority_key=_key_pem(key)))
-
-    def write(self, directory: Path) -> dict[str, str]:
-        """Write a node's files into its private directory, 0600, with a new certificate for this host's addresses."""
-        authority = x509.load_pem_x509_certificate(self._secrets.authority.encode())
-        issuer = serialization.load_pem_private_key(self._secrets.authority_key.encode(), password=None)
-        assert isinstance(issuer, ec.EllipticCurvePrivateKey)  # noqa: S101 - `new` makes no other
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _certificate(_name("proveout ray node"), authority.subject, key.public_key())
-            .add_extension(x509.SubjectAlternativeName(_names_of_this_host()), critical=False)
-            .sign(issuer, hashes.SHA256())
-        )
-        for name, text in (
-            ("token", self._secrets.token),
-            ("authority.pem", self._secrets.authority),
-            ("node.pem", _pem(certificate)),
-            ("node.key", _key_pem(key)),
-        ):
-            _write_private(directory / name, text)
-        return self.environment(directory)
-
-    def environment(self, directory: Path) -> dict[str, str]:
-        """Environment of a process of the cluster, after `write` for this directory."""
-        return {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(directory / "token"),
-            "RAY_USE_TLS": "1",
-            "RAY_TLS_CA_CERT": str(directory / "authority.pem"),
-            "RAY_TLS_SERVER_CERT": str(directory / "node.pem"),
-            "RAY_TLS_SERVER_KEY": str(directory / "node.key"),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            # The metrics endpoint needs no token; nothing here uses it
-            "RAY_enable_metrics_collection": "0",
-            "RAY_TMPDIR": str(directory / "t"),
-            # Ray's default is 15: load workers would wait for all other work on the host
-            "RAY_worker_niceness": "0",
-            # A lost node is detected within 6 s, below the agents' lease of 10 s
-            "RAY_health_check_initial_delay_ms": "2000",
-            "RAY_health_check_period_ms": "1000",
-            "RAY_health_check_timeout_ms": "2000",
-            "RAY_health_check_failure_threshold": "3",
-        }
+    The certificate is new, and is valid for all addresses of this host. Without `secrets`, for a cluster of this host
+    only, the token is new too, and the certificate is its own authority.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "proveout ray node")])
+    issuer_key = key
+    if secrets is not None:
+        issuer = x509.load_pem_x509_certificate(secrets.authority.encode()).subject
+        loaded = serialization.load_pem_private_key(secrets.authority_key.encode(), password=None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # noqa: S101 - the coordinator makes no other
+        issuer_key = loaded
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=SKEW_H))
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(_names_of_this_host()), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+        .decode()
+    )
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for name, text in (
+        ("token", secrets.token if secrets else random.token_hex(32)),
+        ("authority.pem", secrets.authority if secrets else certificate),
+        ("node.pem", certificate),
+        ("node.key", key_pem.decode()),
+    ):
+        (directory / name).touch(0o600)
+        (directory / name).write_text(text)
+    privileges.give(*directory.iterdir(), directory)  # the folder last: its names are root's before
 
 
 async def is_open(address: str) -> bool:
@@ -142,41 +122,6 @@ def _names_of_this_host() -> list[x509.GeneralName]:
     ]
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=SKEW_H))
-        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-
-
-# `python -m proveout.agent.load.ray_node PARENT-PID PRIVILEGES`.
-
 MODULE = "proveout.agent.load.ray_node"
 START_S = 90.0
 END_S = 8.0
@@ -200,21 +145,20 @@ class RayNode:
         self,
         supervisor: Process,
         directory: Path,
-        secrets: Secrets,
         *,
         address: str,
         cpus: int,
         at: str,
         privileges: Privileges,
     ) -> None:
-        self._supervisor, self.directory, self.secrets, self.address = supervisor, directory, secrets, address
+        self._supervisor, self.directory, self.address = supervisor, directory, address
         self.cpus, self._at, self.privileges = cpus, at, privileges
         self.shared = False
         """Whether other hosts are in its cluster; this agent must not form such a cluster again."""
 
     @classmethod
     async def start(
-        cls, *, cpus: int, secrets: Secrets, privileges: Privileges, head: str = "", at: str = LOOPBACK
+        cls, *, cpus: int, secrets: ClusterSecrets | None, privileges: Privileges, head: str = "", at: str = LOOPBACK
     ) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
@@ -224,7 +168,7 @@ class RayNode:
         """
         # Ray's sockets have long names below it, and the kernel allows 107 bytes: TMPDIR may be too long
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        await asyncio.to_thread(_write_secrets, directory, secrets, privileges)
+        await asyncio.to_thread(write_credentials, directory, secrets, privileges)
         supervisor = await asyncio.create_subprocess_exec(
             *child_process.python(MODULE, str(os.getpid()), privileges.to_argument()),
             stdin=PIPE,
@@ -232,7 +176,7 @@ class RayNode:
             cwd=child_process.DIRECTORY,
             env=privileges.environment(child_process.environment()),
         )
-        node = cls(supervisor, directory, secrets, address=head, cpus=cpus, at=at, privileges=privileges)
+        node = cls(supervisor, directory, address=head, cpus=cpus, at=at, privileges=privileges)
         try:
             async with asyncio.timeout(START_S):
                 node.address = await node._start_ray(head) or head
@@ -248,12 +192,35 @@ class RayNode:
     @property
     def environment(self) -> dict[str, str]:
         """Environment of a process that connects to the cluster."""
-        return self.secrets.environment(self.directory) | (DESKTOP if self._at == LOOPBACK else {})
+        return {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.directory / "token"),
+            "RAY_USE_TLS": "1",
+            "RAY_TLS_CA_CERT": str(self.directory / "authority.pem"),
+            "RAY_TLS_SERVER_CERT": str(self.directory / "node.pem"),
+            "RAY_TLS_SERVER_KEY": str(self.directory / "node.key"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # The metrics endpoint needs no token; nothing here uses it
+            "RAY_enable_metrics_collection": "0",
+            "RAY_TMPDIR": str(self.directory / "t"),
+            # Ray's default is 15: load workers would wait for all other work on the host
+            "RAY_worker_niceness": "0",
+            # A lost node is detected within 6 s, below the agents' lease of 10 s
+            "RAY_health_check_initial_delay_ms": "2000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "2000",
+            "RAY_health_check_failure_threshold": "3",
+            **(DESKTOP if self._at == LOOPBACK else {}),
+        }
 
     @property
     def alive(self) -> bool:
         """Whether the supervisor runs."""
         return self._supervisor.returncode is None
+
+    def suits(self, workers: int, privileges: Privileges) -> bool:
+        """Whether it runs, and can run a load of so many workers with these privileges."""
+        return self.alive and (self.shared or (self.cpus >= workers and self.privileges == privileges))
 
     async def close(self, *, keep_data: bool) -> None:
         """End the node and remove its directory; idempotent."""
@@ -302,21 +269,12 @@ class RayNode:
         return str(answer["address"])
 
 
-def _write_secrets(directory: Path, secrets: Secrets, privileges: Privileges) -> None:
-    secrets.write(directory)
-    privileges.give(*directory.iterdir(), directory)  # the folder last: its names are root's before
-
-
 def _argv(directory: Path, cpus: int, head: str, at: str) -> list[str]:
     argv = [*child_process.python("ray.scripts.scripts", "start")]
     if head:
         argv.append(f"--address={head}")
     else:
-        argv += [
-            "--head",
-            "--port=0",
-            f"--ray-client-server-port={_free_port()}",
-        ]
+        argv += ["--head", "--port=0", f"--ray-client-server-port={_free_port()}"]
         argv += ["--include-dashboard=false", "--no-monitor"]
     if at != LOOPBACK:
         argv.append(f"--node-ip-address={at}")
@@ -338,8 +296,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-# ---- the supervisor
-# ----------------------------------------------------------------------------------------------------
+# ---- the supervisor --------------------------------------------------------------------------------------------------
 
 
 def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ import psutil
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.ray_node import RayNode, Secrets, answers, is_open
+from proveout.agent.load.ray_node import RayNode, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
 from proveout.core.json_data import frame, read_frame
@@ -210,15 +210,13 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
         return driver
     if driver is not None:
         await context.resources.pop(DRIVER).close(keep_data=False)
-    environment: Mapping[str, str]
-    if not spec.pool.address:
-        formed = await _formed(context, spec)
-        address, privileges, environment = formed.address, formed.privileges, formed.environment
-    else:
-        address = spec.pool.address
+    if spec.pool.address:
         found = await _check_cluster(address)
         privileges = await asyncio.to_thread(_privileges_on, found)
         environment = _credentials(privileges)
+    else:
+        formed = await _formed(context, spec)
+        address, privileges, environment = formed.address, formed.privileges, formed.environment
     driver = await RayDriver.start(address, privileges=privileges, environment=environment, context=context)
     context.resources[DRIVER] = driver
     return driver
@@ -286,19 +284,15 @@ def _clusters_here() -> str:
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
     privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
-    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, privileges):
+    if isinstance(node, RayNode) and node.suits(spec.workers, privileges):
         return node
     await _close(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), privileges=privileges)
+    node = await RayNode.start(cpus=cpus, secrets=None, privileges=privileges)
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
     return node
-
-
-def _suits(node: RayNode, workers: int, privileges: Privileges) -> bool:
-    return node.shared or (node.cpus >= workers and node.privileges == privileges)
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
@@ -310,8 +304,7 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     cpus = spec.cpus or len(os.sched_getaffinity(0))
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
     privileges = Privileges.for_engine("")
-    secrets = Secrets(spec.secrets)
-    node = await RayNode.start(cpus=cpus, secrets=secrets, privileges=privileges, head=spec.head, at=address)
+    node = await RayNode.start(cpus=cpus, secrets=spec.secrets, privileges=privileges, head=spec.head, at=address)
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):
