@@ -4501,7 +4501,7 @@ Global___ClusterSecrets: _TypeAlias = ClusterSecrets  # noqa: Y015
 
 @_typing.final
 class FormPool(_message.Message):
-    """Start a Ray node, which listens at one address of the host; answer PoolFormed."""
+    """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4964,7 +4964,7 @@ class Task(_message.Message):
 
     @_builtins.property
     def form_pool(self) -> Global___FormPool:
-        """Start a Ray node, which listens at one address of the host; answer PoolFormed"""
+        """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed"""
 
     @_builtins.property
     def run_load(self) -> Global___RunLoad:

@@ -312,18 +312,10 @@ class ClusterSecrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormPool:
-    """Start a Ray node, which listens at one address of the host; answer PoolFormed."""
+    """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed."""
 
-<<<<<<< HEAD
     head: str  # `name:port` of the cluster to join; "" makes this node the head of a new one
     # the address that the other hosts know this one by; "": the one from which it reaches `head`, or else `towards`
-=======
-    Other nodes reach it at the address by which they know its host, `address`, or when that is "" the one from which it
-    reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
-    """
-
-    head: str
->>>>>>> ray
     address: str
     cpus: int  # number of workers; 0: the host's cores
     secrets: ClusterSecrets  # credentials of the cluster

@@ -25,7 +25,7 @@ from proveout.coordinator.report.figures.figure import (
     whiskers,
 )
 from proveout.coordinator.report.figures.grammar import BEYOND, Point, cases, figure, named, of_points
-from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis, times_ms
+from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
     STEP,
@@ -145,7 +145,7 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
         large = float(job.get("block_bytes", 0)) >= LARGE_BYTES
         rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
         unit = "MB/s" if large else "IOPS"
-        heads, _, cells = zip(*io_columns(stage), strict=True)
+        heads, _paths, cells = zip(*io_columns(stage), strict=True)
         yield Figure(
             of=(stage.id,),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
@@ -161,71 +161,19 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
 
 def _value(rung: RungResult, *, large: bool) -> dict[str, Any]:
     """A bar: its bounds move with it when it is drawn in MB/s."""
-<<<<<<< HEAD
-    iops, avg, p99 = (number_at(rung.tree, *path) for path in (("iops",), *(("response", name) for name in _DRAWN)))
+    iops, avg, p99 = (
+        number_at(rung.tree, *path) for path in (("iops",), *(("response", name) for name in ("avg_us", "p99_us")))
+    )
     shown = number_at(rung.tree, "mb_per_s") if large else iops
     factor = (shown or 0.0) / iops if iops else 0.0
     lower, upper = (rung.tree["iops"].get(name) for name in ("lower", "upper"))
-=======
-    shown = row.mb_per_s if large else row.iops
-    factor = (shown or 0.0) / row.iops if row.iops else 0.0
->>>>>>> figs
     return {
         "depth": rung.threads,
         "shown": shown,
-<<<<<<< HEAD
         "lower": None if lower is None else max(lower * factor, 0.0),
         "upper": None if upper is None else upper * factor,
         "avg_ms": None if avg is None else avg / 1e3,
         "p99_ms": None if p99 is None else p99 / 1e3,
-    }
-
-
-_DRAWN = ("avg_us", "p99_us")
-
-
-def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
-    outer = max(0.3, (6 - len(values)) / 2)
-    x: Spec = {
-        "field": "depth",
-        "type": "ordinal",
-        "title": "I/O depth of each job",
-        "axis": {"labelAngle": 0},
-        "scale": {"paddingInner": 0.35, "paddingOuter": outer},
-    }
-    bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.75, "color": PALETTE[0]},
-        "encoding": {
-            "x": x,
-            "y": quantity("shown", unit, scale={"domainMin": 0}),
-            "tooltip": tips(depth="I/O depth", shown=unit),
-        },
-    }
-    interval = whiskers({"x": x}, "y", quantity("shown", unit), {"color": {"value": INK}})
-    lines: Spec = {
-        "transform": [
-            {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
-            {"filter": "isValid(datum.ms)"},
-            {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
-        ],
-        "mark": {"type": "line", "strokeWidth": 2.5, "color": _LINE},
-        "encoding": {
-            "x": x,
-            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
-            "strokeDash": category("measure", legend=_LEGEND),
-            "tooltip": tips(depth="I/O depth", measure="what", ms="ms"),
-        },
-    }
-    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "color": _LINE, "fill": "white", "opacity": 1}}
-    points["encoding"] = {name: channel for name, channel in lines["encoding"].items() if name != "strokeDash"}
-    bounded = [interval] if any(value["lower"] is not None for value in values) else []
-    return chart(
-        values, [{"layer": [bar, *bounded]}, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}}
-    )
-=======
-        "lower": None if row.lower is None else max(row.lower * factor, 0.0),
-        "upper": None if row.upper is None else row.upper * factor,
-        **times_ms(row.response_us),
     }
 
 
@@ -239,7 +187,6 @@ def _drawn(values: Rows, unit: str) -> Spec:
         *only_with(interval, values, "lower"),
     ]
     return bars_and_times(values, bars, shared, about, {"color": _LINE}, key=_LEGEND)
->>>>>>> figs
 
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")

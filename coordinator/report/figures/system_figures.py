@@ -141,6 +141,13 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         for name, found in read.items()
         for at, value, piece in pieces(sorted(found), GAP_S)
     ]
+    machine_trees = [
+        (label(results, stage), str(rung.threads), safe(hosts), tree)
+        for stage in climbing(results)
+        for rung in stage.rungs
+        for hosts, tree in host_trees(results, rung).items()
+    ]
+    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in machine_trees))]
     yield Figure(
         title="CPU over time",
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
@@ -149,15 +156,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         spec=_cpu_chart(points, _spans(results, timeline)),
         heads=("ladder", "rung", "machine", "busy", "peak", "user", "system", "iowait", "servers, cores",
         "load, cores"),
-        rows=tuple(
-            (label(results, stage), str(rung.threads), safe(row.label),
-             *map(percent, (row.busy, row.busy_peak, row.user, row.system, row.iowait)),
-             *map(number, (row.servers_cores, row.load_cores)))
-            for stage in climbing(results)
-            for rung in stage.rungs
-            if rung.tree
-            for row in host_rows(results, rung)
-        ),
+        rows=tuple((*about, *cells) for (*about, _), *cells in zip(machine_trees, *numbers, strict=True)),
         alt=joined(
             f"{name}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
             for name, found in read.items()
@@ -181,92 +180,12 @@ def _spans(results: RunResults, timeline: Timeline) -> list[dict[str, Any]]:
         for span in timeline.windows
         for stage in [span.iteration.id.stage]
     ]
-<<<<<<< HEAD
-    found = [
-        (label(results, stage), str(rung.threads), safe(hosts), tree)
-        for stage in climbing(results)
-        for rung in stage.rungs
-        for hosts, tree in host_trees(results, rung).items()
-    ]
-    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in found))]
-    yield Figure(
-        name="host-cpu",
-        slug="host-cpu",
-        title="CPU over time",
-        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
-        "measured. The table "
-        "has the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
-        spec=_cpu_chart(points, spans),
-        heads=(
-            "ladder",
-            "rung",
-            "machine",
-            "busy",
-            "peak",
-            "user",
-            "system",
-            "iowait",
-            "servers, cores",
-            "load, cores",
-        ),
-        rows=tuple((*about, *cells) for (*about, _), *cells in zip(found, *numbers, strict=True)),
-        alt=_cpu_seen(timeline),
-    )
-
-
-def _cpu_seen(timeline: Timeline) -> str:
-    """The mean and the busiest reading of each machine in the whole run."""
-    busy: dict[str, list[float]] = {}
-    for line in timeline.cpu:
-        busy.setdefault(line.name, []).extend(line.values)
-    return joined(
-        f"{safe(name)}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
-        for name, values in busy.items()
-        if values
-    )
-
-
-def _shades(results: RunResults, stages: Sequence[str]) -> dict[str, str]:
-    """The name of the colour of each stage: its own, or that of its matrix where there are more stages than colours."""
-    names = dict.fromkeys(stages)
-    cells = {name: cell_of(results, name) for name in names} if len(names) > len(PALE) else {}
-    return {name: safe(cell.of if (cell := cells.get(name)) else name) for name in names}
-
-
-def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
-    """A machine's readings in order of time; `piece` counts up at every gap."""
-    found = sorted(
-        (at, value)
-        for line in timeline.cpu
-        if line.name == name
-        for at, value in zip(line.times, line.values, strict=True)
-    )
-    piece = 0
-    for before, (at, value) in zip([None, *found], found, strict=False):
-        piece += before is not None and at - before[0] > _GAP_S
-        yield {"t": round(at, 3), "busy": round(value, 4), "machine": safe(name), "piece": piece}
-
-
-def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> Spec:
-    time = quantity("start", "s since the run began", axis={"grid": False})
-    shade = {
-        "data": {"values": [dict(span) for span in spans]},
-        "mark": {"type": "rect"},
-        "encoding": {
-            "x": time,
-            "x2": {"field": "end"},
-            "fill": category("stage", scale={"range": list(PALE)}),
-            "tooltip": tips(what="measured"),
-        },
-    }
-=======
 
 
 def _cpu_chart(points: Rows, spans: Rows) -> Spec:
     since = "s since the run began"
     time = {"x": quantity("start", since, axis={"grid": False}), "x2": {"field": "end"}}
     shade = category("stage", scale={"range": list(PALE)})
->>>>>>> figs
     line = {
         "x": quantity("t", since, axis={"grid": False}),
         "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
