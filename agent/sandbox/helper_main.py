@@ -15,11 +15,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.engines.adapter import OwnsProcess
@@ -39,24 +39,6 @@ NAME = "proveout-helper"
 NO_WORK_DIR = Path("/nonexistent")
 """A helper process has no work directory: it writes files of its systems only."""
 
-HANDLERS: Mapping[type, str] = MappingProxyType(
-    {
-        tasks.StartSystem: "proveout.agent.engines.handlers:start_system",
-        tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
-        tasks.SnapshotSystem: "proveout.agent.engines.handlers:snapshot_system",
-        tasks.InspectSystem: "proveout.agent.engines.handlers:inspect_system",
-        tasks.LinkSystems: "proveout.agent.engines.handlers:link_systems",
-        tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
-        tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
-        tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
-        tasks.RestoreCopy: "proveout.agent.engines.handlers:restore_copy",
-        tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
-        tasks.CheckSystem: "proveout.agent.system_check:check_system",
-        tasks.RunCapture: "proveout.agent.capture.kinds:capture",
-    }
-)
-"""Task -> handler. An agent that is not root runs the same handlers in its own process."""
-
 CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.sql_access:rows",
@@ -67,12 +49,6 @@ CALLS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
-
-
-def resolve(path: str) -> Any:
-    """The object at `module:name`; imports the module."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 class RemoteSystem:
@@ -159,7 +135,7 @@ class HelperServer:
         self._spawn(self._run(runner, task))
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        outcome = await runner.run(_lazy_handler(HANDLERS[type(task.spec)]), task.spec, task.deadline_s)
+        outcome = await runner.run(_lazy_handler(IN_HELPER[type(task.spec)]), task.spec, task.deadline_s)
         del self._tasks[task.key]
         self._write(helper.control("resources", self._own_resources()))
         try:
