@@ -197,7 +197,7 @@ class LoadPoint:
 
     @property
     def middle_s(self) -> float:
-        """Where a line has it."""
+        """The time at which a line shows it."""
         return (self.start_s + self.end_s) / 2.0
 
 
