@@ -135,7 +135,7 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
         job = results.plan_stage(stage.id).get("job") or {}
         unit = "MB/s" if float(job.get("block_bytes", 0)) >= LARGE_BYTES else "IOPS"
         rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
-        heads, _, cells = zip(*io_columns(stage), strict=True)
+        heads, _layouts, cells = zip(*io_columns(stage), strict=True)
         yield Figure(
             of=(stage.id,),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
