@@ -229,16 +229,6 @@ def to_parquet(results: RunResults) -> bytes:
     return out.getvalue()
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically. OSError."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 _LOAD = (
     "host",
     "window",
