@@ -85,7 +85,7 @@ def compare(
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     results = [_results(runs_dir, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
-    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    allowed = options.names(allow)
     compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
     again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]

@@ -77,15 +77,10 @@ def runs(
 def _write_table(folder: Path, file: Path) -> None:
     """Write the table of all runs; messages go to stderr."""
     from proveout.cli import outputs
-    from proveout.cli.messages import counting
-    from proveout.coordinator.history.runs import read_folder, to_parquet
-    from proveout.core.numbers import safe
+    from proveout.coordinator.history.runs import to_parquet
 
     outputs.check_outputs({"parquet": file})
-    with counting("runs read") as progress:
-        found = read_folder(folder, progress)
-    for name, fault in found.unreadable:
-        typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
+    found = _read(folder)
     outputs.write_document(file, to_parquet(found.runs))
     count = sum(len(run.rungs) for run in found.runs)
     typer.echo(f"{file}: {count} rows of {len(found.runs)} run{'' if len(found.runs) == 1 else 's'} in {folder}")
@@ -247,7 +242,7 @@ def _selected(
     from proveout.coordinator.history.runs import select, study_digest
     from proveout.dsl.compile.compiler import compile_plan
 
-    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    allowed = options.names(allow)
     if Path(plan).suffix in options.SUFFIXES or (plan and Path(plan).is_file()):
         compiled = compile_plan(Path(plan), overrides=parse_overrides(parameters), inventory=inventory)
         return select(found, name=compiled.name, study=study_digest(compiled), allow=allowed)
