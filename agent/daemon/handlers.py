@@ -153,7 +153,7 @@ async def _until_done(context: TaskContext, spec: Any, handler: Handler, systems
 
 def _reports_effects(spec: Any) -> bool:
     """Whether `unreachable` means that no statement took effect; otherwise the fault is `lost` (`postgres.sql`)."""
-    return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).reports_effects
+    return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).stated.reports_effects
 
 
 def is_away(fault: TaskFault) -> bool:

@@ -161,7 +161,7 @@ async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
     _privileges(context, spec.asked)  # refuses files that root owns, before anything is read
     engine = handlers.propagating(spec.source, spec.sink)
-    return await run_in_helper(context, await asyncio.to_thread(engine.with_keys, spec))
+    return await run_in_helper(context, await asyncio.to_thread(engine.link_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:

@@ -22,7 +22,6 @@ from typing import Any
 from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource
-from proveout.agent.engines.adapter import OwnsProcess
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
@@ -227,7 +226,7 @@ def main(parent: int, argument: str, engine: str) -> None:
     die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
     privileges.seal()
     client = adapter(engine)
-    if isinstance(client, OwnsProcess):
+    if client.stated.own_process:
         client.claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames

@@ -21,6 +21,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.core import errors as core_errors
@@ -44,8 +45,14 @@ async def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in await _ask({"do": "settings"}, endpoint))
 
 
-async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+async def checkpoint(endpoint: Endpoint) -> None:
+    """Write dirty pages to disk; TaskFault."""
+    await _ask({"do": "statements", "statements": ["CALL ttCkpt"]}, endpoint)
+
+
+async def run_statements(context: TaskContext, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
     """Each by itself; rows returned or affected, per statement; TaskFault."""
+    del context
     return tuple(await _ask({"do": "statements", "statements": list(statements)}, endpoint))
 
 
