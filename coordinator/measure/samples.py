@@ -17,10 +17,10 @@ from proveout.coordinator.measure.captures import report_findings, with_statemen
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
-from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Names, Readings
@@ -354,8 +354,8 @@ def summarise(
     }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
-    kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
-    gathering.suffixes = {key: REPORT_SUFFIXES[kind] for key, kind in kinds.items() if kind in REPORT_SUFFIXES}
+    suffixes = {key: CAPTURES[plan.capture(gathering.names[key]).kind].report for key in captures}
+    gathering.suffixes = {key: suffix for key, suffix in suffixes.items() if suffix}
     found = summarise_iteration(
         id=gathering.id,
         stage=stage,

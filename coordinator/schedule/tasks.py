@@ -16,6 +16,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from proveout.coordinator.measure.load_merge import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload, all_tunings
 from proveout.dsl.plan.stages import (
@@ -380,20 +381,21 @@ def capture_tasks(
 
 
 def _looks_at_edges(capture: Capture) -> bool:
-    return capture.kind == "os" or capture.makes_report
+    return CAPTURES[capture.kind].at_edges
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
     if capture.system is None:
-        ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
+        ends = [endpoints[exporter_name(capture)]] if CAPTURES[capture.kind].of == "exporter" else []
         # Each host receives only its own name: a thousand hosts with a list of a thousand are six megabytes.
         alone = ((host, dataclasses.replace(capture, hosts=(host,))) for host in capture.hosts)
         return tuple((host, RunCapture(capture=mine, endpoints=tuple(ends))) for host, mine in alone)
     system = plan.system(capture.system)
     ends = [endpoints[system.name]]
-    if capture.kind == "lag" and system.propagates_to is not None:
+    has_sink = CAPTURES[capture.kind].endpoints == 2
+    if has_sink and system.propagates_to is not None:
         ends.append(endpoints[system.propagates_to])
-    elif capture.kind == "lag" and system.standby_of is not None:
+    elif has_sink and system.standby_of is not None:
         ends.insert(0, endpoints[system.standby_of])
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 

@@ -27,6 +27,7 @@ from proveout.dsl.explain.changes import (
     tunings_of,
 )
 from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Parameter, Plan
@@ -55,7 +56,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Capture, Declared, Expression, Host, System
 from proveout.dsl.rules import host_rules
-from proveout.dsl.rules.host_rules import SIZES_EVERY_S
+from proveout.dsl.rules.host_rules import RARE_EVERY_S
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads import commits
 from proveout.dsl.workloads.kinds import expected_rows
@@ -154,7 +155,7 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
         if capture.kind == "statements" and capture.system is not None:
             found = engines.of(plan.system(capture.system).engine)
             often += f", plans after the load; reads {found.statements} (privileges: {found.statement_rights})"
-    elif capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S:
+    elif CAPTURES[capture.kind].rare and capture.every_s >= RARE_EVERY_S:
         often = "when it begins and ends"
     for host in hosts:
         tasks[host].append(f"capture {what}, {often}")

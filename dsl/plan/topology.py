@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
+from proveout.dsl.plan.captures import CAPTURES, CaptureName
 from proveout.dsl.plan.commands import NO_COMMAND, OMITTED, Command, MeasuredValue
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
@@ -203,7 +203,7 @@ class Capture:
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
+    kind: CaptureName
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -219,8 +219,4 @@ class Capture:
     @property
     def makes_report(self) -> bool:
         """Whether it has no numbers, but a report of the database on the measure window."""
-        return self.kind in REPORT_SUFFIXES
-
-
-REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt", "statements": ".json"}
-"""Kinds of captures whose result is a report of the database -> the suffix of its file."""
+        return bool(CAPTURES[self.kind].report)

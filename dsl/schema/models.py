@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
 
 from proveout.core import units
 from proveout.dsl import engines
+from proveout.dsl.plan.captures import CAPTURES, CaptureKind, CaptureName
 from proveout.dsl.plan.commands import OutputFormat, Take
 from proveout.dsl.plan.topology import EquipmentKind, FactValue
 from proveout.dsl.rules.bounds import (
@@ -346,22 +348,24 @@ Argv: TypeAlias = Annotated[list[TextOrNumber], Field(min_length=1, max_length=2
 ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
 
 
+def _kinds(chosen: Callable[[CaptureKind], bool]) -> str:
+    return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
+
+
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
+    kind: CaptureName
     on: Selector | None = Field(
         None,
         description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
         "command: the one host that runs the program.",
     )
-    system: Name | None = Field(
-        None, description="waits, lag, sizes, sql, awr, ttstats, statements: the system observed."
-    )
+    system: Name | None = Field(None, description=f"{_kinds(lambda kind: kind.of == 'system')}: the system observed.")
     every: Every = Field(
         1.0,
-        description="One sample each. sizes: by default only at the start and at the end. awr, ttstats, statements: "
-        "always at the start and the end of the measure window.",
+        description=f"One sample each. {_kinds(lambda kind: kind.rare)}: by default only at the start and at the end. "
+        f"{_kinds(lambda kind: bool(kind.report))}: always at the start and the end of the measure window.",
     )
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
