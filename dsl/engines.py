@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from proveout.core.data_classes import dataclass
 
 if TYPE_CHECKING:
-    from proveout.dsl.plan.captures import CaptureKind
+    from proveout.dsl.plan.captures import CaptureDeclaration
 
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
@@ -126,7 +126,7 @@ class Engine:
         """Whether this release has a driver for it."""
         return self.dialect is not None
 
-    def is_captured(self, kind: CaptureKind) -> bool:
+    def is_captured(self, kind: CaptureDeclaration) -> bool:
         """Whether captures of this kind can observe its systems."""
         if kind.able == "report":
             return self.report == kind.name

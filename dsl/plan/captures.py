@@ -11,13 +11,17 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 
-CaptureName: TypeAlias = Literal[
+CaptureKind: TypeAlias = Literal[
     "os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"
 ]
+"""The kinds of captures: `os` observes hosts; `waits`, `lag` and `sizes` a system; `sql` the values of a query in a
+system; `command` the values of the output of a program on a host; `prometheus` an exporter, which one host reads; `awr`
+and `ttstats` take two snapshots of a system's statistics, and its report on them; `statements` has the statements of a
+system that took the most time, and their plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureKind:
+class CaptureDeclaration:
     """One kind of capture.
 
     | field | meaning |
@@ -35,7 +39,7 @@ class CaptureKind:
     | `heading` | the heading of `numbers` in the reference |
     """
 
-    name: CaptureName
+    name: CaptureKind
     run: str
     of: Literal["hosts", "system", "exporter"]
     endpoints: int = 1
@@ -60,11 +64,11 @@ class CaptureKind:
         return self.of != "exporter" and "metrics" in self.keys
 
 
-CAPTURES: Mapping[str, CaptureKind] = {
+CAPTURES: Mapping[str, CaptureDeclaration] = {
     kind.name: kind
     for kind in (
-        CaptureKind(name="os", run="proveout.agent.capture.os:run", of="hosts", endpoints=0, at_edges=True),
-        CaptureKind(
+        CaptureDeclaration(name="os", run="proveout.agent.capture.os:run", of="hosts", endpoints=0, at_edges=True),
+        CaptureDeclaration(
             name="waits",
             run="proveout.agent.capture.databases:waits",
             of="system",
@@ -78,7 +82,7 @@ CAPTURES: Mapping[str, CaptureKind] = {
             },
             heading="Waits: `waits.…`",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="lag",
             run="proveout.agent.capture.databases:lag",
             of="system",
@@ -96,13 +100,13 @@ CAPTURES: Mapping[str, CaptureKind] = {
             },
             heading="Replication lag: `lag.…`",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="prometheus",
             run="proveout.agent.capture.prometheus:run",
             of="exporter",
             keys=("url", "metrics"),
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="sizes",
             run="proveout.agent.capture.databases:sizes",
             of="system",
@@ -118,7 +122,7 @@ CAPTURES: Mapping[str, CaptureKind] = {
             },
             heading="Sizes: `sizes.…` and `sizes.tables.<name>.…`",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="sql",
             run="proveout.agent.capture.query_values:capture",
             of="system",
@@ -127,14 +131,14 @@ CAPTURES: Mapping[str, CaptureKind] = {
             refused="queries of {engine.name} are not captured in this release",
             instead="systems of {able}",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="command",
             run="proveout.agent.capture.command_values:capture",
             of="hosts",
             endpoints=0,
             keys=("argv", "output", "within", "exit_codes", "metrics"),
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="awr",
             run="proveout.agent.capture.reports:capture_report",
             of="system",
@@ -145,7 +149,7 @@ CAPTURES: Mapping[str, CaptureKind] = {
             at_edges=True,
             report=".html",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="ttstats",
             run="proveout.agent.capture.reports:capture_report",
             of="system",
@@ -155,7 +159,7 @@ CAPTURES: Mapping[str, CaptureKind] = {
             at_edges=True,
             report=".txt",
         ),
-        CaptureKind(
+        CaptureDeclaration(
             name="statements",
             run="proveout.agent.capture.reports:capture_statements",
             of="system",

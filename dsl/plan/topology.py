@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
-from proveout.dsl.plan.captures import CAPTURES, CaptureName
+from proveout.dsl.plan.captures import CAPTURES, CaptureKind
 from proveout.dsl.plan.commands import NO_COMMAND, OMITTED, Command, MeasuredValue
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
@@ -203,7 +203,7 @@ class Capture:
     """
 
     name: str
-    kind: CaptureName
+    kind: CaptureKind
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None

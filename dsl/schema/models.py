@@ -19,7 +19,7 @@ from pydantic import (
 
 from proveout.core import units
 from proveout.dsl import engines
-from proveout.dsl.plan.captures import CAPTURES, CaptureKind, CaptureName
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
 from proveout.dsl.plan.commands import OutputFormat, Take
 from proveout.dsl.plan.topology import EquipmentKind, FactValue
 from proveout.dsl.rules.bounds import (
@@ -348,14 +348,14 @@ Argv: TypeAlias = Annotated[list[TextOrNumber], Field(min_length=1, max_length=2
 ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
 
 
-def _kinds(chosen: Callable[[CaptureKind], bool]) -> str:
+def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
     return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
 
 
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: CaptureName
+    kind: CaptureKind
     on: Selector | None = Field(
         None,
         description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "

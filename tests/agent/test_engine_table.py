@@ -28,7 +28,7 @@ from proveout.agent.engines.adapter import (
 )
 from proveout.agent.engines.table import ADAPTERS, adapter, driver, is_in_files
 from proveout.dsl import engines
-from proveout.dsl.plan.captures import CAPTURES, CaptureKind, CaptureName
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
 from proveout.proto.wire import agent_pb2 as pb
 
 CLIENTS = ("psycopg", "pymysql", "oracledb", "apsw", "duckdb", "numpy", "pyarrow")
@@ -117,10 +117,10 @@ def test_adapters_are_made_without_any_client_library() -> None:
 
 @pytest.mark.parametrize("kind", CAPTURES.values(), ids=CAPTURES)
 def test_each_kind_of_captures_has_its_function_its_place_on_the_wire_and_a_refusal_of_engines(
-    kind: CaptureKind,
+    kind: CaptureDeclaration,
 ) -> None:
     module, _, name = kind.run.partition(":")
     assert callable(getattr(importlib.import_module(module), name))
     assert f"CAPTURE_KIND_{kind.name.upper()}" in dict(pb.CaptureKind.items())
     assert bool(kind.able) == bool(kind.refused)
-    assert tuple(CAPTURES) == get_args(CaptureName)
+    assert tuple(CAPTURES) == get_args(CaptureKind)
