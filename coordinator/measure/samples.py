@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO, Any, Literal, TypeAlias, TypeVar, overload
+from typing import IO, Any, TypeAlias, TypeVar, overload
 
 from proveout.coordinator.measure.captures import report_findings, with_statements
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
@@ -20,7 +20,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Search, Tool
+from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Names, Readings
@@ -42,7 +42,6 @@ MEMORY_MAX = 256 << 20
 Piece: TypeAlias = bytes | tuple[int, int]
 """Bytes in memory, or their offset and length in a file."""
 _T = TypeVar("_T")
-_Window = Literal["ramp_up", "measure", "ramp_down"]
 
 
 class _Kept(Sequence[_T]):
@@ -146,7 +145,7 @@ class Seconds(_Kept[LoadSecond]):
     def __init__(self, spool: Spool | None = None) -> None:
         self._spool = spool or Spool()
         self._numbers = array("q")
-        self._windows: list[_Window] = []
+        self._windows: list[Window] = []
         self._start_ns = array("q")
         self._durations_s = array("d")
         self._loads: list[Piece] = []

@@ -32,6 +32,7 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tuning,
     Windows,
+    measured_from_s,
 )
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import expected_rows
@@ -300,7 +301,7 @@ def fault_tasks(
                 fault=fault.name,
                 tunings=mine,
                 for_s=fault.for_s,
-                begins_s=tuple(stage.windows.ramp_up_s + begin_s for begin_s in fault.begins_s(slot)),
+                begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(slot)),
                 windows=stage.windows,
                 label=str(iteration),
                 endpoints=tuple(endpoints[name] for name in systems if name in endpoints),
@@ -371,8 +372,8 @@ def capture_tasks(
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     edges_s: tuple[float, ...] = ()
     if windows is not None:  # in a window of passes, captures are finished when the loads have ended
-        ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
-        edges_s = (windows.ramp_up_s, *ends)
+        ends = () if windows.passes else (windows.measured_to_s,)
+        edges_s = (measured_from_s(windows), *ends)
     return tuple(
         (host, dataclasses.replace(spec, edges_s=edges_s) if _looks_at_edges(spec.capture) else spec)
         for host, spec in found

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.stages import Cell, Stage
+from proveout.dsl.plan.stages import WINDOWS, Cell, Stage
 from proveout.dsl.rules.bounds import ID_PATTERN
 from proveout.dsl.schema.models import CaptureEntry, HostEntry, SystemEntry
 from proveout.dsl.schema.scalar_types import RESERVED_IDS
@@ -53,8 +53,8 @@ SHAPING = frozenset(
 
 
 PLAIN = frozenset(
-    {"", "from", "limits", "measure", "needs", "order", "pool", "ramp_down", "ramp_up", "repeat", "retries", "seed"}
-    | {"stop_when", "title", "when", "with", "workers"}
+    {"", "from", "limits", "needs", "order", "pool", "repeat", "retries", "seed", "stop_when", "title", "when", "with"}
+    | {"workers", *(one.name for one in WINDOWS)}
 )
 """The keys that decide no names of numbers."""
 

@@ -32,6 +32,7 @@ from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
+    WINDOWS,
     Cell,
     Closed,
     Drop,
@@ -426,12 +427,9 @@ class _Stages(StageNames):
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
         if phases is None and entry.recovered_within is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
-        return Windows(
-            ramp_up_s=entry.ramp_up,
-            measure_s=entry.measure or 1.0 if phases is None else phases.measure_s,
-            ramp_down_s=entry.ramp_down,
-            phases=() if phases is None else phases.lengths,
-        )
+        lengths = {f"{one.name}_s": getattr(entry, one.name) for one in WINDOWS}
+        lengths["measure_s"] = entry.measure or 1.0 if phases is None else phases.measure_s
+        return Windows(**lengths, phases=() if phases is None else phases.lengths)
 
     def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""

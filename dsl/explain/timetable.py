@@ -52,6 +52,7 @@ from proveout.dsl.plan.stages import (
     Think,
     Tool,
     Tune,
+    stated_s,
     written,
 )
 from proveout.dsl.plan.topology import Capture, Declared, Expression, Host, System
@@ -733,5 +734,4 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {length(windows.measure_s)}"
-    ramp_up, measure, ramp_down = map(length, (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s))
-    return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
+    return ", ".join(f"{length(length_s)} {one.stated}" for one, length_s in stated_s(windows).items())

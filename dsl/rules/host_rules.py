@@ -19,7 +19,7 @@ from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows
+from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows, stated_s
 from proveout.dsl.plan.topology import Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.rules.bounds import (
@@ -374,9 +374,9 @@ def _scrape(scrape: Scrape) -> Iterator[Objection]:
 
 def window_problems(windows: Windows) -> Iterator[Objection]:
     """Check the length of a load."""
-    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    if not all(0.0 <= part <= WEEK_S for part in parts) or windows.measure_s <= 0.0:
-        message = f"windows of {parts[0]}, {parts[1]} and {parts[2]} s are not possible"
+    *parts, last = stated_s(windows).values()
+    if not all(0.0 <= part <= WEEK_S for part in (*parts, last)) or windows.measure_s <= 0.0:
+        message = f"windows of {', '.join(map(str, parts))} and {last} s are not possible"
         yield Objection(message=message, way_out="each is at most 7d, and the measure window is longer than 0")
     if not 0 <= windows.passes <= PASSES_MAX:
         yield Objection(message=f"a window of {windows.passes} passes is not possible", way_out=f"at most {PASSES_MAX}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.dsl.plan.stages import Window
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.tasks import Endpoint
 
@@ -263,7 +264,7 @@ class LoadSecond:
     """
 
     second: int
-    window: Literal["ramp_up", "measure", "ramp_down"]
+    window: Window
     start_ns: int
     duration_s: float
     transactions: Sequence[TransactionLoad]
