@@ -122,8 +122,6 @@ def _ignore(_address: str) -> None:
     return None
 
 
-# The system calls `seccomp` and `pidfd_getfd` bind a Ray node to one address (`agent.load.ray_node`).
-#
 # Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of
 # the host are in /proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory,
 # PrivateNetwork.
@@ -161,7 +159,7 @@ RestrictNamespaces=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
-SystemCallFilter=@system-service seccomp pidfd_getfd
+SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
 LimitNOFILE=65536
 UMask=0077"""

@@ -23,7 +23,7 @@ cdef class Wire:
     cdef readonly Prepared sent
     cdef int fd
     cdef void* tls  # OpenSSL's SSL; NULL for a socket without encryption
-    cdef bint ahead
+    cdef bint encrypted, ahead
     cdef object room
     cdef uint8_t* out
     cdef size_t out_size

@@ -102,7 +102,8 @@ cdef class Wire:
     `room(fd, rest)` sends what the kernel's buffer did not take. An engine overrides `put`, `put_row`, `walk`, `first`,
     `broken` and `rows`. An answer begins at `data`, and ends at `end` (0 while it is not complete).
 
-    After `encrypt` the stream is that of a TLS session; `room(fd, b"")` then waits until the kernel's buffer takes more.
+    After `encrypt` the stream is that of a TLS session; `room(fd, b"")` then waits until the kernel's buffer takes more. An engine
+    with another library for TLS sets `encrypted`, and overrides `push_encrypted` and `fill_encrypted`.
     """
 
     def __cinit__(self):
@@ -111,7 +112,7 @@ cdef class Wire:
         self.out_size, self.size = OUT_BYTES, IN_BYTES
         if self.out == NULL or self.data == NULL:
             raise MemoryError
-        self.tls, self.ahead = NULL, False
+        self.tls, self.encrypted, self.ahead = NULL, False, False
 
     def __dealloc__(self):
         free(self.out)
@@ -164,7 +165,7 @@ cdef class Wire:
         """Use the `SSL` at this address, of the OpenSSL of `use_tls`."""
         if tls and tls_read == NULL:
             raise ValueError("the functions of TLS are not known")
-        self.tls = <void*>tls
+        self.tls, self.encrypted = <void*>tls, tls != 0
         return 0
 
     cdef bint push_encrypted(self, size_t length) except -1:
@@ -205,7 +206,7 @@ cdef class Wire:
     cdef bint push(self, Prepared prepared, size_t length) except -1:
         """Send what `out` holds."""
         self.sent = prepared
-        if self.tls != NULL:
+        if self.encrypted:
             return self.push_encrypted(length)
         cdef ssize_t written = c_send(self.fd, self.out, length, MSG_DONTWAIT | MSG_NOSIGNAL)
         if written == <ssize_t>length:
@@ -236,7 +237,7 @@ cdef class Wire:
                 memmove(self.data, self.data + self.end, self.filled - self.end)
             self.filled -= self.end
             self.at = self.end = 0
-        if self.tls != NULL:
+        if self.encrypted:
             return self.fill_encrypted()
         if self.filled == self.size:
             self.grow()

@@ -1,6 +1,6 @@
 """The driver process of a Ray pool, between an agent and the actors.
 
-`python -m proveout.agent.load.ray_driver PARENT-PID PRIVILEGES BOUND ADDRESS`.
+`python -m proveout.agent.load.ray_driver PARENT-PID PRIVILEGES ADDRESS`.
 
 Flow: stdin -> a `Task` with the agent's share of the load -> divided among the actors -> all armed -> `TaskArmed` ->
 `Start(t0)` -> T0 on the clock of each node (and `Finish`, if it comes) -> their seconds, aggregated -> `Sample`s ->
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import subprocess
 import sys
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
@@ -22,10 +21,8 @@ from typing import Any
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.ray_node import confine
 from proveout.agent.load.ray_pool import RayActor, RayAggregator, RayCluster
-from proveout.agent.sandbox.privileges import INHERITED, Privileges
-from proveout.core import child_process
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.json_data import frame, read_frame
 from proveout.core.linux import die_with_parent
@@ -46,7 +43,6 @@ from proveout.proto.wire.messages import (
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, Task
 
-MODULE = "proveout.agent.load.ray_driver"
 OWN_POOL = LoadPool()
 
 
@@ -227,24 +223,11 @@ async def _serve(address: str, out: int) -> None:
         cluster.close()
 
 
-def run_confined(bound: str, address: str) -> int:
-    """Run the driver as a child that binds to one address only; returns its exit code. Ray would bind to all addresses.
-
-    A process cannot confine itself: a thread of Ray that waits for its bind may block the interpreter, which must
-    answer.
-    """
-    confine(bound)
-    argv = (*child_process.interpreter(), "-u", "-m", MODULE, str(os.getpid()), INHERITED.to_argument(), "-", address)
-    return subprocess.run(argv, check=False).returncode  # with the environment from `RayDriver.start`
-
-
 def main() -> None:
     """Run the process."""
-    parent, privileges, bound, address = sys.argv[1:]
+    parent, privileges, address = sys.argv[1:]
     Privileges.from_argument(privileges).drop()
     die_with_parent(int(parent), LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
-    if bound != "-":
-        sys.exit(run_confined(bound, address))
     out = os.dup(1)
     os.dup2(2, 1)  # prints of Ray and its workers go to the log, not between the frames
     try:

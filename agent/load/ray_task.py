@@ -24,7 +24,7 @@ import psutil
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.ray_node import RayNode, Secrets, answers, is_open
+from proveout.agent.load.ray_node import RayNode, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process, errors
 from proveout.core.json_data import frame, read_frame
@@ -71,16 +71,13 @@ class RayDriver:
 
     @classmethod
     async def start(
-        cls, address: str, *, privileges: Privileges, bound: str, environment: Mapping[str, str], context: TaskContext
+        cls, address: str, *, privileges: Privileges, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
-        """Connect to the cluster at `address` with these privileges, and listen at `bound` (`-`: Ray's choice).
-
-        TaskFault `unreachable` if that fails.
-        """
+        """Connect to the cluster at `address` with these privileges. TaskFault `unreachable` if that fails."""
         own = privileges.environment(child_process.environment())
         process = await asyncio.create_subprocess_exec(
             *child_process.interpreter(),
-            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), bound, address),
+            *("-u", "-m", MODULE, str(os.getpid()), privileges.to_argument(), address),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -213,19 +210,14 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
         return driver
     if driver is not None:
         await context.resources.pop(DRIVER).close(keep_data=False)
-    environment: Mapping[str, str]
-    if not spec.pool.address:
-        formed = await _formed(context, spec)
-        address, privileges, bound = formed.address, formed.privileges, formed.confinement
-        environment = formed.environment
-    else:
-        address = spec.pool.address
+    if spec.pool.address:
         found = await _check_cluster(address)
-        privileges, bound = await asyncio.to_thread(_privileges_on, found), "-"
+        privileges = await asyncio.to_thread(_privileges_on, found)
         environment = _credentials(privileges)
-    driver = await RayDriver.start(
-        address, privileges=privileges, bound=bound, environment=environment, context=context
-    )
+    else:
+        formed = await _formed(context, spec)
+        address, privileges, environment = formed.address, formed.privileges, formed.environment
+    driver = await RayDriver.start(address, privileges=privileges, environment=environment, context=context)
     context.resources[DRIVER] = driver
     return driver
 
@@ -292,19 +284,15 @@ def _clusters_here() -> str:
 async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     node = context.resources.get(NODE)
     privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
-    if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, privileges):
+    if isinstance(node, RayNode) and node.suits(spec.workers, privileges):
         return node
     await _close(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
-    node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), privileges=privileges)
+    node = await RayNode.start(cpus=cpus, secrets=None, privileges=privileges)
     context.resources[NODE] = node
     if await is_open(node.address):
         raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
     return node
-
-
-def _suits(node: RayNode, workers: int, privileges: Privileges) -> bool:
-    return node.shared or (node.cpus >= workers and node.privileges == privileges)
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
@@ -316,8 +304,7 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     cpus = spec.cpus or len(os.sched_getaffinity(0))
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
     privileges = Privileges.for_engine("")
-    secrets = Secrets(spec.secrets)
-    node = await RayNode.start(cpus=cpus, secrets=secrets, privileges=privileges, head=spec.head, bound=address)
+    node = await RayNode.start(cpus=cpus, secrets=spec.secrets, privileges=privileges, head=spec.head, at=address)
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):
@@ -330,7 +317,7 @@ def own_address(name: str, towards: str) -> str:
     """The IP address of this host that `name` resolves to, else the source address of packets to `towards`
     (`name:port`).
 
-    TaskFault `refused` if there is none: a node of a cluster over several hosts is bound to one address.
+    TaskFault `refused` if there is none: other nodes of the cluster could not reach this one.
     """
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     try:

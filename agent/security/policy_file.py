@@ -34,7 +34,7 @@ from proveout.core.path_trust import exposure_above, exposure_of, names_of
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.multipath import FOLDERS_OF_UDEV
 from proveout.dsl.operations.parameter_names import CONSENT, needs_consent
-from proveout.dsl.schema.scalar_types import Name, custom
+from proveout.dsl.plan.scalars import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
 from proveout.dsl.source.nodes import Problems

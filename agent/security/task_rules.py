@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.dsl import engines
+from proveout.dsl.plan.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import NO_COMMAND, NO_WAIT, Command, MeasuredValue
 from proveout.dsl.plan.stages import TIMES_MAX
 from proveout.dsl.rules import host_rules, ladder_rules, session_settings, value_rules
-from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare

@@ -17,8 +17,8 @@ from proveout.coordinator.schedule import preflight as schedule_preflight
 from proveout.coordinator.schedule.batches import Problem, of_failure, of_result, problems, system_of
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Fault, Ladder, Tune, Tuning
+from proveout.dsl.plan.plan import Plan, all_tunings
+from proveout.dsl.plan.stages import Fault, Ladder, Tuning
 from proveout.proto.wire.messages import Cancel, Hello, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Checked, CheckFinding, TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InjectFault, Task, TaskSpec
@@ -67,8 +67,7 @@ def fabric_of(plan: Plan, reach: Reach) -> LocalFabric:
 
 def _dry_run_of_host(plan: Plan, host: str) -> tuple[Tuning, ...]:
     """All operations of a host, including those of stages."""
-    of_stages = (tuning for stage in plan.stages if isinstance(stage, Tune) for tuning in stage.tunings)
-    return tuple(tuning for tuning in (*plan.tunings, *of_stages) if host in tuning.hosts)
+    return tuple(tuning for tuning in all_tunings(plan) if host in tuning.hosts)
 
 
 def _faults_of(plan: Plan, host: str) -> list[tuple[Ladder, Fault]]:

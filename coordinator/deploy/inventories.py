@@ -11,7 +11,9 @@ from pathlib import Path
 from proveout.coordinator.deploy.ssh_connection import Target
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, PlanProblem, Where
-from proveout.dsl.rules.bounds import NAME_PATTERN
+from proveout.dsl.plan.bounds import NAME_PATTERN
+from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.topology import Host as PlanHost
 from proveout.dsl.rules.host_rules import is_host_and_port
 from proveout.dsl.schema.models import SSH_PATTERN, HostEntry
 from proveout.dsl.schema.validation import validate
@@ -59,12 +61,13 @@ def _target(key: Scalar, node: object, problems: Problems) -> Target | None:
     entry = validate(HostEntry, node, f"topology.hosts.{key.text}", problems)
     if entry is None:
         return None
-    if entry.address != LOCAL and not is_host_and_port(entry.address):
+    host = made(PlanHost, entry, name=key.text)
+    if host.address != LOCAL and not is_host_and_port(host.address):
         hint = "`local`, or name:port of the agent"
-        problems.add(key.where, f"`{entry.address}` is not an address", key=f"topology.hosts.{key.text}", hint=hint)
+        problems.add(key.where, f"`{host.address}` is not an address", key=f"topology.hosts.{key.text}", hint=hint)
         return None
-    ssh = entry.ssh or entry.address.rpartition(":")[0].strip("[]")
-    return Target(name=key.text, roles=tuple(entry.roles), address=entry.address, ssh=ssh)
+    ssh = entry.ssh or host.address.rpartition(":")[0].strip("[]")
+    return Target(name=key.text, roles=host.roles, address=host.address, ssh=ssh)
 
 
 NAME_MAX = 64

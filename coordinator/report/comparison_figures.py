@@ -31,9 +31,11 @@ from proveout.coordinator.report.figures.figure import (
     category,
     grid,
     joined,
+    layer,
     logarithmic,
+    panel,
+    ratio_layers,
     tips,
-    whiskers,
 )
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.numbers import percent, safe
@@ -50,29 +52,8 @@ LINES_MAX = 40
 FARTHEST = 20.0
 """The axis ends at this ratio, and at 1 over it."""
 LEAST = 1.05
-_TICKS = (
-    0.05,
-    0.1,
-    0.2,
-    0.33,
-    0.5,
-    0.67,
-    0.8,
-    0.9,
-    0.95,
-    0.98,
-    1.0,
-    1.02,
-    1.05,
-    1.1,
-    1.25,
-    1.5,
-    2.0,
-    3.0,
-    5.0,
-    10.0,
-    20.0,
-)
+_TICKS = (0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0,
+          20.0)  # fmt: skip
 _TICKS_A_SIDE = 3
 _FORMS: Mapping[Direction, tuple[str, str]] = {
     "better": ("triangle-up", PALETTE[2]),
@@ -98,7 +79,6 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
     levels = " ".join(dict.fromkeys(map(level_note, compared)))
     yield Figure(
         name="ratios",
-        slug="ratios",
         title=f"{_over(compared)}: ratios with their intervals",
         caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {levels} "
         f"{_apart(every)}An interval across 1 tells nothing apart; an arrow is an end "
@@ -201,49 +181,25 @@ def _panel(
     forms: Mapping[Direction, tuple[str, str]],
     band: float,
 ) -> Spec:
-    width = WIDTH - min(NAME_MAX, LETTER * max(map(len, named.values()))) - 20
     values = [_value(one, named[id(one)]) for one in found]
-    y = category(
-        "place",
-        axis={"labelLimit": NAME_MAX, "grid": False},
-        scale={"domain": list(dict.fromkeys(map(_place, values)))},
+    places = list(dict.fromkeys(value["place"] for value in values))
+    y = category("place", axis={"labelLimit": NAME_MAX, "grid": False}, scale={"domain": places})
+    words = [_word(direction) for direction in forms]
+    form, colour = (
+        category("tone", scale={"domain": words, "range": list(kinds)}, legend={"columns": 4})
+        for kinds in zip(*forms.values(), strict=True)
     )
-    words, legend = [_word(direction) for direction in forms], {"columns": 4}
-    colour = {
-        "color": category(
-            "tone", scale={"domain": words, "range": [colour for _, colour in forms.values()]}, legend=legend
-        )
-    }
-    form = {
-        "shape": category("tone", scale={"domain": words, "range": [form for form, _ in forms.values()]}, legend=legend)
-    }
     about = tips(place="", base=REFERENCE, other="run", shown="ratio", tone="")
-    edges = {"x": {**x, "field": "from"}, "x2": {"field": "to"}}
-    same: list[Spec] = [
-        {"data": {"values": [{"from": 1.0 / (1.0 + band), "to": 1.0 + band}]}, "mark": {"type": "rect",
-         "color": PALE[0], "opacity": 0.6}, "encoding": edges},
-    ] if band else []  # fmt: skip
-    layers: list[Spec] = [
-        *same,
-        {"data": {"values": [{"ratio": 1}]}, "mark": {"type": "rule", "strokeDash": [4, 3], "color": GREY},
-         "encoding": {"x": x}},
-        *([whiskers({"y": y}, "x", x, colour)] if any(value["lower"] is not None for value in values) else []),
-        {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-         "encoding": {"y": y, "x": x, "tooltip": about, **colour, **form}},
-        {"mark": {"type": "text", "dy": -11, "fontSize": 11, "color": INK},
-         "encoding": {"y": y, "x": x, "text": {"field": "written"}}},
-    ]  # fmt: skip
-    return {
-        "title": {"text": _heading(found), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
-        "data": {"values": values},
-        "width": width,
-        "height": max(50, ROW * len({value["place"] for value in values})),
-        "layer": layers,
-    }
-
-
-def _place(value: Mapping[str, Any]) -> Any:
-    return value["place"]
+    layers = ratio_layers(values, x, y, about, size=90, color=colour, shape=form)
+    if band:
+        span, edges = (
+            {"from": 1.0 / (1.0 + band), "to": 1.0 + band},
+            {"x": {**x, "field": "from"}, "x2": {"field": "to"}},
+        )
+        layers.insert(0, layer("rect", {"color": PALE[0], "opacity": 0.6}, rows=[span], **edges))
+    layers.append(layer("text", {"dy": -11, "fontSize": 11, "color": INK}, y=y, x=x, text={"field": "written"}))
+    width = WIDTH - min(NAME_MAX, LETTER * max(map(len, named.values()))) - 20
+    return panel(layers, width, max(50, ROW * len(places)), _heading(found), values)
 
 
 def _heading(found: Sequence[MainNumber]) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from proveout.coordinator.measure.samples import read_table
 from proveout.coordinator.report.section_tables import cost_columns, cost_values, phase_rows
-from proveout.coordinator.report.tables import cell_of, program_values
-from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.report.tables import LATENCIES, captured, cell_of, program_values
+from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 from proveout.dsl.plan.captures import MEASURED
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 # apostrophe where a spreadsheet would take it for a formula; parquet has it as it is.
 
 ALL = "(all)"
-LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+_ITERATION = ("run", "stage", "threads", "repeat", "attempt", "valid")
 _OUTCOMES = ("ok", "logical_failures", "errors", "retried", "missed", "unfinished")
 COLUMNS = (
-    "run", "stage", "target", "threads", "repeat", "attempt", "valid", "rate_per_s", "measure_s", "transaction", "tps",
-    *LATENCIES, *_OUTCOMES,
+    "run", "stage", "target", *_ITERATION[2:], "rate_per_s", "measure_s", "transaction", "tps", *LATENCIES, *_OUTCOMES,
 )  # fmt: skip
-
+SETS = ("solve_s", "geomean_s")
+_SIZES = ("system", "table", "part", "name", "start_bytes", "end_bytes")
+VALUE_COLUMNS = (*_ITERATION, "capture", "metric", "value")
+_MEASURED = (
+    "detection_s", "outage_s", "outage_from_s", "outage_usual_s", "outage_at_least", "recovery_s",
+    "recovery_at_least_s", "recovery_level", "tps_before", "failed",
+)  # fmt: skip
+_OF_FAULT = (
+    "fault", "number", "begins_s", "in_place_s", "healing_s", "healed_s", "lost", "unknown", "unknown_committed",
+    "duplicates", "staleness_s", "error",
+)  # fmt: skip
+FAULT_COLUMNS = (*_ITERATION, *_OF_FAULT[:6], "load", "host", *_MEASURED, *_OF_FAULT[6:])
 
 _FORMULA = re.compile(r"\s*[=+\-@]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-SETS = ("solve_s", "geomean_s")
-_SIZES = ("system", "table", "part", "name", "start_bytes", "end_bytes")
-SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES)
+Row: TypeAlias = dict[str, Any]
+"""A row by column; a column that it does not have is empty."""
 
 
 def columns(results: RunResults) -> tuple[str, ...]:
     """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, `cost.…`, `matrix` with
     `matrix.<axis>` for each axis, and `phase`.
     """
-    return (*COLUMNS, *set_columns(results), *cost_columns(results), *label_columns(results), *phase_columns(results))
-
-
-def phase_columns(results: RunResults) -> tuple[str, ...]:
-    """The column of phases, empty in the rows of whole measure windows; () for a run without phases."""
-    iterations = (item for stage in results.stages.values() for item in stage.iterations)
-    return ("phase",) if any("phases" in item.metrics for item in iterations) else ()
-
-
-def set_columns(results: RunResults) -> tuple[str, ...]:
-    """The columns of sets of queries, filled in the row of all transactions; () for a run without one."""
-    iterations = (item for stage in results.stages.values() for item in stage.iterations)
-    return SETS if any(SETS[0] in item.metrics for item in iterations) else ()
+    found = [item.metrics for stage in results.stages.values() for item in stage.iterations]
+    sets = SETS if any(SETS[0] in tree for tree in found) else ()
+    phase = ("phase",) if any("phases" in tree for tree in found) else ()
+    return (*COLUMNS, *sets, *cost_columns(results), *label_columns(results), *phase)
 
 
 def label_columns(results: RunResults) -> tuple[str, ...]:
@@ -69,48 +69,44 @@ def label_columns(results: RunResults) -> tuple[str, ...]:
     return ("matrix", *axes) if cells else ()
 
 
-def labels(results: RunResults, stage: str) -> dict[str, Any]:
+def _labels(results: RunResults, stage: str) -> Row:
     """A stage's entries in the columns of labels, as text."""
     cell = cell_of(results, stage)
     return {} if cell is None else {"matrix": cell.of} | {f"matrix.{a}": written(v) for a, v in cell.labels}
 
 
-def rows(results: RunResults) -> Iterator[dict[str, Any]]:
+def _iterations(results: RunResults, stage: StageResult) -> Iterator[tuple[IterationFinished, Row]]:
+    """The iterations of a stage in the order in which they ended, each with its row of `_ITERATION`."""
+    for item in stage.iterations:
+        of = item.id
+        entries = _run_id(results), stage.id, of.rung, of.repeat, of.attempt, item.valid
+        yield item, dict(zip(_ITERATION, entries, strict=True))
+
+
+def _run_id(results: RunResults) -> str:
+    return results.run.run_id if results.run else ""
+
+
+def rows(results: RunResults) -> Iterator[Row]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
-    costs = cost_columns(results)
-    blank: dict[str, Any] = dict.fromkeys((*set_columns(results), *costs)) | dict.fromkeys(
-        (*label_columns(results), *phase_columns(results)), ""
-    )
+    costs, words = cost_columns(results), {*label_columns(results), "phase"}
+    added = columns(results)[len(COLUMNS) :]
+    blank: Row = {name: "" if name in words else None for name in added}
     for stage in results.stages.values():
-        plan = results.plan_stage(stage.id)
+        plan, labels = results.plan_stage(stage.id), _labels(results, stage.id)
         target = str(plan.get("target", ""))
         targets = {load["name"]: load["target"] for load in plan.get("loads", ())}
-        for item in stage.iterations:
-            about = {
-                "run": results.run.run_id if results.run else "",
-                "stage": stage.id,
-                "threads": item.id.rung,
-                "repeat": item.id.repeat,
-                "attempt": item.id.attempt,
-                "valid": item.valid,
-                "rate_per_s": item.rate,
-                "measure_s": item.measure_s,
-            }
+        for item, of in _iterations(results, stage):
+            about = of | {"rate_per_s": item.rate, "measure_s": item.measure_s} | blank | labels
             for load, numbers in _transactions(item):
-                times = {
-                    name: number_at(item.metrics, *in_load_path(load), name)
-                    for name in SETS
-                    if numbers["transaction"] in (ALL, in_load(load, ALL)) and name in blank
-                }
-                if numbers["transaction"] == ALL and not load:
-                    times |= cost_values(item, costs)
-                on = {"target": targets.get(load, target)}
-                yield about | on | numbers | blank | labels(results, stage.id) | times
-                if numbers["transaction"] in (ALL, in_load(load, ALL)):
-                    for row in phase_rows(item, in_load_path(load), LATENCIES):
+                path, is_all = in_load_path(load), numbers["transaction"] in (ALL, in_load(load, ALL))
+                on = about | {"target": targets.get(load, target)}
+                sets = {name: number_at(item.metrics, *path, name) for name in SETS if is_all and name in blank}
+                yield on | numbers | sets | (cost_values(item, costs) if is_all and not load else {})
+                if is_all:
+                    for row in phase_rows(item, path, LATENCIES):
                         named = {"transaction": in_load(load, row["transaction"] or ALL)}
-                        empty = dict.fromkeys(_OUTCOMES)
-                        yield about | on | blank | empty | labels(results, stage.id) | row | named
+                        yield on | dict.fromkeys(_OUTCOMES) | row | named
 
 
 def in_load_path(load: str) -> tuple[str, ...]:
@@ -118,25 +114,15 @@ def in_load_path(load: str) -> tuple[str, ...]:
     return ("loads", load) if load else ()
 
 
-def _transactions(item: IterationFinished) -> Iterator[tuple[str, dict[str, Any]]]:
+def _transactions(item: IterationFinished) -> Iterator[tuple[str, Row]]:
     """The rows of an iteration with the load of each: all transactions together, and each; of several loads all of
     those with shares together, and each load alike."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Row]] = {}
     for one in item.transactions:
-        row = {
-            "transaction": one.label,
-            "tps": one.tps,
-            **{name: one.response.get(name) for name in LATENCIES},
-            "ok": one.ok,
-            "logical_failures": one.logical_failures,
-            "errors": sum(one.errors.values()),
-            "retried": one.retried,
-            "missed": one.missed,
-            "unfinished": one.unfinished,
-        }
-        found.setdefault(one.load, []).append(row)
-    beside = set(item.beside)
-    shares = [row for load, rows in found.items() if load not in beside for row in rows]
+        response = {name: one.response.get(name) for name in LATENCIES}
+        outcomes = {name: getattr(one, name) for name in _OUTCOMES} | {"errors": sum(one.errors.values())}
+        found.setdefault(one.load, []).append({"transaction": one.label, "tps": one.tps} | response | outcomes)
+    shares = [row for load, rows in found.items() if load not in item.beside for row in rows]
     yield "", _all(item, "", shares)
     for load, of_load in found.items():
         if load:
@@ -144,23 +130,74 @@ def _transactions(item: IterationFinished) -> Iterator[tuple[str, dict[str, Any]
         yield from ((load, row) for row in of_load)
 
 
-def _all(item: IterationFinished, load: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _all(item: IterationFinished, load: str, rows: Sequence[Row]) -> Row:
     path = in_load_path(load)
     response = {name: number_at(item.metrics, *path, "response", name) for name in LATENCIES}
     outcomes = {name: sum(row[name] for row in rows) if rows else None for name in _OUTCOMES}
     return {"transaction": in_load(load, ALL), "tps": number_at(item.metrics, *path, "tps"), **response, **outcomes}
 
 
-def to_csv(results: RunResults) -> str:
-    """RFC 4180 with a head, UTF-8."""
-    return _csv(columns(results), rows(results))
+def size_rows(results: RunResults) -> Iterator[Row]:
+    """A row for each part of each table of a `sizes` capture, by iteration."""
+    for stage in results.stages.values():
+        for item, about in _iterations(results, stage):
+            for line in item.sizes:
+                yield about | {name: getattr(line, name) for name in _SIZES} | _labels(results, stage.id)
 
 
-def _csv(heads: Sequence[str], found: Iterable[Mapping[str, Any]]) -> str:
+def value_rows(results: RunResults) -> Iterator[Row]:
+    """A row for each measured value: of each repeat of a stage (without `threads`), of each capture of an iteration,
+    `avg` or `per_s` behind its name, and of each program (`program` as capture).
+    """
+    for stage in results.stages.values():
+        for taken in stage.values:
+            of = {"run": _run_id(results), "stage": stage.id, "repeat": taken.repeat, "valid": True}
+            yield from (of | {"metric": name, "value": value} for name, value in taken.values.items())
+        for item, about in _iterations(results, stage):
+            taken_in = [
+                (capture, f"{name}.{part}", value)
+                for _, capture, name, parts in captured(item.metrics, MEASURED)
+                for part, value in parts.items()
+            ]
+            for entries in (*taken_in, *program_values(item.metrics)):
+                yield about | dict(zip(VALUE_COLUMNS[-3:], entries, strict=True))
+
+
+def fault_rows(results: RunResults) -> Iterator[Row]:
+    """A row for each occurrence of a fault on all loads together (empty `load` and `host`), and on each load and
+    host."""
+    for stage in results.stages.values():
+        for item, about in _iterations(results, stage):
+            for fault in item.faults:
+                whole = {name: getattr(fault, name) for name in (*_OF_FAULT, *_MEASURED)}
+                yield about | whole
+                for part in fault.loads:
+                    measured = {name: getattr(part, name) for name in ("load", "host", *_MEASURED)}
+                    yield about | {name: whole[name] for name in _OF_FAULT[:6]} | measured
+
+
+def size_columns(results: RunResults) -> tuple[str, ...]:
+    """The columns of the sizes of tables."""
+    return (*_ITERATION, *_SIZES, *label_columns(results))
+
+
+EXPORTS: dict[str, tuple[Callable[[RunResults], Sequence[str]], Callable[[RunResults], Iterator[Row]]]] = {
+    "csv": (columns, rows),
+    "sizes": (size_columns, size_rows),
+    "values": (lambda _: VALUE_COLUMNS, value_rows),
+    "faults": (lambda _: FAULT_COLUMNS, fault_rows),
+}
+"""The exports as CSV, by the option of `proveout report`: the columns and the rows of each."""
+
+
+def to_csv(results: RunResults, kind: str = "csv") -> str:
+    """One of the exports as RFC 4180 with a head, UTF-8; by default a row for each rung, repeat and transaction."""
+    heads, found = EXPORTS[kind]
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow([_cell(head) for head in heads])
-    writer.writerows([_cell(row.get(head, "")) for head in heads] for row in found)
+    names = heads(results)
+    writer.writerow(map(_cell, names))
+    writer.writerows([_cell(row.get(name, "")) for name in names] for row in found(results))
     return out.getvalue()
 
 
@@ -172,106 +209,11 @@ def _cell(value: Any) -> Any:
     return f"'{shown}" if _FORMULA.match(shown) and not _NUMBER.fullmatch(shown) else shown
 
 
-def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """A row for each part of each table of a `sizes` capture, by iteration.
-
-    Keys are `SIZE_COLUMNS` and the labels' columns.
-    """
-    blank = dict.fromkeys(label_columns(results), "")
-    for stage in results.stages.values():
-        for item in stage.iterations:
-            about = {
-                "run": results.run.run_id if results.run else "",
-                "stage": stage.id,
-                "threads": item.id.rung,
-                "repeat": item.id.repeat,
-                "attempt": item.id.attempt,
-                "valid": item.valid,
-            }
-            for line in item.sizes:
-                yield about | {name: getattr(line, name) for name in _SIZES} | blank | labels(results, stage.id)
-
-
-def sizes_to_csv(results: RunResults) -> str:
-    """`size_rows` as CSV with a head, UTF-8."""
-    return _csv((*SIZE_COLUMNS, *label_columns(results)), size_rows(results))
-
-
-VALUE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", "capture", "metric", "value")
-
-
-def value_rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """A row for each measured value: of each repeat of a stage (without `threads`), of each capture of an iteration,
-    `avg` or `per_s` behind its name, and of each program (`program` as capture).
-    """
-    for stage in results.stages.values():
-        about: dict[str, Any] = {"run": results.run.run_id if results.run else "", "stage": stage.id}
-        for taken in stage.values:
-            for name, value in taken.values.items():
-                yield about | {"repeat": taken.repeat, "valid": True, "metric": name, "value": value}
-        for item in stage.iterations:
-            of = {"threads": item.id.rung, "repeat": item.id.repeat, "attempt": item.id.attempt, "valid": item.valid}
-            for kind in MEASURED:
-                for capture, numbers in item.metrics.get(kind, {}).items():
-                    for name, tree in numbers.items():
-                        for part, value in tree.items():
-                            metric = f"{name}.{part}"
-                            yield about | of | {"capture": capture, "metric": metric, "value": value}
-            for label, name, value in program_values(item.metrics):
-                yield about | of | {"capture": label, "metric": name, "value": value}
-
-
-def values_to_csv(results: RunResults) -> str:
-    """`value_rows` as CSV with a head, UTF-8."""
-    return _csv(VALUE_COLUMNS, value_rows(results))
-
-
-_MEASURED = (
-    "detection_s", "outage_s", "outage_from_s", "outage_usual_s", "outage_at_least", "recovery_s",
-    "recovery_at_least_s", "recovery_level", "tps_before", "failed",
-)  # fmt: skip
-_OF_FAULT = (
-    "fault", "number", "begins_s", "in_place_s", "healing_s", "healed_s", "lost", "unknown", "unknown_committed",
-    "duplicates", "staleness_s", "error",
-)  # fmt: skip
-FAULT_COLUMNS = (*VALUE_COLUMNS[:6], *_OF_FAULT[:6], "load", "host", *_MEASURED, *_OF_FAULT[6:])
-
-
-def fault_rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """A row for each occurrence of a fault on all loads together (empty `load` and `host`), and on each load and
-    host."""
-    for stage in results.stages.values():
-        about: dict[str, Any] = {"run": results.run.run_id if results.run else "", "stage": stage.id}
-        for item in stage.iterations:
-            of = {"threads": item.id.rung, "repeat": item.id.repeat, "attempt": item.id.attempt, "valid": item.valid}
-            for fault in item.faults:
-                whole = {name: getattr(fault, name) for name in (*_OF_FAULT, *_MEASURED)}
-                yield about | of | whole
-                for part in fault.loads:
-                    times = {name: getattr(fault, name) for name in _OF_FAULT[:6]}
-                    measured = {name: getattr(part, name) for name in ("load", "host", *_MEASURED)}
-                    yield about | of | times | measured
-
-
-def faults_to_csv(results: RunResults) -> str:
-    """`fault_rows` as CSV with a head, UTF-8."""
-    return _csv(FAULT_COLUMNS, fault_rows(results))
-
-
-TABLES: Mapping[str, Callable[[RunResults], str]] = {
-    "csv": to_csv,
-    "sizes": sizes_to_csv,
-    "values": values_to_csv,
-    "faults": faults_to_csv,
-}
-"""The exports as CSV, by the option of `proveout report`."""
-
-
 def to_table(results: RunResults) -> pa.Table:
     """The same rows as an Arrow table."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
 
-    words = ("run", "stage", "target", "transaction", *label_columns(results), *phase_columns(results))
+    words = ("run", "stage", "target", "transaction", "phase", *label_columns(results))
     counts = ("threads", "repeat", "attempt", *_OUTCOMES)
     kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in columns(results)])

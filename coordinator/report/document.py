@@ -36,6 +36,8 @@ class Cell:
 
 Value: TypeAlias = str | Cell | tuple[str, ...]
 """A cell: one line, one line with emphasis, or several lines."""
+Column: TypeAlias = tuple[str, str, Iterable[Value]]
+"""A head, `l` text that wraps or `r` a number, and the cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,12 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
     title: str = ""
     layout: str = ""
+
+    @classmethod
+    def of(cls, *columns: Column, title: str = "") -> Table:
+        """The table of these columns, each with its head, its letter of the layout and its cells."""
+        heads, letters, cells = zip(*columns, strict=True)
+        return cls(heads=heads, rows=tuple(zip(*cells, strict=True)), title=title, layout="".join(letters))
 
     @property
     def columns(self) -> str:

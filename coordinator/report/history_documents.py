@@ -45,7 +45,7 @@ from proveout.coordinator.report.document import (
     Table,
     Value,
 )
-from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, slug, tips, whiskers
+from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import to_plain
@@ -297,7 +297,7 @@ def trend_figure(history: MetricHistory, label: str = "") -> Figure:
     name = where(history)
     return Figure(
         name="trend",
-        slug=slug("trend", history.stage, str(history.threads or ""), history.metric),
+        of=(history.stage, str(history.threads or ""), history.metric),
         title=f"{history.metric}, {name}",
         caption="Points: runs, with the 95 % interval over their repeats. Lines: the level between change points; a "
         "dashed rule marks the first run of a new level.",
@@ -367,32 +367,20 @@ def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
         order = list(dict.fromkeys(value["at"] for value in values if value["kind"] == "run"))
         x |= {"type": "ordinal", "sort": order, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
     y: Spec = {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": False}}
-    layers: list[Spec] = []
-    if any(value["kind"] == "change" for value in values):
-        layers.append(
-            {
-                "transform": [{"filter": "datum.kind == 'change'"}],
-                "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"},
-                "encoding": {"x": x, "tooltip": tips(run="run", change="new / old", status="")},
-            }
-        )
-    layers.append(
-        {
-            "transform": [{"filter": "datum.kind == 'level'"}],
-            "mark": {"type": "line", "strokeWidth": 2.5, "color": "#e08a00"},
-            "encoding": {"x": x, "y": y, "detail": {"field": "level", "type": "nominal"}},
-        }
+    runs, levels, changes = ([{"filter": f"datum.kind == '{kind}'"}] for kind in ("run", "level", "change"))
+    rule = {"strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"}
+    dot = {"filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"}
+    of_change, of_run = (
+        tips(run="run", change="new / old", status=""),
+        tips(run="run", at="at", value=title, status="status"),
     )
+    level = {"field": "level", "type": "nominal"}
+    layers = [layer("line", {"strokeWidth": 2.5, "color": "#e08a00"}, only=levels, x=x, y=y, detail=level)]
+    if any(value["kind"] == "change" for value in values):
+        layers.insert(0, layer("rule", rule, only=changes, x=x, tooltip=of_change))
     if any(value.get("lower") is not None for value in values):
         layers.append(whiskers({"x": x}, "y", y, {"color": {"value": GREY}}))
-    layers.append(
-        {
-            "transform": [{"filter": "datum.kind == 'run'"}],
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1, "color": "#0b6e99"},
-            "encoding": {"x": x, "y": y, "tooltip": tips(run="run", at="at", value=title, status="status")},
-        }
-    )
-    return chart(values, layers, height=260)
+    return chart(values, [*layers, layer("point", dot, only=runs, x=x, y=y, tooltip=of_run)], height=260)
 
 
 FORMAT = "proveout.trend/1"

@@ -1,12 +1,15 @@
 """A run and a comparison as JSON documents for programs, and their schemas: `proveout.result/1`,
 `proveout.compare/1`.
+
+A field is declared once, in a `Record`: its schema, and the function that makes its value. Documents and schemas are
+both made from the records.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_args
 
@@ -20,27 +23,15 @@ from proveout.coordinator.comparison import (
     Family,
     Judgement,
     OfferedRates,
-    Row,
-    RungPair,
-    StagePair,
     exit_code,
 )
 from proveout.coordinator.measure.steady_state import NoKnee
 from proveout.coordinator.report.comparison_document import run_answer
-from proveout.coordinator.report.comparison_tables import AcrossRungs, across_rungs, main_numbers
+from proveout.coordinator.report.comparison_tables import across_rungs, main_numbers
 from proveout.coordinator.report.tables import cell_of
-from proveout.coordinator.results.fingerprint import (
-    Difference,
-    Fingerprint,
-    Schema,
-    TestedNode,
-    fingerprints,
-    nodes,
-    schemas,
-)
+from proveout.coordinator.results.fingerprint import Difference, TestedNode, fingerprints, nodes, schemas
 from proveout.coordinator.results.published import Reproduction, reproductions
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.data_classes import dataclass
+from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.json_data import to_plain
 from proveout.dsl.schema.stage_models import STAGES
 from proveout.proto.events import (
@@ -61,44 +52,90 @@ from proveout.proto.events import (
 from proveout.proto.tuning_state import TunedHost, tuned
 
 JsonSchema: TypeAlias = dict[str, Any]
+"""A JSON Schema, in which a `Record` or a dataclass may stand for a schema."""
+Make: TypeAlias = Callable[[Any, Any], Any]
+"""(what a record is of, the subject that it is in: the results or the runs compared) -> the value of a field."""
 
 TEXT: JsonSchema = {"type": "string"}
 NUMBER: JsonSchema = {"type": ["number", "null"]}
 """A number that is unknown or not finite is null."""
 COUNT: JsonSchema = {"type": "integer", "minimum": 0}
+NULL: JsonSchema = {"type": "null"}
 
 
-def closed(schema: Any) -> Any:
-    """The schema with every record closed to further fields, so that a test finds a field that is not in the schema."""
-    if isinstance(schema, list):
-        return [closed(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inside = {name: closed(item) for name, item in schema.items()}
-    return inside | ({"additionalProperties": False} if "required" in schema else {})
+def _attribute(name: str) -> Make:
+    return lambda source, _: getattr(source, name)
 
 
-def record(**fields: JsonSchema) -> JsonSchema:
-    """An object of which all these fields are there."""
-    return {"type": "object", "properties": fields, "required": list(fields)}
+class Record:
+    """An object of a document, of which all fields are there.
+
+    A field is its schema, or (schema, `Make`); without the function its value is the attribute of that name.
+    """
+
+    def __init__(self, about: str = "", /, **fields: Any) -> None:
+        self.about = {"description": about} if about else {}
+        self.fields: dict[str, tuple[Any, Make]] = {
+            name: field if isinstance(field, tuple) else (field, _attribute(name)) for name, field in fields.items()
+        }
+
+    def of(self, source: Any, whole: Any) -> dict[str, Any]:
+        """The object as plain data, made of `source` in the document of `whole`."""
+        return {name: written(schema, make(source, whole), whole) for name, (schema, make) in self.fields.items()}
+
+    def schema(self) -> JsonSchema:
+        """The schema of the object."""
+        properties = {name: schema for name, (schema, _) in self.fields.items()}
+        return {"type": "object", "properties": properties, "required": list(properties)} | self.about
 
 
-def list_of(item: JsonSchema) -> JsonSchema:
-    """An array."""
-    return {"type": "array", "items": item}
+class Subject(Record):
+    """A record that is the subject of the part of the document in it."""
+
+    def of(self, source: Any, whole: Any = None) -> dict[str, Any]:
+        """The object as plain data, made of `source`."""
+        return super().of(source, source)
 
 
-def by_name(item: JsonSchema) -> JsonSchema:
+def list_of(item: Any, count: int | None = None) -> JsonSchema:
+    """An array, of `count` items where that is given."""
+    return {"type": "array", "items": item} | ({} if count is None else {"minItems": count, "maxItems": count})
+
+
+def by_name(item: Any) -> JsonSchema:
     """An object with any names."""
     return {"type": "object", "additionalProperties": item}
 
 
-def maybe(schema: JsonSchema) -> JsonSchema:
+def maybe(schema: Any) -> JsonSchema:
     """The schema, or null."""
-    return {"anyOf": [schema, {"type": "null"}]}
+    return {"anyOf": [schema, NULL]}
 
 
-# ---- types -------------------------------------------------------------------------------------------------------
+def written(schema: Any, value: Any, whole: Any) -> Any:
+    """The value as plain data, its records as the schema has them; a number that is not finite is null."""
+    if isinstance(schema, Record):
+        return schema.of(value, whole)
+    if isinstance(schema, dict) and "items" in schema:
+        return [written(schema["items"], item, whole) for item in value]
+    if isinstance(schema, dict) and value is not None and NULL in schema.get("anyOf", ()):
+        return written(schema["anyOf"][0], value, whole)
+    return _finite(to_plain(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_text(data: Any, *, indent: int = 1, **options: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=indent, **options) + "\n"
+
+
+# ---- schemas -----------------------------------------------------------------------------------------------------
 
 
 class _Generator(GenerateJsonSchema):
@@ -126,47 +163,48 @@ class _Generator(GenerateJsonSchema):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Definitions:
-    """Schemas of types; those of dataclasses are collected in `found` and referred to."""
+def _resolved(schema: Any, definitions: dict[str, JsonSchema]) -> Any:
+    """The schema with the schemas of its records, and with references to those of its dataclasses, which become
+    `definitions`."""
+    if isinstance(schema, type):
+        made = TypeAdapter(schema).json_schema(mode="serialization", schema_generator=_Generator)
+        definitions.update(made.pop("$defs", {}))
+        definitions[schema.__name__] = made
+        return {"$ref": f"#/$defs/{schema.__name__}"}
+    if isinstance(schema, Record):
+        return _resolved(schema.schema(), definitions)
+    if isinstance(schema, dict):
+        return {name: _resolved(item, definitions) for name, item in schema.items()}
+    return [_resolved(item, definitions) for item in schema] if isinstance(schema, list) else schema
 
-    found: dict[str, JsonSchema]
 
-    def of(self, kind: type) -> JsonSchema:
-        """A reference to the schema of a dataclass."""
-        made = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Generator)
-        self.found.update(made.pop("$defs", {}))
-        self.found[kind.__name__] = made
-        return {"$ref": f"#/$defs/{kind.__name__}"}
+def _document_schema(whole: Record, title: str, about: str) -> JsonSchema:
+    """The schema of a document, JSON Schema 2020-12. Within version 1 fields are only added, so nothing forbids further
+    ones."""
+    definitions: dict[str, JsonSchema] = {}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "description": about}
+    made: JsonSchema = _resolved(whole, definitions)
+    return head | made | {"$defs": dict(sorted(definitions.items()))}
 
+
+def closed(schema: Any) -> Any:
+    """The schema with every record closed to further fields, so that a test finds a field that is not in the schema."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inside = {name: closed(item) for name, item in schema.items()}
+    return inside | ({"additionalProperties": False} if "required" in schema else {})
+
+
+# ---- a run -------------------------------------------------------------------------------------------------------
 
 RESULT_FORMAT = "proveout.result/1"
-
-
-def result_document(results: RunResults) -> dict[str, Any]:
-    """The document as plain data."""
-    whole = {
-        "format": RESULT_FORMAT,
-        "run": _run(results),
-        "verdicts": to_plain(results.verdicts),
-        "published": [to_plain(one) for one in reproductions(results)],
-        "stages": [_result_stage(results, stage) for stage in results.stages.values()],
-        "propagations": to_plain(results.propagations),
-        "agents": to_plain(results.agents),
-        "systems": to_plain(results.systems),
-        "tuning": [to_plain(found) for found in tuned(results.tunings)],
-        "environment": [_environment(found) for found in fingerprints(results)],
-        "schemas": [_schema(one) for one in schemas(results)],
-        "tested": to_plain(nodes(results)),
-        "lost": to_plain(results.lost),
-        "notices": to_plain(results.notices),
-    }
-    return {name: _result_finite(part) for name, part in whole.items()}
-
-
-def result_to_json(results: RunResults) -> str:
-    """The document as JSON text, ends with a newline."""
-    return json.dumps(result_document(results), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+TREE: JsonSchema = {
+    "type": "object",
+    "description": "Numbers by their names in docs/reference/metrics.md; estimates in a rung.",
+}
+TIME = maybe({"type": "string", "format": "date-time"})
 
 
 def timestamp(unix_s: float) -> str | None:
@@ -174,365 +212,228 @@ def timestamp(unix_s: float) -> str | None:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if unix_s else None
 
 
-def _run(results: RunResults) -> dict[str, Any]:
-    ended = results.ended
-    about = {
-        "started": timestamp(results.started_unix_s),
-        "ended": timestamp(results.ended_unix_s),
-        "status": ended.status if ended else "unfinished",
-        "exit_code": ended.exit_code if ended else None,
-        "reason": ended.reason if ended else "",
-        "seconds": ended.seconds if ended else None,
-    }
+def _ended(name: str, otherwise: Any = None) -> Make:
+    """A field of the end of a run or, by its `finished`, of a stage; `otherwise` where it has not ended."""
+
+    def make(of: RunResults | StageResult, _: Any) -> Any:
+        end = of.ended if isinstance(of, RunResults) else of.finished
+        return getattr(end, name) if end else otherwise
+
+    return make
+
+
+_RUN_NAMES = Record(id=(TEXT, lambda run, _: run.run_id), name=TEXT, title=TEXT, version=TEXT, digest=TEXT)
+_RUN_PLAN = Record(resumed=COUNT, labels=by_name(TEXT), plan={"description": "The compiled plan."})
+_RUN_END = Record(
+    started=(TIME, lambda results, _: timestamp(results.started_unix_s)),
+    ended=(TIME, lambda results, _: timestamp(results.ended_unix_s)),
+    status=({"enum": ["finished", "failed", "interrupted", "unfinished"]}, _ended("status", "unfinished")),
+    exit_code=(maybe({"type": "integer"}), _ended("exit_code")),
+    reason=(TEXT, _ended("reason", "")),
+    seconds=(NUMBER, _ended("seconds")),
+)
+_RUN = _RUN_END.schema() | {
+    "properties": {**_RUN_NAMES.schema()["properties"], **_RUN_PLAN.schema()["properties"],
+                   **_RUN_END.schema()["properties"]}
+}  # fmt: skip
+
+
+def _run(results: RunResults, _: Any) -> dict[str, Any]:
+    end = _RUN_END.of(results, results)
     if results.run is None:
-        return about
-    run = results.run
-    named = {"id": run.run_id, "name": run.name, "title": run.title, "version": run.version, "digest": run.digest}
-    return named | about | {"resumed": run.resumed, "labels": dict(run.labels), "plan": to_plain(run.plan)}
+        return end
+    return _RUN_NAMES.of(results.run, results) | end | _RUN_PLAN.of(results.run, results)
 
 
-def _result_stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
-    ended, cell = stage.finished, cell_of(results, stage.id)
-    return {
-        "id": stage.id,
-        "kind": stage.kind,
-        "cell": None if cell is None else {"of": cell.of, "labels": dict(cell.labels)},
-        "outcome": ended.outcome if ended else "unfinished",
-        "seconds": ended.seconds if ended else None,
-        "metrics": to_plain(ended.metrics) if ended else {},
-        "rungs": [_rung(rung) for rung in stage.rungs] if stage.climbs else [],
-        "knee": _knee(stage),
-        "iterations": to_plain(stage.iterations),
-        "voided": to_plain(stage.voided),
-        "populated": to_plain(stage.populated),
-        "probes": to_plain(stage.probes),
-        "search": to_plain(stage.search),
-        "cut": to_plain(stage.cut),
-        "values": to_plain(stage.values),
-    }
+_KNEE = Record(threads=COUNT, lower=NUMBER, upper=NUMBER, distance=NUMBER)
+_NO_KNEE = Record(threads=(NULL, lambda _, __: None), reason=TEXT)
 
 
-def _knee(stage: StageResult) -> dict[str, Any] | None:
+def _knee(stage: StageResult, results: RunResults) -> dict[str, Any] | None:
     """The knee; `threads` is null with the reason when there is none; null for other kinds of stages."""
     if not stage.climbs:
         return None
-    knee = stage.knee
-    if isinstance(knee, NoKnee):
-        return {"threads": None, "reason": knee.reason}
-    return {"threads": knee.threads, "lower": knee.lower, "upper": knee.upper, "distance": knee.distance}
+    return (_NO_KNEE if isinstance(stage.knee, NoKnee) else _KNEE).of(stage.knee, results)
 
 
-def _rung(rung: RungResult) -> dict[str, Any]:
-    return {
-        "threads": rung.threads,
-        "metrics": to_plain(rung.tree),
-        "iterations": [str(item.id) for item in rung.iterations],
-        "excluded": [str(item.id) for item in rung.excluded],
-    }
+_LABELS = {"type": "object", "description": "The value of each axis of the matrix."}
+_RUNG = Record(
+    threads=COUNT,
+    metrics=(TREE, lambda rung, _: rung.tree),
+    iterations=(list_of(TEXT), lambda rung, _: [str(item.id) for item in rung.iterations]),
+    excluded=(list_of(TEXT), lambda rung, _: [str(item.id) for item in rung.excluded]),
+)
+_STAGE = Record(
+    id=TEXT,
+    kind={"enum": ["", *STAGES]},
+    cell=(
+        maybe(Record(of=TEXT, labels=(_LABELS, lambda cell, _: dict(cell.labels)))),
+        lambda stage, results: cell_of(results, stage.id),
+    ),
+    outcome=(TEXT, _ended("outcome", "unfinished")),
+    seconds=(NUMBER, _ended("seconds")),
+    metrics=(TREE, _ended("metrics", {})),
+    rungs=(list_of(_RUNG), lambda stage, _: stage.rungs if stage.climbs else []),
+    knee=(maybe({"anyOf": [_KNEE, _NO_KNEE]}), _knee),
+    iterations=list_of(IterationFinished),
+    voided=list_of(IterationVoided),
+    populated=list_of(PopulateFinished),
+    probes=list_of(ProbeFinished),
+    search=maybe(SearchFinished),
+    cut=maybe(LadderCut),
+    values=list_of(ValuesTaken),
+)
+_FACTS = {"type": "object"}
+_ENVIRONMENT = Record(
+    host=TEXT,
+    system=(maybe(TEXT), lambda found, _: found.system or None),
+    equipment=(maybe(TEXT), lambda found, _: found.equipment or None),
+    digest=TEXT,
+    facts=_FACTS,
+    declared=_FACTS,
+    installed=_FACTS,
+    drift=list_of(Difference),
+    whole={"type": "boolean"},
+)
+_RESULT = Subject(
+    format=({"const": RESULT_FORMAT}, lambda _, __: RESULT_FORMAT),
+    run=(_RUN, _run),
+    verdicts=list_of(VerdictReached),
+    published=(list_of(Reproduction), lambda results, _: reproductions(results)),
+    stages=(list_of(_STAGE), lambda results, _: results.stages.values()),
+    propagations=list_of(PropagationCompared),
+    agents=by_name(AgentUp),
+    systems=by_name(SystemUp),
+    tuning=(list_of(TunedHost), lambda results, _: tuned(results.tunings)),
+    environment=(list_of(_ENVIRONMENT), lambda results, _: fingerprints(results)),
+    schemas=(
+        list_of(Record(system=TEXT, stage=TEXT, digest=TEXT, objects=by_name(TEXT))),
+        lambda results, _: schemas(results),
+    ),
+    tested=(list_of(TestedNode), lambda results, _: nodes(results)),
+    lost=list_of(AgentLost),
+    notices=list_of(Notice),
+)
 
 
-def _schema(one: Schema) -> dict[str, Any]:
-    return {"system": one.system, "stage": one.stage, "digest": one.digest, "objects": dict(one.objects)}
+def result_document(results: RunResults) -> dict[str, Any]:
+    """The document as plain data."""
+    return _RESULT.of(results)
 
 
-def _environment(found: Fingerprint) -> dict[str, Any]:
-    return {
-        "host": found.host,
-        "system": found.system or None,
-        "equipment": found.equipment or None,
-        "digest": found.digest,
-        "facts": to_plain(dict(found.facts)),
-        "declared": to_plain(dict(found.declared)),
-        "installed": to_plain(dict(found.installed)),
-        "drift": [to_plain(change) for change in found.drift],
-        "whole": found.whole,
-    }
-
-
-def _result_finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _result_finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_result_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# Every `required` field is in every document. Within version 1 fields are only added, so nothing forbids further ones.
-
-TREE: JsonSchema = {
-    "type": "object",
-    "description": "Numbers by their names in docs/reference/metrics.md; estimates in a rung.",
-}
+def result_to_json(results: RunResults) -> str:
+    """The document as JSON text, ends with a newline."""
+    return _as_text(result_document(results), allow_nan=False)
 
 
 def result_schema() -> JsonSchema:
     """The schema, JSON Schema 2020-12."""
-    definitions: dict[str, JsonSchema] = {}
-    made = Definitions(definitions)
-    whole = record(
-        format={"const": RESULT_FORMAT},
-        run=_schema_run(),
-        verdicts=list_of(made.of(VerdictReached)),
-        published=list_of(made.of(Reproduction)),
-        stages=list_of(_schema_stage(made)),
-        propagations=list_of(made.of(PropagationCompared)),
-        agents=by_name(made.of(AgentUp)),
-        systems=by_name(made.of(SystemUp)),
-        tuning=list_of(made.of(TunedHost)),
-        environment=list_of(_schema_environment(made)),
-        schemas=list_of(record(system=TEXT, stage=TEXT, digest=TEXT, objects=by_name(TEXT))),
-        tested=list_of(made.of(TestedNode)),
-        lost=list_of(made.of(AgentLost)),
-        notices=list_of(made.of(Notice)),
-    )
-    about = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": RESULT_FORMAT,
-        "description": "All results of a proveout run. Fields are only ever added within version 1.",
-    }
-    return about | whole | {"$defs": dict(sorted(definitions.items()))}
+    about = "All results of a proveout run. Fields are only ever added within version 1."
+    return _document_schema(_RESULT, RESULT_FORMAT, about)
 
 
 def result_schema_json() -> str:
     """The schema as JSON text, ends with a newline."""
-    return json.dumps(result_schema(), ensure_ascii=False, indent=2) + "\n"
+    return _as_text(result_schema(), indent=2)
 
 
-# ---- parts of the document ---------------------------------------------------------------------------------------
+# ---- a comparison ------------------------------------------------------------------------------------------------
 
-
-def _schema_run() -> JsonSchema:
-    ended = record(
-        started=maybe({"type": "string", "format": "date-time"}),
-        ended=maybe({"type": "string", "format": "date-time"}),
-        status={"enum": ["finished", "failed", "interrupted", "unfinished"]},
-        exit_code=maybe({"type": "integer"}),
-        reason=TEXT,
-        seconds=NUMBER,
-    )
-    named = dict.fromkeys(("id", "name", "title", "version", "digest"), TEXT)
-    known = named | {"resumed": COUNT, "labels": by_name(TEXT), "plan": {"description": "The compiled plan."}}
-    return ended | {"properties": {**known, **ended["properties"]}}
-
-
-def _schema_stage(made: Definitions) -> JsonSchema:
-    return record(
-        id=TEXT,
-        kind={"enum": ["", *STAGES]},
-        cell=maybe(record(of=TEXT, labels={"type": "object", "description": "The value of each axis of the matrix."})),
-        outcome=TEXT,
-        seconds=NUMBER,
-        metrics=TREE,
-        rungs=list_of(record(threads=COUNT, metrics=TREE, iterations=list_of(TEXT), excluded=list_of(TEXT))),
-        knee=maybe(_schema_knee()),
-        iterations=list_of(made.of(IterationFinished)),
-        voided=list_of(made.of(IterationVoided)),
-        populated=list_of(made.of(PopulateFinished)),
-        probes=list_of(made.of(ProbeFinished)),
-        search=maybe(made.of(SearchFinished)),
-        cut=maybe(made.of(LadderCut)),
-        values=list_of(made.of(ValuesTaken)),
-    )
-
-
-def _schema_knee() -> JsonSchema:
-    none = record(threads={"type": "null"}, reason=TEXT)
-    return {"anyOf": [record(threads=COUNT, lower=NUMBER, upper=NUMBER, distance=NUMBER), none]}
-
-
-def _schema_environment(made: Definitions) -> JsonSchema:
-    return record(
-        host=TEXT,
-        system=maybe(TEXT),
-        equipment=maybe(TEXT),
-        digest=TEXT,
-        facts={"type": "object"},
-        declared={"type": "object"},
-        installed={"type": "object"},
-        drift=list_of(made.of(Difference)),
-        whole={"type": "boolean"},
-    )
-
-
-# A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, names, confidence,
-# confidence_others, judged, answer, over_rungs, band, differences, notes, stages`, a stage its `rungs` (rows with
-# `metric, base, other, ratio, change, direction, reason`) and `missing`. Notes, answer and evidence have the short
-# `names`. An unknown number is null.
+# Notes, answer and evidence have the short `names` of the runs. An unknown number is null.
 
 COMPARISON_FORMAT = "proveout.compare/1"
 _SHOWN: tuple[Direction, ...] = ("better", "worse", "changed", "same")
+_ENDS = "`mean`, and `lower` and `upper` where there is an interval."
+
+
+def _estimate(about: str) -> JsonSchema:
+    values = by_name({"type": ["number", "string", "null"]})
+    return values | {"description": f"{about}: {_ENDS}"}
+
+
+def _intervals(row: Any, _: Any) -> list[Mapping[str, Any] | None]:
+    """The interval of each run's own number; an end that is not known is null."""
+    return [side if isinstance(side, Mapping) and side.keys() & {"lower", "upper"} else None for side in row.estimates]
+
+
+_INTERVAL = Record(**{
+    name: (NUMBER, lambda side, _, name=name: side.get(name)) for name in ("lower", "upper", "confidence")
+})  # fmt: skip
+_ROW = Record(
+    metric=(TEXT, lambda row, _: ".".join(row.path)),
+    base=NUMBER,
+    other=NUMBER,
+    ratio=_estimate("other over base"),
+    change=_estimate("The relative change, other over base - 1"),
+    direction={"enum": list(get_args(Direction))},
+    reason=(
+        TEXT | {"description": "The reason for which the number is not judged; empty where it is judged."},
+        lambda row, compared: row.reason(compared.names[1]),
+    ),
+    intervals=(list_of(maybe(_INTERVAL), 2), _intervals),
+)
+_RUNG_PAIR = Record(threads=COUNT, repeats=list_of(COUNT, 2), rows=list_of(_ROW), offered=maybe(OfferedRates))
+_MISSING = Record(
+    threads=(COUNT, lambda missing, _: missing[0]),
+    run=(TEXT, lambda missing, compared: {run.name: run.run_id for run in compared.runs}[missing[1]]),
+)
+_STAGE_PAIR = Record(id=TEXT, kind=TEXT, rungs=list_of(_RUNG_PAIR), missing=list_of(_MISSING), values=list_of(_ROW))
+_ACROSS = Record(
+    "The rungs at which a main number is better, worse, … or undecided.",
+    stage=(TEXT, lambda across, _: across.first.stage),
+    load=(TEXT, lambda across, _: across.first.load),
+    family=({"enum": list(get_args(Family))}, lambda across, _: across.first.family),
+    **{
+        name: (list_of(COUNT), lambda across, _, name=name: [one.threads for one in across.of(name)])
+        for name in _SHOWN
+    },
+    undecided=(list_of(COUNT), lambda across, _: [one.threads for one in across.undecided]),
+)  # fmt: skip
+_JUDGED = "The main and the other numbers that the two levels are corrected over."
+_COMPARED = Subject(
+    other=(TEXT, lambda one, _: one.runs[1].run_id),
+    names=list_of(TEXT, 2),
+    confidence=(
+        NUMBER | {"description": "The level of the intervals of the main numbers."},
+        lambda one, _: one.levels[0],
+    ),
+    confidence_others=(
+        NUMBER | {"description": "The level of the intervals of all other numbers."},
+        lambda one, _: one.levels[1],
+    ),
+    judged=list_of(COUNT, 2) | {"description": _JUDGED},
+    answer=(TEXT, lambda one, _: run_answer(one)),
+    over_rungs=(list_of(_ACROSS), lambda one, _: across_rungs(main_numbers(one))),
+    band=NUMBER,
+    differences=list_of(RunDifference),
+    notes=list_of(TEXT),
+    stages=list_of(_STAGE_PAIR),
+)
+_COMPARISON = Record(
+    format=({"const": COMPARISON_FORMAT}, lambda _, __: COMPARISON_FORMAT),
+    reference=(TEXT, lambda whole, _: whole[0][0].runs[0].run_id),
+    comparisons=(list_of(_COMPARED), lambda whole, _: whole[0]),
+    conditions=(list_of(Judgement), lambda whole, _: whole[1]),
+    exit_code=({"enum": [0, 1, 3]}, lambda whole, _: exit_code(whole[1])),
+)
+
+
+def comparison_document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> dict[str, Any]:
+    """The comparison as JSON's data; its schema is `comparison_schema`."""
+    return _COMPARISON.of((compared, judged), None)
 
 
 def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
     """The comparison as JSON text, ends with a newline."""
-    return json.dumps(comparison_document(compared, judged), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-
-
-def comparison_document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> dict[str, Any]:
-    """The comparison as JSON's data; its schema is `schema`."""
-    made: dict[str, Any] = {
-        "format": COMPARISON_FORMAT,
-        "reference": compared[0].runs[0].run_id,
-        "comparisons": [_comparison(one) for one in compared],
-        "conditions": [to_plain(one) for one in judged],
-        "exit_code": exit_code(judged),
-    }
-    return {name: _finite(value) for name, value in made.items()}
-
-
-def _comparison(one: ComparedRuns) -> dict[str, Any]:
-    return {
-        "other": one.runs[1].run_id,
-        "names": list(one.names),
-        "confidence": one.levels[0],
-        "confidence_others": one.levels[1],
-        "judged": list(one.judged),
-        "answer": run_answer(one),
-        "over_rungs": [_across(across) for across in across_rungs(main_numbers(one))],
-        "band": one.band,
-        "differences": to_plain(one.differences),
-        "notes": list(one.notes),
-        "stages": [_stage(stage, one) for stage in one.stages],
-    }
-
-
-def _across(across: AcrossRungs) -> dict[str, Any]:
-    first = across.first
-    return {
-        "stage": first.stage,
-        "load": first.load,
-        "family": first.family,
-        **{direction: [one.threads for one in across.of(direction)] for direction in _SHOWN},
-        "undecided": [one.threads for one in across.undecided],
-    }
-
-
-def _stage(stage: StagePair, one: ComparedRuns) -> dict[str, Any]:
-    ids = {run.name: run.run_id for run in one.runs}
-    other = one.names[1]
-    return {
-        "id": stage.id,
-        "kind": stage.kind,
-        "rungs": [_rung_data(rung, other) for rung in stage.rungs],
-        "missing": [{"threads": count, "run": ids[run]} for count, run in stage.missing],
-        "values": [_row_data(row, other) for row in stage.values],
-    }
-
-
-def _rung_data(rung: RungPair, other: str) -> dict[str, Any]:
-    return {
-        "threads": rung.threads,
-        "repeats": list(rung.repeats),
-        "rows": [_row_data(row, other) for row in rung.rows],
-        "offered": to_plain(rung.offered),
-    }
-
-
-def _row_data(row: Row, other: str) -> dict[str, Any]:
-    return {
-        "metric": ".".join(row.path),
-        "base": row.base,
-        "other": row.other,
-        "ratio": to_plain(row.ratio),
-        "change": to_plain(row.change),
-        "direction": row.direction,
-        "reason": row.reason(other),
-        "intervals": [_interval(side) for side in row.estimates],
-    }
-
-
-def _interval(side: Any) -> dict[str, Any] | None:
-    """The interval of one run's own number; an end that is not known is null."""
-    if not isinstance(side, Mapping) or not ("lower" in side or "upper" in side):
-        return None
-    return {name: side.get(name) for name in ("lower", "upper", "confidence")}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# ---- schema ------------------------------------------------------------------------------------------------------
+    return _as_text(comparison_document(compared, judged), allow_nan=False)
 
 
 def comparison_schema() -> JsonSchema:
     """The schema, JSON Schema 2020-12."""
-    definitions: dict[str, JsonSchema] = {}
-    made = Definitions(definitions)
-    comparison = record(
-        other=TEXT,
-        names={"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2},
-        confidence=NUMBER | {"description": "The level of the intervals of the main numbers."},
-        confidence_others=NUMBER | {"description": "The level of the intervals of all other numbers."},
-        judged={
-            "type": "array",
-            "items": COUNT,
-            "minItems": 2,
-            "maxItems": 2,
-            "description": "The main and the other numbers that the two levels are corrected over.",
-        },
-        answer=TEXT,
-        over_rungs=list_of(
-            record(
-                stage=TEXT,
-                load=TEXT,
-                family={"enum": list(get_args(Family))},
-                **{name: list_of(COUNT) for name in (*_SHOWN, "undecided")},
-            )
-            | {"description": "The rungs at which a main number is better, worse, … or undecided."}
-        ),
-        band=NUMBER,
-        differences=list_of(made.of(RunDifference)),
-        notes=list_of(TEXT),
-        stages=list_of(_stage_schema(made)),
-    )
-    whole = record(
-        format={"const": COMPARISON_FORMAT},
-        reference=TEXT,
-        comparisons=list_of(comparison),
-        conditions=list_of(made.of(Judgement)),
-        exit_code={"enum": [0, 1, 3]},
-    )
-    about = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": COMPARISON_FORMAT,
-        "description": "Runs of proveout compared with one of them. Fields are only ever added within version 1.",
-    }
-    return about | whole | {"$defs": dict(sorted(definitions.items()))}
+    about = "Runs of proveout compared with one of them. Fields are only ever added within version 1."
+    return _document_schema(_COMPARISON, COMPARISON_FORMAT, about)
 
 
 def comparison_schema_json() -> str:
     """The schema as JSON text, ends with a newline."""
-    return json.dumps(comparison_schema(), ensure_ascii=False, indent=2) + "\n"
-
-
-def _stage_schema(made: Definitions) -> JsonSchema:
-    estimate = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
-    ends = "`mean`, and `lower` and `upper` where there is an interval."
-    interval = maybe(record(lower=NUMBER, upper=NUMBER, confidence=NUMBER))
-    row = record(
-        metric=TEXT,
-        base=NUMBER,
-        other=NUMBER,
-        ratio=estimate | {"description": f"other over base: {ends}"},
-        change=estimate | {"description": f"The relative change, other over base - 1: {ends}"},
-        direction={"enum": list(get_args(Direction))},
-        reason={
-            "type": "string",
-            "description": "The reason for which the number is not judged; empty where it is judged.",
-        },
-        intervals={"type": "array", "items": interval, "minItems": 2, "maxItems": 2},
-    )
-    rung = record(
-        threads=COUNT,
-        repeats={"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2},
-        rows=list_of(row),
-        offered=maybe(made.of(OfferedRates)),
-    )
-    return record(
-        id=TEXT, kind=TEXT, rungs=list_of(rung), missing=list_of(record(threads=COUNT, run=TEXT)), values=list_of(row)
-    )
+    return _as_text(comparison_schema(), indent=2)

@@ -13,6 +13,7 @@ from typing import Any
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
 from proveout.coordinator.report.figures.fault_figures import fault_tables
+from proveout.coordinator.report.figures.grammar import named
 from proveout.coordinator.report.figures.load_figures import (
     INTERFERENCE_HEADS,
     INTERFERENCE_LAYOUT,
@@ -20,9 +21,9 @@ from proveout.coordinator.report.figures.load_figures import (
     interference_cells,
     interference_rows,
 )
-from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, named, size_table, solve_table
+from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, size_table, solve_table
 from proveout.coordinator.report.section_tables import phase_tables
-from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, apart, size_rows, solve_rows
+from proveout.coordinator.report.tables import LATENCIES, LoadRow, apart, size_rows, solve_rows
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
@@ -48,7 +49,7 @@ from proveout.core.numbers import (
 )
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.workloads import commits
-from proveout.proto.events import PropagationCompared
+from proveout.proto.events import Metrics, PropagationCompared
 
 OUTCOMES = ("ok", "failed")
 """The two parts of TPS: transactions that succeeded, and those that failed logically, per second."""
@@ -223,11 +224,11 @@ def session_lines(rung: RungResult) -> Iterator[str]:
 
 
 def _orders(stage: StageResult) -> Iterator[Table]:
-    if rows := tables.order_rows(stage):
-        yield Table(
+    if trees := tables.order_trees(stage):
+        yield Table.of(
+            ("threads", "l", trees),
+            *tables.columns(tables.ORDER_NUMBERS, trees.values()),
             title="New orders and transactions a minute, mean response time",
-            heads=("threads", "NOPM", "TPM", "ART"),
-            rows=tuple(tables.order_cells(rows)),
         )
 
 
@@ -239,9 +240,14 @@ def tools(results: RunResults) -> Iterator[Section]:
 
 
 def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
-    rungs = Table(title="By I/O depth", heads=IO_HEADS, rows=tuple(tables.io_cells(tables.io_rows(stage))))
-    nodes = tuple(tables.node_rows(stage))
-    by_host = Table(title=f"By host, {rung_name(stage.kind, top.threads)}", heads=NODE_HEADS, rows=nodes)
+    (_, _, depths), *numbers = tables.io_columns(stage)
+    rungs = Table.of(("I/O depth", "l", depths), *numbers, title="By I/O depth")
+    nodes = tables.node_trees(stage)
+    by_host = Table.of(
+        ("host", "l", nodes),
+        *tables.columns(tables.NODE_NUMBERS, nodes.values()),
+        title=f"By host, {rung_name(stage.kind, top.threads)}",
+    )
     blocks = (rungs, *([by_host] if nodes else ()), *_system(results, stage, top))
     return Section(title=tables.tool_title(results, stage), blocks=blocks, brief=(rungs,))
 
@@ -252,19 +258,12 @@ def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
 def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterator[Block]:
     """CPU, waits, exporters and lag in the measure window of a rung."""
     at = rung_name(stage.kind, rung.threads)
-    if hosts := tables.host_rows(results, rung):
-        yield Table(
+    if hosts := tables.host_trees(results, rung):
+        yield Table.of(
+            ("host", "l", hosts),
+            *tables.columns(tables.CPU_NUMBERS, hosts.values()),
+            ("load average", "r", map(_load_average, hosts.values())),
             title=f"CPU, {at} (servers, load, all: cores used by processes of proveout)",
-            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all", "load average"),
-            rows=tuple(
-                (
-                    row.label,
-                    *map(percent, (row.busy, row.busy_peak, row.user, row.system, row.iowait)),
-                    *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
-                    "-" if row.load_begin is None else f"{number(row.load_begin)} to {number(row.load_end)}",
-                )
-                for row in hosts
-            ),
         )
     yield from _wait_tables(rung, at)
     yield from _captured(stage, rung)
@@ -277,17 +276,19 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
         yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
 
 
+def _load_average(tree: Metrics) -> str:
+    """Of one minute, at the begin and at the end of the window."""
+    begin, end = (number_at(tree, "load_average", name) for name in ("begin_1m", "end_1m"))
+    return "-" if begin is None else f"{number(begin)} to {number(end)}"
+
+
 def _captured(stage: StageResult, rung: RungResult) -> Iterator[Table]:
     """The numbers of exporters, queries and commands that the plan captures."""
     at = rung_name(stage.kind, rung.threads)
     for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", MEASURED)):
-        if exported := tables.exported_rows(rung, kinds):
-            yield Table(
-                title=f"{title}, {at}",
-                heads=("number", "kind", "in the measure window"),
-                rows=tuple((row.label, row.metric, interval(row.estimate, row.unit)) for row in exported),
-                layout="lll",
-            )
+        if exported := tuple(tables.exported_rows(rung, kinds)):
+            heads = ("number", "kind", "in the measure window")
+            yield Table(title=f"{title}, {at}", heads=heads, rows=exported, layout="lll")
 
 
 def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:
@@ -295,29 +296,14 @@ def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:
     for system in wait_systems(rung.iterations):
         rows = wait_rows(rung.iterations, system=system)
         counted = any(row.waits is not None for row in rows)
-        averages = column("_us", [row.average_us for row in rows])
-        yield Table(
+        yield Table.of(
+            ("event", "l", [row.event for row in rows]),
+            *([("waits", "r", [number(row.waits) for row in rows])] if counted else []),
+            ("waited", "r", [seconds(row.seconds) for row in rows]),
+            *([("mean", "r", column("_us", [row.average_us for row in rows]))] if counted else []),
+            ("DB time", "r", [percent(row.db_time_fraction) for row in rows]),
+            ("class", "l", [row.wait_class for row in rows]),
             title=f"Top foreground waits{f' of {system}' if system else ''}, {at}",
-            heads=(
-                "event",
-                *(("waits",) if counted else ()),
-                "waited",
-                *(("mean",) if counted else ()),
-                "DB time",
-                "class",
-            ),
-            rows=tuple(
-                (
-                    row.event,
-                    *((number(row.waits),) if counted else ()),
-                    seconds(row.seconds),
-                    *((average,) if counted else ()),
-                    percent(row.db_time_fraction),
-                    row.wait_class,
-                )
-                for row, average in zip(rows, averages, strict=True)
-            ),
-            layout="lrrrrl" if counted else "lrrl",
         )
 
 
@@ -330,21 +316,25 @@ _LAGS = (("mean", "avg_s"), ("p99", "p99_s"))
 def stage_values(results: RunResults) -> Iterator[Section]:
     """The metrics of each stage that takes some from a query."""
     blocks = tuple(
-        Table(
+        Table.of(
+            ("metric", "l", found),
+            (
+                "mean of the repeats",
+                "l",
+                [_over_repeats(name, one) for name, one in found.items()],
+            ),
+            ("each repeat", "l", [each_repeat(name, one) for name, one in found.items()]),
             title=f"{stage.id}, {len(stage.values)} repeat{'' if len(stage.values) == 1 else 's'}",
-            heads=("metric", "mean of the repeats", "each repeat"),
-            rows=tuple(_value_row(name, found) for name, found in value_estimates(stage.values).items()),
-            layout="lll",
         )
         for stage in results.stages.values()
-        if any(repeat.values.keys() - {"elapsed_s"} for repeat in stage.values)
+        if (found := value_estimates(stage.values)).keys() - {"elapsed_s"}
     )
     if blocks:
         yield Section(title="Measured values", blocks=blocks, anchor="values")
 
 
-def _value_row(name: str, found: Mapping[str, Any]) -> tuple[str, ...]:
-    return name, notation(name, found, *found["values"]).interval(found), each_repeat(name, found)
+def _over_repeats(name: str, found: Mapping[str, Any]) -> str:
+    return notation(name, found, *found["values"]).interval(found)
 
 
 # ---- query sets, searches, propagation ---------------------------------------------------------------------------
@@ -367,14 +357,13 @@ def searches(results: RunResults) -> Iterator[Section]:
         if stage.search is None:
             continue
         rate = search_answer(stage.search.rate, stage.search.upper, stage.search.confirmations, stage.search.outcome)
-        probes = Table(
+        probes = Table.of(
+            ("probe", "l", [str(one.probe) for one in stage.probes]),
+            ("phase", "l", [one.phase for one in stage.probes]),
+            ("rate", "r", [f"{number(one.rate)}/s" for one in stage.probes]),
+            ("outcome", "l", ["accepted" if one.accepted else "refused" for one in stage.probes]),
+            ("evidence", "l", [one.evidence for one in stage.probes]),
             title="Probes",
-            heads=("probe", "phase", "rate", "outcome", "evidence"),
-            rows=tuple(
-                (str(one.probe), one.phase, f"{number(one.rate)}/s", _accepted(accepted=one.accepted), one.evidence)
-                for one in stage.probes
-            ),
-            layout="llrll",
         )
         count = stage.search.probes
         yield Section(
@@ -384,27 +373,19 @@ def searches(results: RunResults) -> Iterator[Section]:
         )
 
 
-def _accepted(*, accepted: bool) -> str:
-    return "accepted" if accepted else "refused"
-
-
 def propagations(results: RunResults) -> Iterator[Section]:
     """The drain time and the contents of each propagation."""
     yield from map(_propagation, results.propagations)
 
 
 def _propagation(pair: PropagationCompared) -> Section:
-    rows = tuple(
-        (
-            one.table,
-            f"{one.source_rows:,}",
-            f"{one.sink_rows:,}",
-            "same" if one.same else Cell("different", "bad"),
-        )
-        for one in pair.tables
-    )
     drained = f"{'drained in' if pair.drained else 'NOT drained after'} {seconds(pair.drain_s)}"
-    table = Table(heads=("table", f"{pair.source}, rows", f"{pair.sink}, rows", "contents"), rows=rows, layout="lrrl")
+    table = Table.of(
+        ("table", "l", [one.table for one in pair.tables]),
+        (f"{pair.source}, rows", "r", [f"{one.source_rows:,}" for one in pair.tables]),
+        (f"{pair.sink}, rows", "r", [f"{one.sink_rows:,}" for one in pair.tables]),
+        ("contents", "l", ["same" if one.same else Cell("different", "bad") for one in pair.tables]),
+    )
     same = all(one.same for one in pair.tables)
     return Section(
         title=f"Propagation {pair.source} to {pair.sink}: {drained}", blocks=(table,), brief=() if same else (table,)

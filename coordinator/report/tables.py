@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.steady_state import RUNGS_MIN, NoKnee
@@ -26,6 +26,7 @@ from proveout.core.numbers import (
     column,
     counted,
     half_width,
+    interval,
     number,
     percent,
     quantity,
@@ -42,10 +43,7 @@ from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import IterationFinished, Metrics, SizeLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
-IO_HEADS = ("I/O depth", "IOPS", "CI", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
 TARGETS_NAMED = 3  # systems under load that a title names one by one
-NODE_HEADS = ("host", "IOPS", "CI", "MB/s", "avg", "p50", "p99", "max", "errors")
-IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,37 +72,63 @@ class LoadRow:
         return self.repeats == 0 and self.excluded > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderRow:
-    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all
-    transactions.
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of results, declared once: its head in tables, and its path in a tree of estimates.
+
+    A column of it has one unit: that of its `name`, by default the last one of the path. `spread`: a cell has the
+    digits of its interval; `interval`: a second column has the ends of it.
     """
 
-    label: str
-    nopm: float | None
-    tpm: float | None
-    art_us: float | None
+    head: str
+    path: tuple[str, ...]
+    name: str | None = None
+    spread: bool = False
+    interval: bool = False
+
+    def columns(self, trees: Sequence[Mapping[str, Any]]) -> Iterator[NumberColumn]:
+        """Its columns, a cell for each tree."""
+        if self.interval:
+            cells = [with_interval(at_path(tree, *self.path) or {}) for tree in trees]
+            yield self.head, "r", [mean for mean, _ in cells]
+            yield "CI", "r", [ends for _, ends in cells]
+            return
+        name = self.path[-1] if self.name is None else self.name
+        halves = [half(tree, *self.path) for tree in trees] if self.spread else ()
+        yield self.head, "r", column(name, [observed(tree, *self.path) for tree in trees], halves)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRow:
-    """CPU of one machine in the measure window, as fractions.
+NumberColumn: TypeAlias = tuple[str, str, list[str]]
+"""A `document.Column`."""
 
-    In cores what proveout's servers, load and all of it used. The load averages of one minute at the begin and the end
-    of the window.
-    """
 
-    label: str
-    busy: float | None
-    busy_peak: float | None
-    user: float | None
-    system: float | None
-    iowait: float | None
-    servers_cores: float | None
-    load_cores: float | None
-    ours_cores: float | None
-    load_begin: float | None
-    load_end: float | None
+def columns(numbers: Iterable[Number], trees: Iterable[Mapping[str, Any]]) -> list[NumberColumn]:
+    """The columns of these numbers, for `document.Table.of`."""
+    rows = list(trees)
+    return [found for one in numbers for found in one.columns(rows)]
+
+
+_IO_TIMES = tuple(Number(name, ("response", f"{name}_us"), spread=True) for name in ("avg", "p50", "p99", "max"))
+IO_NUMBERS = (
+    Number("IOPS", ("iops",), interval=True),
+    Number("read MB/s", ("read", "mb_per_s"), ""),
+    Number("write MB/s", ("write", "mb_per_s"), ""),
+    *_IO_TIMES,
+    Number("errors", ("errors", "count")),
+)
+NODE_NUMBERS = (IO_NUMBERS[0], Number("MB/s", ("mb_per_s",), ""), *_IO_TIMES, Number("errors", ("errors",)))
+ORDER_NUMBERS = (Number("NOPM", ("nopm",)), Number("TPM", ("tpm",)), Number("ART", ("response", "avg_us")))
+CPU_NUMBERS = (
+    Number("busy", ("cpu", "busy_fraction")),
+    Number("peak", ("cpu", PEAK, "busy_fraction")),
+    Number("user", ("cpu", "user_fraction")),
+    Number("system", ("cpu", "system_fraction")),
+    Number("iowait", ("cpu", "iowait_fraction")),
+    Number("servers", ("ours", "servers_cores")),
+    Number("load", ("ours", "load_cores")),
+    Number("all", ("ours", "cpu_cores")),
+)
+"""CPU of one machine in the measure window; in cores what proveout's servers, load and all of it used."""
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -179,25 +203,10 @@ def _invalid_row(rung: RungResult) -> LoadRow:
     return replace(row, tps=plain, half_response_us=dict.fromkeys(LATENCIES))
 
 
-def order_rows(stage: StageResult) -> list[OrderRow]:
-    """HammerDB's numbers of a TPROC-C ladder, one row a rung and load of it; empty for another workload."""
+def order_trees(stage: StageResult) -> dict[str, Metrics]:
+    """The trees of a TPROC-C ladder with HammerDB's numbers, by rung and load of it; empty for another workload."""
     trees = [(rung, load, tree) for rung in stage.rungs for load, tree in {"": rung.tree, **_loads(rung)}.items()]
-    found = [(f"{rung.threads} {load}".strip(), tree) for rung, load, tree in trees if "nopm" in tree]
-    return [
-        OrderRow(
-            label=label,
-            nopm=number_at(tree, "nopm"),
-            tpm=number_at(tree, "tpm"),
-            art_us=number_at(tree, "response", "avg_us"),
-        )
-        for label, tree in found
-    ]
-
-
-def order_cells(rows: Sequence[OrderRow]) -> Iterator[tuple[str, ...]]:
-    """Label, NOPM, TPM and ART of each row as text."""
-    for row, art in zip(rows, column("_us", [row.art_us for row in rows]), strict=True):
-        yield row.label, number(row.nopm), number(row.tpm), art
+    return {f"{rung.threads} {load}".strip(): tree for rung, load, tree in trees if "nopm" in tree}
 
 
 def knee_line(stage: StageResult) -> str:
@@ -257,27 +266,18 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
     )
 
 
-def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
-    """CPU by machine, one row for all hosts of a machine."""
-    rows = []
+def host_trees(results: RunResults, rung: RungResult) -> dict[str, Metrics]:
+    """The tree of each machine, by the names of its hosts: each host reports the CPU of the machine, and that of the
+    servers and the load of its own agent, which are added up."""
+    found = {}
     for hosts in machines(results, rung.tree.get("hosts", {})):
-        tree = rung.tree["hosts"][hosts[0]]
-        rows.append(
-            HostRow(
-                label=", ".join(hosts),
-                busy=number_at(tree, "cpu", "busy_fraction"),
-                busy_peak=observed(tree, "cpu", "peak", "busy_fraction"),
-                user=number_at(tree, "cpu", "user_fraction"),
-                system=number_at(tree, "cpu", "system_fraction"),
-                iowait=number_at(tree, "cpu", "iowait_fraction"),
-                servers_cores=_sum(rung, hosts, "servers_cores"),
-                load_cores=_sum(rung, hosts, "load_cores"),
-                ours_cores=number_at(tree, "ours", "cpu_cores"),
-                load_begin=number_at(tree, "load_average", "begin_1m"),
-                load_end=number_at(tree, "load_average", "end_1m"),
-            )
-        )
-    return rows
+        trees = [rung.tree["hosts"][host] for host in hosts]
+        ours = dict(trees[0].get("ours", {}))
+        for name in ("servers_cores", "load_cores"):
+            known = [cores for tree in trees if (cores := number_at(tree, "ours", name)) is not None]
+            ours |= {name: sum(known)} if known else {}
+        found[", ".join(hosts)] = trees[0] | {"ours": ours}
+    return found
 
 
 def machines(results: RunResults, hosts: Iterable[str]) -> list[list[str]]:
@@ -289,25 +289,6 @@ def machines(results: RunResults, hosts: Iterable[str]) -> list[list[str]]:
     return list(found.values())
 
 
-def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
-    """A group's CPU over the hosts of one machine: each host reports its own agent's processes."""
-    known = [cores for host in hosts if (cores := number_at(rung.tree["hosts"][host], "ours", name)) is not None]
-    return sum(known) if known else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedRow:
-    """A number of a capture in the measure window: a level's mean, or a counter's growth per second.
-
-    An estimate over the repeats. `unit`: the name whose ending is its unit.
-    """
-
-    label: str
-    metric: Literal["avg", "per_s"]
-    estimate: Mapping[str, Any]
-    unit: str = ""
-
-
 def program_values(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """(`program` or `LOAD.program`, name, number) of the numbers that outside programs gave, of each load."""
     for name, value in tree.get("program", {}).items():
@@ -316,21 +297,24 @@ def program_values(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         yield from ((f"{load}.{label}", name, value) for label, name, value in program_values(one))
 
 
-def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> list[ExportedRow]:
-    """The numbers of exporters, or of other kinds of captures, capture by capture."""
-    rows: list[ExportedRow] = []
+def captured(tree: Mapping[str, Any], kinds: Sequence[str]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """(kind, capture, name, parts) of the numbers of these kinds of captures: a level has the part `avg`, a counter its
+    growth `per_s`."""
     for kind in kinds:
-        for capture, numbers in rung.tree.get(kind, {}).items():
-            for alias, tree in numbers.items():
-                metric: Literal["avg", "per_s"] = "per_s" if "per_s" in tree else "avg"
-                unit = alias if metric == "avg" and kind in MEASURED else metric
-                if metric in tree:
-                    label = f"{capture}.{alias}"
-                    rows.append(ExportedRow(label=label, metric=metric, estimate=tree[metric], unit=unit))
+        for capture, numbers in tree.get(kind, {}).items():
+            for name, parts in numbers.items():
+                yield kind, capture, name, parts
+
+
+def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> Iterator[tuple[str, str, str]]:
+    """(number, part, estimate as text) of exporters, or of other kinds of captures and of programs."""
+    for kind, capture, name, parts in captured(rung.tree, kinds):
+        part = "per_s" if "per_s" in parts else "avg"
+        if part in parts:
+            yield f"{capture}.{name}", part, interval(parts[part], name if part == "avg" and kind in MEASURED else part)
     if kinds is MEASURED:
         for label, name, value in program_values(rung.tree):
-            rows.append(ExportedRow(label=f"{label}.{name}", metric="avg", estimate=value, unit=name))
-    return rows
+            yield f"{label}.{name}", "avg", interval(value, name)
 
 
 def validity_notes(results: RunResults) -> list[str]:
@@ -412,47 +396,6 @@ def client_handling(rung: RungResult) -> str | None:
 # ---- tool stages --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IoRow:
-    """A rung: means over the repeats, the largest response time of all of them; None where there is nothing.
-
-    `lower` and `upper` are the ends of the interval of `iops`.
-    """
-
-    depth: int
-    iops: float | None
-    half_response_us: Mapping[str, float | None]
-    lower: float | None
-    upper: float | None
-    read_mb_per_s: float | None
-    write_mb_per_s: float | None
-    mb_per_s: float | None
-    response_us: Mapping[str, float | None]
-    errors: float | None
-    repeats: int
-    excluded: int
-
-
-def io_cells(rows: Sequence[IoRow]) -> list[tuple[str, ...]]:
-    """As text, under `IO_HEADS`."""
-    latencies = latency_cells(
-        [[row.response_us[name] for name in IO_LATENCIES] for row in rows],
-        [[row.half_response_us[name] for name in IO_LATENCIES] for row in rows],
-    )
-    return [
-        (
-            str(row.depth),
-            *with_interval({"mean": row.iops, "lower": row.lower, "upper": row.upper}),
-            number(row.read_mb_per_s),
-            number(row.write_mb_per_s),
-            *times,
-            number(row.errors),
-            counted(row.repeats, row.excluded),
-        )
-        for row, times in zip(rows, latencies, strict=True)
-    ]
-
-
 def latency_cells(rows: Sequence[Sequence[float | None]], halves: Sequence[Sequence[float | None]]) -> list[list[str]]:
     """Response times of a table, given in µs by row, as text: one unit in each column."""
     transposed = zip(zip(*rows, strict=True), zip(*halves, strict=True), strict=True)
@@ -472,43 +415,18 @@ def tool_title(results: RunResults, stage: StageResult) -> str:
     return f"{stage.id}: {plan.get('program', 'fio')} {plan.get('pattern', '')} on {hosts}"
 
 
-def io_rows(stage: StageResult) -> list[IoRow]:
-    """One row a rung."""
-    found = []
-    for rung in stage.rungs:
-        bounds = rung.tree.get("iops", {})
-        found.append(
-            IoRow(
-                depth=rung.threads,
-                iops=number_at(rung.tree, "iops"),
-                lower=bounds.get("lower"),
-                upper=bounds.get("upper"),
-                read_mb_per_s=number_at(rung.tree, "read", "mb_per_s"),
-                write_mb_per_s=number_at(rung.tree, "write", "mb_per_s"),
-                mb_per_s=number_at(rung.tree, "mb_per_s"),
-                response_us={name: observed(rung.tree, "response", name) for name in IO_LATENCIES},
-                half_response_us={name: half(rung.tree, "response", name) for name in IO_LATENCIES},
-                errors=number_at(rung.tree, "errors", "count"),
-                repeats=len(rung.iterations),
-                excluded=len(rung.excluded),
-            )
-        )
-    return found
+def io_columns(stage: StageResult) -> list[NumberColumn]:
+    """The rungs of a tool."""
+    repeats = [counted(len(rung.iterations), len(rung.excluded)) for rung in stage.rungs]
+    numbers = columns(IO_NUMBERS, (rung.tree for rung in stage.rungs))
+    return [("I/O depth", "r", [str(rung.threads) for rung in stage.rungs]), *numbers, ("repeats", "r", repeats)]
 
 
-def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
-    """The hosts of the best rung as text, under `NODE_HEADS`; empty for one host, which is the total."""
+def node_trees(stage: StageResult) -> Mapping[str, Metrics]:
+    """The tree of each host at the best rung; empty for one host, which is the total."""
     top = stage.highest
-    nodes: Mapping[str, Mapping[str, Any]] = top.tree.get("nodes", {}) if top else {}
-    if len(nodes) < 2:
-        return
-    latencies = latency_cells(
-        [[observed(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
-        [[half(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
-    )
-    for (host, tree), times in zip(nodes.items(), latencies, strict=True):
-        numbers = *with_interval(tree.get("iops", {})), number(number_at(tree, "mb_per_s"))
-        yield host, *numbers, *times, number(number_at(tree, "errors"))
+    nodes: Mapping[str, Metrics] = top.tree.get("nodes", {}) if top else {}
+    return nodes if len(nodes) > 1 else {}
 
 
 SETS = ("solve_s", "geomean_s")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator.schedule.state import (
+    SKIPPED,
     Batch,
     Cluster,
     KeepOutput,
@@ -83,14 +84,9 @@ from proveout.proto.wire.tasks import (
     VerifyTuning,
 )
 
-# Evaluated once, when the stage is due. The outcome `skipped` is journalled, so that a resume does not evaluate it
-# again.
-
-SKIPPED = "skipped"
-
 
 def skip_stage(turn: Turn, stage: Stage) -> bool:
-    """End the stage before it begins, with a notice of the reason; False when the stage has to run."""
+    """End the stage before it begins, when it is due, with a notice of the reason; False when it has to run."""
     reason, level = _reason(turn, stage)
     if not reason:
         return False
@@ -310,6 +306,26 @@ def batch(
     """Begin a batch with its first wave; `name` is added to `State.parts_done` when the last wave has ended."""
     kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
     next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, iteration=iteration, waves=kept))
+
+
+def part_of(stage: Stage, name: str) -> str:
+    """The name of a stage's part in `State.parts_done`."""
+    return f"{stage.id}:{name}"
+
+
+def forget_parts(turn: Turn, stage: Stage) -> None:
+    """Forget the finished parts of a stage, so that it begins with its first part again."""
+    turn.set(parts_done=frozenset(p for p in turn.state.parts_done if not p.startswith(f"{stage.id}:")))
+
+
+def next_task(turn: Turn, stage: Stage, purpose: Purpose, parts: Iterable[tuple[str, str, TaskSpec]]) -> bool:
+    """Begin the first part, (name, host, task), that is not done; False when all are."""
+    for name, host, spec in parts:
+        part = part_of(stage, name)
+        if part not in turn.state.parts_done:
+            batch(turn, purpose, [[(host, spec)]], name=part, stage=stage.id)
+            return True
+    return False
 
 
 def next_wave(turn: Turn, step: Batch) -> None:
@@ -537,8 +553,7 @@ def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | 
     statements between the two."""
     made: list[Populate | Sql] = []
     for stage in plan.stages:
-        ended = progress.stages_finished.get(stage.id)
-        if ended is None or ended.outcome == SKIPPED:
+        if not progress.has_run(stage.id):
             continue
         match stage:
             case Populate(into=into) if system in into:
@@ -557,8 +572,7 @@ def _copied(turn: Turn, system: str) -> None:
     state = turn.state
     due: list[Sql] = []
     for stage in state.plan.stages:
-        ended = state.progress.stages_finished.get(stage.id)
-        if ended is None or ended.outcome == SKIPPED or iteration_order.ladder_of_step(state.plan, stage) is not None:
+        if not state.progress.has_run(stage.id) or iteration_order.ladder_of_step(state.plan, stage) is not None:
             continue
         match stage:
             case Populate(into=into) if system in into:

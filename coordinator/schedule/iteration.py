@@ -24,7 +24,6 @@ from proveout.coordinator.schedule.state import (
     Summarise,
     Turn,
 )
-from proveout.coordinator.schedule.system_stages import forget_parts
 from proveout.coordinator.schedule.tasks import (
     HEALING_S,
     capture_tasks,
@@ -366,7 +365,7 @@ def recheck(turn: Turn, step: Iterating) -> None:
     plan = turn.state.plan
     stage = stage_of(turn, step)
     if isinstance(stage, Tool):
-        forget_parts(turn, stage)
+        batches.forget_parts(turn, stage)
         return
     names: set[str | None] = set()
     fronted = [plan.system(target).in_front_of or target for target in targets(stage)]

@@ -8,27 +8,23 @@ like those of loads.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
 from proveout.coordinator.schedule import iteration
-from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts
+from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts, forget_parts, part_of
 from proveout.coordinator.schedule.rate_search import Rates
-from proveout.coordinator.schedule.reset_stage import reset_part
+from proveout.coordinator.schedule.setup_stages import PARTS
 from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Unresolved
 from proveout.coordinator.schedule.system_stages import (
     after_iteration,
     after_stage,
     after_turn,
-    drop_part,
-    forget_parts,
-    part_of,
-    pause_part,
     pool_part,
-    populate_part,
     read_schemas,
-    restart_part,
-    sql_part,
 )
 from proveout.coordinator.schedule.tasks import tool_file_tasks
-from proveout.coordinator.schedule.tuning import revert_part, tune_part
 from proveout.core.numbers import percent
 from proveout.core.statistics import confidence_after
 from proveout.dsl.plan import iteration_order
@@ -37,17 +33,10 @@ from proveout.dsl.plan.stages import (
     Ladder,
     Measuring,
     Open,
-    Pause,
     Phased,
-    Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
-    Sql,
     Stage,
     Tool,
-    Tune,
 )
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
@@ -142,7 +131,8 @@ def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_orde
     steps = [*left[0].after] if left is not None and (left[0].id, left[1]) != coming else []
     steps += due.ladder.before if due is not None else ()
     for name in steps:
-        if _run_step(turn, turn.state.plan.stage(name)):
+        step = turn.state.plan.stage(name)
+        if PARTS[type(step)](turn, step):
             return True
     for name in (name for member in together for name in (*member.before, *member.after)):
         forget_parts(turn, turn.state.plan.stage(name))
@@ -161,28 +151,6 @@ def _last_turn(progress: RunProgress, together: tuple[Ladder, ...]) -> tuple[Lad
 def _drops(turn: Turn, ladder: Ladder) -> bool:
     """Whether the steps after a turn drop what the turn has loaded, so that it is checked before them."""
     return any(isinstance(turn.state.plan.stage(name), Drop) for name in ladder.after)
-
-
-def _run_step(turn: Turn, stage: Stage) -> bool:  # noqa: PLR0911 - one per kind
-    match stage:
-        case Populate():
-            return populate_part(turn, stage)
-        case Restart():
-            return restart_part(turn, stage)
-        case Tune():
-            return tune_part(turn, stage)
-        case Revert():
-            return revert_part(turn, stage)
-        case Drop():
-            return drop_part(turn, stage)
-        case Sql():
-            return sql_part(turn, stage)
-        case Reset():
-            return reset_part(turn, stage)
-        case Pause():
-            return pause_part(turn, stage)
-        case _:
-            raise TypeError(f"{stage.kind} is not a step")
 
 
 def _ended(progress: RunProgress, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
@@ -314,3 +282,9 @@ def tool_part(turn: Turn, stage: Tool) -> bool:
         batch(turn, "prepare", [tasks], name=files, stage=stage.id)
         return True
     return begin(turn, stage, due[0], None, "measure")
+
+
+RUNS: Mapping[type, Callable[[Turn, Any], bool]] = MappingProxyType(
+    {**PARTS, Ladder: ladder_part, Search: search_part, Tool: tool_part}
+)
+"""Kind of stage -> its function, which begins the next part, or returns False when all are done."""

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from proveout.coordinator.measure.load_merge import present_hosts
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule import iteration
-from proveout.coordinator.schedule.batches import SKIPPED, batch, skip_stage, stop_if_full
-from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
+from proveout.coordinator.schedule.batches import batch, forget_parts, part_of, skip_stage, stop_if_full
+from proveout.coordinator.schedule.ladders import RUNS, finish_stage
 from proveout.coordinator.schedule.preflight import preflight
-from proveout.coordinator.schedule.reset_stage import reset_part
+from proveout.coordinator.schedule.setup_stages import PARTS, as_restarted, copy_files, link, restored_files, start_of
 from proveout.coordinator.schedule.state import Batch, CloseSessions, Dial, Dialling, EndRun, RunProgress, Turn
-from proveout.coordinator.schedule.system_stages import (
-    as_restarted,
-    collect_facts,
-    command_part,
-    copy_files,
-    drop_part,
-    forget_parts,
-    link,
-    part_of,
-    pause_part,
-    populate_part,
-    read_facts,
-    restart_part,
-    restored_files,
-    sql_part,
-    start_of,
-)
+from proveout.coordinator.schedule.system_stages import collect_facts, read_facts
 from proveout.coordinator.schedule.tasks import (
     DRAIN_TIMEOUT_S,
     populate_stages_of,
@@ -44,29 +28,16 @@ from proveout.coordinator.schedule.tasks import (
 )
 from proveout.coordinator.schedule.tuning import (
     applied_before,
-    revert_part,
     revert_tuning,
     tune,
-    tune_part,
     verify_tuning,
 )
-from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
-    CommandRun,
-    Drop,
     Ladder,
-    Pause,
-    Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
-    Sql,
     Stage,
-    Tool,
-    Tune,
 )
 from proveout.dsl.plan.topology import Declared, System
 from proveout.dsl.rules.host_rules import Unmet, unmet
@@ -323,11 +294,6 @@ def _work_remains(plan: Plan, progress: RunProgress) -> bool:
     return any(source.name not in progress.compared for source in _carried(plan, progress))
 
 
-def _ran(progress: RunProgress, stage: Stage) -> bool:
-    ended = progress.stages_finished.get(stage.id)
-    return ended is not None and ended.outcome != SKIPPED
-
-
 def _carried(plan: Plan, progress: RunProgress) -> list[System]:
     populated = {system for _, system in progress.populated}
     return [source for source, _ in propagations(plan) if source.name in populated]
@@ -395,9 +361,7 @@ def _populate_again(turn: Turn) -> bool:
     if not turn.state.redo:
         return False
     stage = turn.state.plan.stage(turn.state.redo[0])
-    if isinstance(stage, Populate) and populate_part(turn, stage):
-        return True
-    if isinstance(stage, Sql) and sql_part(turn, stage):
+    if PARTS[type(stage)](turn, stage):
         return True
     forget_parts(turn, stage)
     turn.set(redo=turn.state.redo[1:])
@@ -409,7 +373,7 @@ def _relink(turn: Turn) -> bool:
     state = turn.state
     for source, sink in propagations(state.plan):
         made = any(
-            _ran(state.progress, stage) or part_of(stage, f"link:{source.name}") in state.parts_done
+            state.progress.has_run(stage.id) or part_of(stage, f"link:{source.name}") in state.parts_done
             for stage in populate_stages_of(state.plan, source.name)
         )
         if made and source.name not in state.linked:
@@ -421,42 +385,14 @@ def _relink(turn: Turn) -> bool:
 # ---- stages ------------------------------------------------------------------------------------------------------
 
 
-def _stage(turn: Turn, stage: Stage) -> None:  # noqa: PLR0912  # one arm per kind of stage
+def _stage(turn: Turn, stage: Stage) -> None:
     if turn.state.stage != stage.id:
         if skip_stage(turn, stage):
             return
         _enter(turn, stage)
         return
-    match stage:
-        case _ if iteration_order.ladder_of_step(turn.state.plan, stage) is not None:
-            busy = False
-        case Populate():
-            busy = populate_part(turn, stage)
-        case Reset():
-            busy = reset_part(turn, stage)
-        case Sql():
-            busy = sql_part(turn, stage)
-        case CommandRun():
-            busy = command_part(turn, stage)
-        case Pause():
-            busy = pause_part(turn, stage)
-        case Tune():
-            busy = tune_part(turn, stage)
-        case Revert():
-            busy = revert_part(turn, stage)
-        case Restart():
-            busy = restart_part(turn, stage)
-        case Drop():
-            busy = drop_part(turn, stage)
-        case Ladder():
-            busy = ladder_part(turn, stage)
-        case Search():
-            busy = search_part(turn, stage)
-        case Tool():
-            busy = tool_part(turn, stage)
-        case _:
-            assert_never(stage)
-    if not busy:
+    step = iteration_order.ladder_of_step(turn.state.plan, stage) is not None  # its ladder has run it
+    if step or not RUNS[type(stage)](turn, stage):
         finish_stage(turn, stage, "ok")
 
 
@@ -469,8 +405,9 @@ def _enter(turn: Turn, stage: Stage) -> None:
     for member in together:
         if member.id not in state.progress.stages_started:
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)
-            count = iterations(member)
-            turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
+            turn.emit(
+                StageStarted(stage=member.id, kind=member.kind, iterations=member.iterations, estimate_s=estimate_s)
+            )
 
 
 def _compare(turn: Turn) -> None:

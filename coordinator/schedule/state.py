@@ -281,6 +281,10 @@ Command: TypeAlias = (
 )
 
 
+SKIPPED = "skipped"
+"""The outcome of a stage that was left out; journalled, so that a resume does not evaluate its condition again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
     """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of
@@ -313,6 +317,11 @@ class RunProgress:
     invariants: frozenset[tuple[str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
+
+    def has_run(self, stage: str) -> bool:
+        """Whether a stage has ended and was not skipped."""
+        ended = self.stages_finished.get(stage)
+        return ended is not None and ended.outcome != SKIPPED
 
     def of_stage(self, stage: str) -> tuple[IterationFinished, ...]:
         """Finished iterations of a stage, valid or not, in order of their ends."""

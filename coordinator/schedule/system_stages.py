@@ -1,278 +1,44 @@
-"""Steps that prepare or inspect systems: populate, drop, restart, propagation, copies, statements, facts. Pure."""
+"""Steps around stages: invariants, Ray clusters, facts. Pure. As the parts of `setup_stages`, each returns False when
+there is nothing left to do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator.measure.load_merge import present_hosts
-from proveout.coordinator.schedule.batches import SKIPPED, batch
-from proveout.coordinator.schedule.state import Cluster, RunProgress, Turn, Waiting
+from proveout.coordinator.schedule.batches import batch
+from proveout.coordinator.schedule.state import Cluster, Turn
 from proveout.coordinator.schedule.tasks import (
-    links_after_populate,
-    load_id,
     populate_stages_of,
-    populate_tasks,
-    propagated_workload,
     propagations,
-    snapshots_after_populate,
-    start_order,
-    start_task,
     tools_on,
 )
-from proveout.coordinator.schedule.tuning import copies_part
 from proveout.dsl import engines
-from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Reset, Restart, Search, Sql, Stage
-from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.stages import Ladder, Populate, Search
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.workloads.kinds import beside, invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import (
     CheckInvariants,
     FormPool,
     InspectSystem,
-    LinkSystems,
-    PopulateSystem,
     ReadFacts,
-    RunCommand,
-    RunSql,
-    SnapshotSystem,
-    StartSystem,
-    StopSystem,
     TaskSpec,
 )
 
-# A populate copies a file again when it has filled it, as it does with systems that proveout starts
-# (`tasks.snapshots_after_populate`); a reset restores the last copy. The copies are removed at the end of a run that
-# has finished (`next_step`).
-
-PART = "copies"
-"""The name of this step in `State.parts_done`."""
-
-
-def restored_files(plan: Plan) -> tuple[System, ...]:
-    """The user's files that a reset restores."""
-    restored = {name for one in plan.stages if isinstance(one, Reset) and one.restore for name in one.systems}
-    return tuple(system for system in plan.systems if system.name in restored and system.is_named_file)
-
-
-def copy_files(turn: Turn) -> bool:
-    """Copy the user's files that a reset restores, before the first stage; False when all are copied.
-
-    A resumed run keeps the copies of before: the files may have changed since.
-    """
-    files = restored_files(turn.state.plan)
-    if not files or PART in turn.state.parts_done:
-        return False
-    root = turn.state.setup.data_root
-    tasks = [(s.host, SnapshotSystem(system=s, data_root=root, action="keep")) for s in files]
-    batch(turn, "snapshot", [tasks], name=PART)
-    return True
-
-
-# Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns
-# False when all parts are done. Finished parts are names in `State.parts_done`, which begin with the stage's id;
-# finished checks are events.
-#
 # - **Invariants** are checked after a population, an iteration or a stage, depending on the workload, by one
 #   `CheckInvariants` task for each system, and no other task runs meanwhile. A load's changes also reach the systems
 #   that its target propagates to, so these are checked too; changes may still be in transit then, and an invariant
 #   (`base.Invariant`) must hold nevertheless.
-# - **Restarts** are two waves of one batch: the system is stopped and keeps its data, then it is started with the
-#   settings of the stage over those of the plan. A system that has to be started again for another reason (a resume,
-#   the loss of its agent) gets the settings of its last `restart` stage that has ended (`as_restarted`); steps of
-#   ladders that take turns do not end before the last turn, and run again.
 # - **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the
 #   first load that needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to
 #   the first host, whose agent drives it.
 # - **Facts** for the environment's fingerprint: `ReadFacts` on every host and `InspectSystem` for every system, before
 #   the first stage of each coordinator process and at the end of the run; with the schema of the loaded systems, before
 #   the first iteration of each ladder and search. A failure is a warning.
-
-
-def part_of(stage: Stage, name: str) -> str:
-    """The name of a stage's part in `State.parts_done`."""
-    return f"{stage.id}:{name}"
-
-
-def forget_parts(turn: Turn, stage: Stage) -> None:
-    """Forget the finished parts of a stage, so that it begins with its first part again."""
-    turn.set(parts_done=frozenset(p for p in turn.state.parts_done if not p.startswith(f"{stage.id}:")))
-
-
-def populate_part(turn: Turn, stage: Populate) -> bool:
-    """Load each system, set up propagation from it, save copies for resets; False when all is done."""
-    if _wipe(turn, stage):
-        return True
-    state, done = turn.state, turn.state.parts_done
-    for name in stage.into:
-        if part_of(stage, f"populate:{name}") not in done:
-            _populate(turn, stage, name)
-            return True
-        if after_populate(turn, stage, name, part_of(stage, f"invariants:{name}")):
-            return True
-    for source, sink, copy_data in links_after_populate(state.plan, stage):
-        part = part_of(stage, f"link:{source.name}")
-        if part not in done:
-            link(turn, source.name, sink.name, copy_data=copy_data, name=part, stage=stage.id)
-            return True
-    for system in snapshots_after_populate(state.plan, stage):
-        part = part_of(stage, f"save:{system.name}")
-        if part not in done:
-            save = SnapshotSystem(system=system, data_root=state.setup.data_root, action="save")
-            batch(turn, "snapshot", [[(system.host, save)]], name=part, stage=stage.id)
-            return True
-    return copies_part(turn, stage)
-
-
-def _populate(turn: Turn, stage: Populate, system: str) -> None:
-    state = turn.state
-    waves = populate_tasks(
-        state.plan,
-        stage,
-        state.endpoints[system],
-        load=load_id(
-            state.setup.run_id, state.progress.started.version if state.progress.started else "", stage, system
-        ),
-        cores=state.progress.cores,
-        without=state.progress.without,
-    )
-    turn.set(pristine=state.pristine - {system})
-    batch(turn, "populate", waves, name=part_of(stage, f"populate:{system}"), stage=stage.id)
-
-
-def _wipe(turn: Turn, stage: Populate) -> bool:
-    """Recreate propagating systems that hold data, before a populate begins; False when there are none.
-
-    Otherwise rows loaded into a source with running propagation would collide with the same rows in its sink.
-    """
-    state = turn.state
-    if any(part.startswith(f"{stage.id}:") for part in state.parts_done):
-        return False
-    pairs = [pair for pair in propagations(state.plan) if {s.name for s in pair} & set(stage.into)]
-    used = {s.name for pair in pairs for s in pair if s.provision is not None} - state.pristine
-    held = [s for s in reversed(start_order(state.plan)) if s.name in used]
-    if not held:
-        return False
-    root = state.setup.data_root
-    stops = [[(s.host, StopSystem(system=s.name, data_root=root, remove=True))] for s in held]
-    batch(turn, "wipe", stops)
-    return True
-
-
-def sql_part(turn: Turn, stage: Sql) -> bool:
-    """Run the next repeat of the statements, the wait and the query on the system's host; False when all have run.
-
-    As a step of a ladder, or when its effect is made again (`redo`), it runs once at a time.
-    """
-    again = stage.id in turn.state.redo or iteration_order.ladder_of_step(turn.state.plan, stage) is not None
-    repeats = 1 if again else stage.repeat
-    parts = [part_of(stage, f"sql:{repeat}") for repeat in range(1, repeats + 1)]
-    if not again:  # a resumed run does not repeat what has given its numbers
-        parts = parts[turn.state.progress.values.get(stage.id, 0) :]
-    due = next((part for part in parts if part not in turn.state.parts_done), None)
-    if due is None:
-        return False
-    spec = RunSql(
-        endpoint=turn.state.endpoints[stage.system],
-        statements=stage.statements,
-        wait_until=stage.wait_until,
-        query=stage.query,
-        values=stage.values,
-    )
-    host = turn.state.plan.system(stage.system).host
-    batch(turn, "sql", [[(host, spec)]], name=due, stage=stage.id)
-    return True
-
-
-def command_part(turn: Turn, stage: CommandRun) -> bool:
-    """Run the next repeat of a command; False when all have run, in this process or before a resume."""
-    parts = [part_of(stage, f"command:{repeat}") for repeat in range(1, stage.repeat + 1)]
-    parts = parts[turn.state.progress.values.get(stage.id, 0) :]
-    due = next((part for part in parts if part not in turn.state.parts_done), None)
-    if due is None:
-        return False
-    spec = RunCommand(command=stage.command, values=stage.values)
-    batch(turn, "command", [[(stage.host, spec)]], name=due, stage=stage.id)
-    return True
-
-
-def pause_part(turn: Turn, stage: Pause) -> bool:
-    """Wait; False when the time is over."""
-    if part_of(stage, "pause") in turn.state.parts_done:
-        return False
-    turn.set(step=Waiting(name=part_of(stage, "pause"), stage=stage.id, until_s=turn.at_s + stage.duration_s))
-    return True
-
-
-def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> None:
-    """Set up or renew the propagation from `source` to `sink`, on the host of the source."""
-    state = turn.state
-    spec = LinkSystems(
-        source=state.endpoints[source],
-        sink=state.endpoints[sink],
-        workload=propagated_workload(state.plan, source),
-        copy_data=copy_data,
-    )
-    batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
-
-
-# ---- systems of a cell ----
-
-
-def restart_part(turn: Turn, stage: Restart) -> bool:
-    """Stop the system and start it with the stage's settings; False when that is done."""
-    part = part_of(stage, "restart")
-    if part in turn.state.parts_done:
-        return False
-    root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
-    stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
-    start = (system.host, start_of(turn, _with_settings(system, stage)))
-    batch(turn, "restart", [[stop], [start]], name=part, stage=stage.id)
-    return True
-
-
-def start_of(turn: Turn, system: System) -> StartSystem:
-    """The task that starts a system with these settings; a standby has those of its primary too."""
-    state = turn.state
-    above: tuple[tuple[str, str], ...] = ()
-    if system.standby_of is not None:
-        above = as_restarted(state.plan, state.progress, state.plan.system(system.standby_of)).settings
-    return start_task(state.plan, system, state.endpoints, state.setup.data_root, above)
-
-
-def as_restarted(plan: Plan, progress: RunProgress, system: System) -> System:
-    """A system with the settings of its last restart that has ended; as the plan has it without one."""
-    for stage in reversed(plan.stages):
-        ended = progress.stages_finished.get(stage.id)
-        if not isinstance(stage, Restart) or stage.system != system.name or ended is None or ended.outcome == SKIPPED:
-            continue
-        if iteration_order.ladder_of_step(plan, stage) is None:
-            return _with_settings(system, stage)
-    return system
-
-
-def _with_settings(system: System, stage: Restart) -> System:
-    return replace(system, settings=tuple(sorted({**dict(system.settings), **dict(stage.settings)}.items())))
-
-
-def drop_part(turn: Turn, stage: Drop) -> bool:
-    """Drop the tables of the workload, one system after the other; False when that is done."""
-    for name in stage.systems:
-        part = part_of(stage, f"drop:{name}")
-        if part not in turn.state.parts_done:
-            host = present_hosts(stage.clients, turn.state.progress.without)[0]
-            spec = PopulateSystem(
-                workload=turn.state.plan.workload(stage.workload),
-                endpoint=turn.state.endpoints[name],
-                workers=1,
-                steps=("drop",),
-            )
-            batch(turn, "populate", [[(host, spec)]], name=part, stage=stage.id)
-            return True
-    return False
 
 
 # ---- invariants ------------------------------------------------------------------------------------------------------

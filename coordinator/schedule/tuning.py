@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from proveout.coordinator.schedule.batches import SKIPPED, batch
+from proveout.coordinator.schedule.batches import batch, part_of
 from proveout.coordinator.schedule.state import Batch, RunProgress, State, Tuned, Turn
 from proveout.dsl.operations.sql import copies_after
 from proveout.dsl.plan.iteration_order import ladder_of_step
-from proveout.dsl.plan.stages import Populate, Revert, Stage, Tune, Tuning
+from proveout.dsl.plan.stages import Populate, Revert, Tune, Tuning
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 
@@ -38,7 +38,7 @@ def copies_part(turn: Turn, stage: Populate) -> bool:
 
 def revert_part(turn: Turn, stage: Revert) -> bool:
     """Set back the operations of a `tune` stage where they are in place; False when that is done."""
-    state, part = turn.state, _part(stage)
+    state, part = turn.state, part_of(stage, "revert")
     tune = state.plan.stage(stage.tune)
     mine = frozenset(one for one in state.tuned if one.stage == stage.tune)
     hosts = sorted({one.host for one in mine} & state.up)
@@ -50,29 +50,18 @@ def revert_part(turn: Turn, stage: Revert) -> bool:
     return True
 
 
-def _part(stage: Revert) -> str:
-    """The name of the stage's part in `State.parts_done`; `forget_parts` knows it by the id."""
-    return f"{stage.id}:revert"
-
-
 def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
     """The lists that are to be in place: not those of steps of a turn, which apply them, nor those set back since."""
     yield "", turn.state.plan.tunings
-    stages = turn.state.plan.stages
-    done = turn.state.parts_done
+    stages, progress, done = turn.state.plan.stages, turn.state.progress, turn.state.parts_done
     reverts = [one for one in stages if isinstance(one, Revert)]
-    back = {one.tune for one in reverts if _has_run(turn, one) or _part(one) in done}
+    back = {one.tune for one in reverts if progress.has_run(one.id) or part_of(one, "revert") in done}
     for stage in stages:
         step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
-        if isinstance(stage, Tune) and _has_run(turn, stage) and stage.id not in back and not step:
+        if isinstance(stage, Tune) and progress.has_run(stage.id) and stage.id not in back and not step:
             yield stage.id, stage.tunings
-        if isinstance(stage, Populate) and stage.id in turn.state.progress.stages_finished:  # or left out
+        if isinstance(stage, Populate) and stage.id in progress.stages_finished:  # or left out
             yield stage.id, copies_after(turn.state.plan, stage)
-
-
-def _has_run(turn: Turn, stage: Stage) -> bool:
-    ended = turn.state.progress.stages_finished.get(stage.id)
-    return ended is not None and ended.outcome != SKIPPED
 
 
 def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -> bool:

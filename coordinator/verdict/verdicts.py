@@ -26,7 +26,7 @@ from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.stages import Ladder, Search, Stage
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import (
     Event,
@@ -110,6 +110,7 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
     found: dict[str, list[Span]] = {}
     last: dict[str, _Reading] = {}
     sinks = {sink.name for _, sink in propagations(plan)}
+    rewritten = {stage.id: stage.rewrites for stage in plan.stages}
     for item in events:
         event = item.event if isinstance(item, Stamped) else item
         match event:
@@ -128,7 +129,7 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
             case PopulateFinished(system=system):
                 last.pop(system, None)
             case StageStarted(stage=name):
-                for system in _written(plan, name) & set(last):
+                for system in last.keys() & rewritten.get(name, ()):
                     last[system].spoilt = f"stage {name} has written to it"
     return found
 
@@ -224,19 +225,6 @@ def _targets(plan: Plan, stage: str) -> list[tuple[str, str]]:
     """Each load of a stage with the system that it runs on."""
     found = (s for s in plan.stages if s.id == stage and isinstance(s, Ladder | Search))
     return [(part.name, part.stage.target) for one in found for part in parts(one)]
-
-
-def _written(plan: Plan, name: str) -> set[str]:
-    """The systems that a stage writes to without counting."""
-    match next((stage for stage in plan.stages if stage.id == name), None):
-        case Sql(system=system):
-            return {system}
-        case Reset(systems=systems) | Drop(systems=systems):
-            return set(systems)
-        case Populate(into=into):
-            return set(into)
-        case _:
-            return set()
 
 
 # A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from pydantic import BaseModel
+
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
-from proveout.dsl.compile.error_recovery import Draft, Gap, as_meant, declared, sequence
+from proveout.dsl.compile.error_recovery import Draft, as_meant, declared
 from proveout.dsl.compile.matrix import expand, interleave
 from proveout.dsl.compile.notes import unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
@@ -32,16 +34,17 @@ from proveout.dsl.expr.checking import NO_RUNG, Expected, Group, check_expressio
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
 from proveout.dsl.operations.sql import commit_tables, copies_before
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published, all_tunings
+from proveout.dsl.plan.scalars import Name as PlanName
+from proveout.dsl.plan.scalars import Title
 from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.parameters import Parameters, read_parameters, substitute
-from proveout.dsl.schema.scalar_types import Name as PlanName
-from proveout.dsl.schema.scalar_types import Strict
-from proveout.dsl.schema.validation import SPLIT, salvage, validate
+from proveout.dsl.schema.validation import SPLIT, Strict, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
@@ -89,7 +92,7 @@ def _compile(
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
-    turning = {item.id: _turning(item) for item in drafts if isinstance(item.known, Ladder)}
+    turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
     checker = _Expressions(
@@ -101,15 +104,14 @@ def _compile(
     verdicts = (*verdicts, *compared)
     conditions = checker.conditions()
     never = left_out(conditions)
-    items = sequence(drafts, stages, frozenset(scope.systems))
-    check_stages(scope, [item for item in items if isinstance(item, Gap) or item.id not in never])
+    done = {stage.id: stage for stage in stages}
+    check_stages(scope, [done.get(item.id) for item in drafts if item.stage is None or item.id not in never])
     check_conditions(stages, conditions, scope.systems, problems)
-    sound = [stage for item in drafts for stage in stages if item.stage is not None and stage.id == item.id]
     if all(item.stage is not None for item in drafts):
         lists = [section for name in ("verdicts", "published") if (section := root.get(name)) is not None]
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
-    check_slopes(problems, sound, verdicts, draft.captures)
+    check_slopes(problems, stages, verdicts, draft.captures)
     implied = (*commit_tables(draft), *copies_before(draft)) if not problems.found else ()
     whole = dataclasses.replace(
         draft,
@@ -193,7 +195,7 @@ class _Head(Strict):
 
     proveout: models.Version
     name: PlanName
-    title: models.Title = ""
+    title: Title = ""
     on_loss: models.OnLoss = "rerun"
     preflight: models.Preflight = True
 
@@ -215,7 +217,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.Repor
         secrets=tuple(scope.secrets.values()),
         workloads=tuple(scope.workloads.values()),
         captures=tuple(scope.captures.values()),
-        stages=tuple(draft.known for draft in drafts if draft.known is not None),
+        stages=tuple(draft.stage for draft in drafts if draft.stage is not None),
         verdicts=(),
         figures=tuple(report.figures),
         without_figures=tuple(report.without),
@@ -230,7 +232,8 @@ def _text(root: Map, key: str) -> str:
     return node.text if isinstance(node, Scalar) else ""
 
 
-_Entry = TypeVar("_Entry", models.VerdictEntry, models.PublishedEntry)
+_Entry = TypeVar("_Entry", Check, Published)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -248,7 +251,7 @@ class _Expressions:
     def stages(self) -> tuple[Stage, ...]:
         done: list[Stage] = []
         for draft in self.drafts:
-            stage = draft.known
+            stage = draft.stage
             if isinstance(stage, Ladder):
                 stage = self.ladder(draft, stage)
             elif isinstance(stage, Search):
@@ -259,7 +262,7 @@ class _Expressions:
 
     def ladder(self, draft: Draft, stage: Ladder) -> Ladder:
         if stage.stop_when is not None:
-            scope = self.own(draft, stop_scope(self.plan, stage))
+            scope = stop_scope(self.plan, stage)
             stop = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
             stage = dataclasses.replace(stage, stop_when=stop)
         if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
@@ -274,7 +277,7 @@ class _Expressions:
             when = fault.when
             if when is not None:
                 path = ("faults", number, "when")
-                scope = self.own(draft, live_scope(self.plan, stage))
+                scope = live_scope(self.plan, stage)
                 when = self.check(when, draft.body, path, scope, "condition")
             checked.append(dataclasses.replace(fault, when=when))
         return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
@@ -287,7 +290,7 @@ class _Expressions:
             high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
         if isinstance(start, Expression):
             start = self.check(start, draft.body, ("rate", "start"), self.before(draft), "number")
-        scope = self.own(draft, iteration(self.plan, stage))
+        scope = iteration(self.plan, stage)
         accept = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
         return dataclasses.replace(stage, rate_from=low, rate_to=high, rate_start=start, accept=accept)
 
@@ -295,7 +298,7 @@ class _Expressions:
         """The conditions of the stages, in the order in which they run."""
         found: list[Condition | None] = []
         for draft in self.drafts:
-            when = draft.body.get("when") if draft.known is not None and "when" not in draft.doubts else None
+            when = draft.body.get("when") if draft.stage is not None else None
             checked: Expression | None = None
             if isinstance(when, Scalar) and not when.faulty:
                 raw = Expression(text=when.text, where=when.where)
@@ -309,7 +312,7 @@ class _Expressions:
     def before(self, draft: Draft) -> Group:
         """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
-        earlier = [item.known for item in self.drafts[:position] if item.known is not None]
+        earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = self.results(earlier)
         absent = {
             name: (f"stage `{name}` runs later", "") for item in self.drafts[position + 1 :] for name in _names(item)
@@ -321,16 +324,9 @@ class _Expressions:
     def results(self, stages: Sequence[Stage]) -> Group:
         """The results of stages, with the names of those that did not compile."""
         scope = run_scope(self.plan, stages)
-        known = {name for draft in self.drafts if draft.known is not None for name in _names(draft)}
-        broken = {name for draft in self.drafts if draft.known is None and draft.id for name in _names(draft)}
-        doubtful = {name for draft in self.drafts if draft.is_doubtful for name in _names(draft)}
-        return dataclasses.replace(
-            scope, broken=frozenset(broken | (self.declared - known)), doubtful=frozenset(doubtful)
-        )
-
-    def own(self, draft: Draft, scope: Group) -> Group:
-        """The names of a stage's own numbers."""
-        return dataclasses.replace(scope, doubtful=frozenset({""})) if draft.is_doubtful else scope
+        sound = {name for draft in self.drafts if draft.stage is not None for name in _names(draft)}
+        broken = {name for draft in self.drafts if draft.stage is None and draft.id for name in _names(draft)}
+        return dataclasses.replace(scope, broken=frozenset(broken | (self.declared - sound)))
 
     def check(
         self, expression: Expression, node: Node, path: tuple[str | int, ...], scope: Group, expected: Expected
@@ -366,10 +362,10 @@ class _Expressions:
     def verdicts(self) -> tuple[Check, ...]:
         scope = self.results(self.plan.stages)
         found: list[Check] = []
-        for node, entry in self.listed("verdicts", models.VerdictEntry, "- {id: …, check: …}"):
-            raw = Expression(text=entry.check, where=where_of(node, "check"))
+        for node, entry, _ in self.listed("verdicts", Check, models.VerdictEntry, "- {id: …, check: …}"):
+            raw = dataclasses.replace(entry.check, where=where_of(node, "check"))
             check = self.check(raw, node, ("check",), scope, "condition")
-            found.append(Check(id=entry.id, check=check, severity=entry.severity, title=entry.title, where=node.where))
+            found.append(dataclasses.replace(entry, check=check, where=node.where))
         return tuple(found)
 
     def published(self, verdicts: Sequence[Check]) -> tuple[tuple[Published, ...], tuple[Check, ...]]:
@@ -379,31 +375,23 @@ class _Expressions:
         taken = {check.id for check in verdicts}
         found: list[Published] = []
         checks: list[Check] = []
-        for node, entry in self.listed("published", models.PublishedEntry, "- {id: …, measured: …, value: …}"):
+        for node, entry, written in self.listed(
+            "published", Published, models.PublishedEntry, "- {id: …, measured: …, value: …}"
+        ):
             if entry.id in taken:
                 self.problems.add(where_of(node, "id"), f"a verdict has the id `{entry.id}`", key="published")
             value, place = f"{entry.value:.15g}", where_of(node, "measured")
-            raw = Expression(text=f"{_grouped(entry.measured)} >= {value}", where=place)
+            raw = Expression(text=f"{_grouped(entry.measured.text)} >= {value}", where=place)
             compared = self.check(raw, node, ("measured",), scope, "condition")
             measured = dataclasses.replace(compared, text=compared.text.removesuffix(f" >= {value}"))
-            found.append(
-                Published(
-                    id=entry.id,
-                    measured=measured,
-                    value=entry.value,
-                    title=entry.title,
-                    source=entry.source,
-                    within=entry.within,
-                    where=node.where,
-                )
-            )
+            found.append(dataclasses.replace(entry, measured=measured, where=node.where))
             if entry.within is None:
                 continue
             least, most = (f"{value} * {share:.6g}" for share in (1.0 - entry.within, 1.0 + entry.within))
             both = f"{measured.text} >= {least} && {measured.text} <= {most}"
             title = f"{entry.title or entry.id} is reproduced within {percent(entry.within)}"
             check = dataclasses.replace(measured, text=both)
-            checks.append(Check(id=entry.id, check=check, severity=entry.severity, title=title, where=node.where))
+            checks.append(Check(id=entry.id, check=check, severity=written.severity, title=title, where=node.where))
         return tuple(found), tuple(checks)
 
     def charts(self, entries: Sequence[models.ChartEntry]) -> tuple[Chart, ...]:
@@ -416,8 +404,7 @@ class _Expressions:
                 message = f"another chart has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
             relative = entry.relative_to or ""
-            unknown = scope.broken | scope.doubtful
-            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in unknown):
+            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in scope.broken):
                 continue
             laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:
@@ -436,25 +423,26 @@ class _Expressions:
             )
         return tuple(found)
 
-    def listed(self, name: str, model: type[_Entry], example: str) -> Iterator[tuple[Node, _Entry]]:
+    def listed(
+        self, name: str, record: type[_Entry], model: type[_Model], example: str
+    ) -> Iterator[tuple[Node, _Entry, _Model]]:
         """The entries of the list `name` of the plan that are valid; their ids differ."""
         section = self.root.get(name)
         if section is not None and not isinstance(section, Seq):
             self.problems.add(section.where, f"`{name}` must be a list", key=name, hint=example)
         seen: set[str] = set()
         for index, node in enumerate(section.items if isinstance(section, Seq) else ()):
-            entry = validate(model, node, f"{name}.{index}", self.problems)
-            if entry is None:
-                entry, broken = salvage(model, node)
-                if any(SPLIT & set(key) for key in broken):
-                    continue  # an expression that a comma has cut in two
-            if entry is None:
+            valid = validate(model, node, f"{name}.{index}", self.problems)
+            if valid is None and isinstance(node, Map) and not any(SPLIT & set(key.text) for key, _ in node.entries):
+                valid = salvage(model, node)  # its expression is checked; unless a comma has cut it in two
+            if valid is None:
                 continue
+            entry = made(record, valid)
             if entry.id and entry.id in seen:
                 what = f"another entry of `{name}` has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), what, key=f"{name}.{index}.id")
             seen.add(entry.id)
-            yield node, entry
+            yield node, entry, valid
 
 
 def _reads(text: str, name: str) -> bool:

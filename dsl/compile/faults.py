@@ -16,7 +16,7 @@ from proveout.dsl.plan.stages import Fault, Tuning, Windows
 from proveout.dsl.plan.topology import Expression
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.rules.ladder_rules import operation_problems, spans_s, window_problems
-from proveout.dsl.schema.stage_models import FaultEntry, LadderEntry
+from proveout.dsl.schema.stage_models import FaultEntry, LadderKeys
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq
 
@@ -168,7 +168,7 @@ def _fault(entry: FaultEntry, tunings: tuple[Tuning, ...], node: Node) -> Fault:
     )
 
 
-def check_faults(names: StageNames, entry: LadderEntry, faults: Sequence[Fault], windows: Windows) -> None:
+def check_faults(names: StageNames, entry: LadderKeys, faults: Sequence[Fault], windows: Windows) -> None:
     """Note what faults of one ladder cannot be together, or with its load."""
     if entry.passes is not None:
         hint = "a ladder with `measure`"

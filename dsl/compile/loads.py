@@ -21,19 +21,18 @@ from proveout.core.errors import Where
 from proveout.core.numbers import threads
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
-from proveout.dsl.compile.topology import setting_text
+from proveout.dsl.plan.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.plan.phases import POINTS_MAX, Level
 from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.scalars import setting_text
 from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Load, Open, Phased, Sessions, Think, Windows
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
-from proveout.dsl.rules.bounds import RATE_MAX, WEEK_S
 from proveout.dsl.rules.ladder_rules import level_problems, load_problems
 from proveout.dsl.rules.repeat_rules import tracking_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.stage_models import (
-    USUAL_SESSIONS,
-    LadderEntry,
+    LadderKeys,
     PhaseEntry,
     RateLine,
     RateRamp,
@@ -54,7 +53,7 @@ _ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
 RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Loads:
     """The load of a stage, or its `loads`, as the fields of `Ladder` and `Search`."""
 
@@ -240,13 +239,13 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
 
 def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
     """The rules for a load's connections: its own keys before those of the stage."""
-    of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
+    of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
     access = load.access or stage.access or ""
     sessions = Sessions(
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
         access=_ACCESS[access],
-        pool=own.pool or of_stage.pool or 0,
-        connect_every=own.connect_every or of_stage.connect_every or 0,
+        pool=own.pool or of_stage.pool,
+        connect_every=own.connect_every or of_stage.connect_every,
     )
     for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)
@@ -452,7 +451,7 @@ class Phases:
         return sum(length for _, length in self.lengths)
 
 
-def compile_phases(names: StageNames, entry: LadderEntry, rungs: Sequence[int]) -> Phases | None:
+def compile_phases(names: StageNames, entry: LadderKeys, rungs: Sequence[int]) -> Phases | None:
     """The phases of a ladder that has some; None when one of them is not possible."""
     for key in EXCLUDED:
         if names.body.get(key) is not None:
@@ -552,7 +551,7 @@ Distribution: TypeAlias = Literal["constant", "poisson"]
 _TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
 
 
-def compile_arrival(names: StageNames, entry: LadderEntry, phases: Phases | None) -> Arrival | None:
+def compile_arrival(names: StageNames, entry: LadderKeys, phases: Phases | None) -> Arrival | None:
     """The arrival of a ladder, whose `phases` are compiled; None when it is not possible."""
     if entry.phases is not None:
         return None if phases is None else _phased(names, entry, phases)
@@ -571,7 +570,7 @@ def compile_arrival(names: StageNames, entry: LadderEntry, phases: Phases | None
     return None if rate is None else Open(rate=rate, distribution=distribution)
 
 
-def _phased(names: StageNames, entry: LadderEntry, phases: Phases) -> Phased:
+def _phased(names: StageNames, entry: LadderKeys, phases: Phases) -> Phased:
     """The arrival of phases: of a rate it is open, of threads closed."""
     is_open = phases.of == "rate"
     if entry.arrival is not None and is_open == (entry.arrival == "closed"):

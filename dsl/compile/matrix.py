@@ -17,10 +17,11 @@ from proveout.core.errors import Where
 from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.expr.evaluation import evaluate
-from proveout.dsl.expr.syntax import RESERVED, ExpressionFault
+from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.bounds import RESERVED
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
-from proveout.dsl.plan.stages import Cell, Ladder, Order, Populate, Reset, Stage, ids, same
+from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
@@ -33,9 +34,9 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_
 CELLS_MAX = 256
 """Of all matrices of a plan together; each is a ladder of its own with every repeat."""
 TEXT_MAX = 200
-STEPS = ("sql", "reset", "pause")
+STEPS = tuple(kind for kind, record in KINDS.items() if record.around_turns == "repeated")
 """Stages that can be a step before or after a ladder."""
-TAKEN_BACK = ("populate", "restart", "tune")
+TAKEN_BACK = tuple(kind for kind, record in KINDS.items() if record.around_turns == "taken back")
 """Stages that can be a step before a ladder, and are taken back after it."""
 
 _ALONE = re.compile(r"\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")

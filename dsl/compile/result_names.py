@@ -19,26 +19,20 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
     CommandRun,
-    Drop,
     Fault,
     Label,
     Ladder,
     Measuring,
-    Pause,
     Phased,
     Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
     Sql,
     Stage,
     Tool,
-    Tune,
 )
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.models import HostEntry
+from proveout.dsl.schema.models import HostKeys
 from proveout.dsl.source.nodes import Map
 from proveout.dsl.workloads.kinds import is_in_order, own_values, tables_in_plan, transactions, updates
 
@@ -47,7 +41,7 @@ HOST_NUMBERS = ("server_cpu_us", "read_bytes", "written_bytes", "network_bytes",
 _ADD = "add one to the `capture:` of the stage"
 
 
-def with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
+def with_cost(scope: Scope, host: Host, entry: HostKeys, node: Map) -> Host:
     """The host with its price; all prices have one currency."""
     if entry.cost is None:
         return host
@@ -236,7 +230,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
             tree = _group(metrics.TIMED, NUMBER, f"the command stage `{stage.id}`")
             names = ["elapsed_s", *(value.name for value in stage.values)]
             return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
-        case Reset() | Pause() | Tune() | Revert() | Restart() | Drop():
+        case _:
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
 

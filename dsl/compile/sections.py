@@ -16,7 +16,8 @@ from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.captures import CAPTURES
-from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows, WaitUntil
+from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
@@ -34,7 +35,7 @@ from proveout.dsl.rules.host_rules import (
 from proveout.dsl.rules.secrets import Unclear, of_url
 from proveout.dsl.rules.value_rules import STAGE_NUMBERS, command_problems
 from proveout.dsl.schema.models import CaptureEntry, OutputEntry, PoolEntry, ScrapeEntry, ValueEntry
-from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry, WaitEntry
+from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
 from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
@@ -255,17 +256,12 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
         system=system.name,
         statements=tuple(entry.statements or ()),
         repeatable=entry.repeatable,
-        wait_until=NO_WAIT if entry.wait_until is None else _wait(entry.wait_until),
+        wait_until=entry.wait_until or NO_WAIT,
         query=entry.query or "",
         values=values,
         repeat=entry.repeat,
         where=body.where,
     )
-
-
-def _wait(entry: WaitEntry) -> WaitUntil:
-    equals = str(entry.equals).lower() if isinstance(entry.equals, bool) else str(entry.equals)
-    return WaitUntil(query=entry.query, equals=equals, every_s=entry.every, within_s=entry.within)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -489,18 +485,12 @@ def add_pools(scope: Scope, section: Node | None) -> None:
         if key.text in {pool.name for pool in OWN_POOLS}:
             scope.problems.add(key.where, f"every plan has a pool `{key.text}`", key=path, hint="choose another name")
             continue
-        if entry.address is not None and not is_cluster(entry.address):
+        pool = made(Pool, entry, name=key.text, kind="ray", where=key.where)
+        if pool.address and not is_cluster(pool.address):
             where = where_of(node, "address")
             hint = "`auto`, or name:port of the cluster's GCS; the agent's host is one of its nodes"
-            message = f"`{entry.address}` is not the address of a Ray cluster"
+            message = f"`{pool.address}` is not the address of a Ray cluster"
             scope.problems.add(where, message, key=f"{path}.address", hint=hint)
             continue
-        scope.pools[key.text] = Pool(
-            name=key.text,
-            kind=entry.kind,
-            address=entry.address or "",
-            placement=entry.placement,
-            workers=entry.workers,
-            where=key.where,
-        )
+        scope.pools[key.text] = pool
     scope.declared["pool"] |= {pool.name for pool in OWN_POOLS}

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl import engines
-from proveout.dsl.compile.error_recovery import Gap
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
@@ -55,18 +54,16 @@ POOLER_DEFAULTS = {"max_client_conn": "1000", "default_pool_size": "20"}
 """Of a PgBouncer without such a setting (agents have the same)."""
 
 
-def check_stages(scope: Scope, sequence: Sequence[Stage | Gap]) -> None:
-    """Walk the stages; problems go to the scope. Nothing is said of a system that a broken stage may have changed."""
-    stages = [item for item in sequence if not isinstance(item, Gap)]
+def check_stages(scope: Scope, sequence: Sequence[Stage | None]) -> None:
+    """Walk the stages; problems go to the scope. Nothing is said of what comes behind a broken stage, which is None."""
+    stages = [item for item in sequence if item is not None]
     walk = _Walk(scope=scope, turns=groups(stages))
     turns = {members[-1].id: members for members in groups(stages) if len(members) > 1}
     steps = {stage.id: stage for stage in stages}
     for stage in sequence:
         match stage:
-            case Gap(systems=None):
+            case None:
                 return
-            case Gap():
-                walk.pass_by(stage)
             case Populate():
                 walk.populate(stage)
             case Ladder() | Search():
@@ -94,8 +91,7 @@ class _Walk:
     """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
     a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
     that are in place, the last one last; `prepared`: systems in which an sql stage has run; `copied`: systems
-    that run already -> the stage that has used their copy first; `unknown`: systems that a broken stage may have
-    changed, `tuned_unknown` whether one is about tunings."""
+    that run already -> the stage that has used their copy first."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
@@ -105,16 +101,6 @@ class _Walk:
     tuned: list[Tune] = field(default_factory=list)
     prepared: set[str] = field(default_factory=set)
     copied: dict[str, str] = field(default_factory=dict)
-    unknown: set[str] = field(default_factory=set)
-    tuned_unknown: bool = False
-
-    def pass_by(self, gap: Gap) -> None:
-        """A broken stage: what its systems, and those that replicate, hold is not known from here on."""
-        self.tuned_unknown |= gap.kind in ("tune", "revert")
-        systems = self.scope.systems.values()
-        ends = {name for one in systems for name in (one.propagates_to, one.standby_of) if name}
-        self.unknown |= set(gap.systems or ()) | ends
-        self.unknown |= {one.name for one in systems if one.propagates_to or one.standby_of}
 
     def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
         self.scope.problems.add(where, message, key=key, hint=hint)
@@ -155,8 +141,7 @@ class _Walk:
 
     def sink(self, stage: Populate, source: str, sink: str) -> None:
         """A propagation copies rows into tables, and does not create the tables."""
-        prepared = self.prepared | self.unknown
-        made = sink in stage.into or sink in prepared or self.scope.systems[sink].provision is None
+        made = sink in stage.into or sink in self.prepared or self.scope.systems[sink].provision is None
         if not made and any(one.name == source for one in self.sources()):
             message = f"`{stage.id}` loads `{source}`, whose changes go to `{sink}`, where no tables are made"
             self.problem(stage.where, message, f"into: [{sink}, {source}]")
@@ -192,7 +177,7 @@ class _Walk:
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
                 self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
                 continue
-            if self.loaded.get(name) != stage.workload and name not in self.unknown:
+            if self.loaded.get(name) != stage.workload:
                 message = f"`{stage.workload}` is not loaded into `{name}` when stage `{stage.id}` drops it"
                 self.problem(stage.where, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
             self.loaded.pop(name, None)
@@ -216,8 +201,6 @@ class _Walk:
                 self.front(stage, system)
             return
         last = self.tuned[-1] if self.tuned else None
-        if self.tuned_unknown:
-            return
         if last is None or last.id != stage.tune:
             there = f"the last one that is in place is `{last.id}`" if last else "none is in place"
             self.problem(stage.where, f"`{stage.tune}` is not the tune stage to set back here: {there}")
@@ -253,7 +236,7 @@ class _Walk:
         if objection is not None:
             self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
         holder = system.in_front_of or system.name
-        known = has_tables(workload) and holder not in self.unknown
+        known = has_tables(workload)
         loaded = self.loaded.get(holder) if known else None
         if loaded is None and known and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{holder}]}}"
@@ -309,7 +292,7 @@ class _Walk:
             self.standby(stage, system.name)
         before = self.written.get(system.propagates_to or "")
         changes = writes(self.scope.workloads[stage.workload])
-        if before is not None and changes and not {system.name, system.propagates_to} & self.unknown:
+        if before is not None and changes:
             self.conflict(stage, system, before)
             self.written.pop(system.propagates_to or "", None)
         if changes and any(source.propagates_to == system.name for source in self.sources()):
@@ -384,7 +367,7 @@ class _Walk:
             elif not system.can_be_restored:
                 found = unrestorable(system)
                 self.problem(stage.where, found.message, found.way_out)
-            elif not ({name} & (self.snapshots | self.unknown) or system.is_named_file):
+            elif not (name in self.snapshots or system.is_named_file):
                 self.problem(
                     stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
                 )

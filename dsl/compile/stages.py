@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
-from proveout.dsl.compile.error_recovery import SHAPING, Draft
+from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.faults import check_faults, compile_faults
 from proveout.dsl.compile.loads import (
     Loads,
@@ -27,10 +27,10 @@ from proveout.dsl.compile.loads import (
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.sections import command_stage, sql_stage
 from proveout.dsl.compile.symbols import Scope, StageNames
-from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
+from proveout.dsl.plan.bounds import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.commands import FioJob
-from proveout.dsl.plan.phases import RECOVERED_WITHIN
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.stages import (
     WINDOWS,
     Cell,
@@ -45,14 +45,12 @@ from proveout.dsl.plan.stages import (
     Restart,
     Revert,
     Search,
-    SearchBounds,
     Stage,
     Tool,
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Expression, Host
-from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections
@@ -77,7 +75,7 @@ class _Problem(Protocol):
     def __call__(self, message: str, *path: str | int, hint: str = "") -> None: ...
 
 
-def tool_job(entry: stage_models.ToolEntry, problem: _Problem) -> FioJob | None:
+def tool_job(entry: stage_models.ToolKeys, problem: _Problem) -> FioJob | None:
     """The job of a stage; None when a problem was noted."""
     random, block, reads = PATTERNS[entry.pattern]
     random = random if entry.random is None else entry.random
@@ -180,29 +178,24 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     stage_id = named.text if isinstance(named, Scalar) else kind
     model, valid = stage_models.STAGES[kind], _without_faults(scope, kind, body, path)
     entry = validate(model, valid, path, scope.problems)
-    doubts: frozenset[str] = frozenset()
+    broken = entry is None or valid is not body
     if entry is None:
-        entry, doubts = salvage(model, valid)
-    if named is None and kinds[kind] > 1:
+        entry = salvage(model, valid)
+    unnamed = named is None and kinds[kind] > 1
+    doubled = not unnamed and bool(stage_id) and any(draft.id == stage_id for draft in before)
+    if unnamed:
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
-        doubts |= {"id"}
-    elif stage_id and any(draft.id == stage_id for draft in before):
+    elif doubled:
         where = named.where if named is not None else body.where
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
-        doubts |= {"id"}
-    partial = bool(doubts - {"id"}) or valid is not body
-    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell, partial=partial)
+    maker = _Stages(scope=scope, kind=kind, body=body, path=path, id=stage_id, cell=place.cell, partial=broken)
     stage = None if entry is None else maker.of(entry)
-    doubts |= maker.doubts | ({"faults"} if valid is not body else set())
-    is_sketch = bool(doubts) and not doubts & SHAPING
     return Draft(
         id=stage_id,
         kind=kind,
         body=body,
-        stage=None if doubts else stage,
-        sketch=stage if is_sketch else None,
-        doubts=doubts,
+        stage=None if broken or unnamed or doubled else stage,
         cell=place.cell,
         step_of=place.step_of,
         side=place.side,
@@ -247,37 +240,42 @@ def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draf
 class _Stages(StageNames):
     """Makes one stage of its model; None when a name in it does not resolve."""
 
+    kind: str
     cell: Cell | None = None
 
-    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911, PLR0912 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+        if self.kind in stage_models.RECORDS:
+            return self.own(made(stage_models.RECORDS[self.kind], entry, id=self.id, where=self.body.where))
         match entry:
-            case stage_models.PopulateEntry():
-                return self.populate(entry)
-            case stage_models.LadderEntry():
+            case stage_models.LadderKeys():
                 return self.ladder(entry)
-            case stage_models.SearchEntry():
+            case stage_models.SearchKeys():
                 return self.search(entry)
             case stage_models.SqlEntry():
                 return sql_stage(entry, self.id, self.body, self.system(entry.system, "system"), self.problem)
             case stage_models.CommandEntry():
                 host = self.scope.resolve("host", entry.on, self.scope.hosts, self.where("on"), f"{self.path}.on")
                 return command_stage(entry, self.id, self.body, host, self.problem)
-            case stage_models.ResetEntry():
-                return self.reset(entry)
-            case stage_models.PauseEntry():
-                return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case stage_models.TuneEntry():
                 return self.tune(entry)
-            case stage_models.RevertEntry():
-                return Revert(id=self.id, tune=entry.tune, where=self.body.where)  # `stage_rules` knows the stages
-            case stage_models.RestartEntry():
-                return self.restart(entry)
-            case stage_models.DropEntry():
-                return self.drop(entry)
-            case stage_models.ToolEntry():
+            case stage_models.ToolKeys():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
+
+    def own(self, stage: Populate | Reset | Pause | Revert | Restart | Drop) -> Stage | None:
+        """A stage as it is written -> with its names resolved; None when one of them is not there."""
+        match stage:
+            case Populate():
+                return self.populate(stage)
+            case Reset():
+                return self.reset(stage)
+            case Restart():
+                return self.restart(stage)
+            case Drop():
+                return self.drop(stage)
+            case Pause() | Revert():  # `stage_rules` knows the stages
+                return stage
 
     # ---- kinds ----
 
@@ -287,46 +285,37 @@ class _Stages(StageNames):
             return None
         return Tune(id=self.id, tunings=tunings, where=self.body.where)
 
-    def tool(self, entry: stage_models.ToolEntry) -> Tool | None:
-        clients = self.clients(entry.from_)
-        captures = self.captures(entry.capture)
+    def tool(self, entry: stage_models.ToolKeys) -> Tool | None:
+        clients, captures = self.clients(entry.from_), self.captures(entry.capture)
         job = tool_job(entry, self.problem)
-        self.rise(entry.iodepth, "iodepth")
         if clients is None or job is None:
             return None
-        return Tool(
+        stage = made(
+            Tool,
+            entry,
             id=self.id,
             clients=clients,
             pattern=entry.pattern,
             job=job,
-            iodepths=tuple(entry.iodepth),
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=0.0),
-            repeat=entry.repeat,
             captures=captures,
-            retries=entry.retries,
             limits=tool_limits(entry.limits),
             where=self.body.where,
         )
+        self.rise(stage.iodepths, "iodepth")
+        return stage
 
-    def populate(self, entry: stage_models.PopulateEntry) -> Populate | None:
-        into = self.all_systems(entry.into, "into")
-        clients = self.clients(entry.from_)
-        workload = self.has_workload(entry.workload)
+    def populate(self, stage: Populate) -> Populate | None:
+        into, clients = self.all_systems(stage.into, "into"), self.clients(stage.clients)
+        workload = self.has_workload(stage.workload)
         if into is None or clients is None or not workload:
             return None
         for name in into:
             self.reachable(self.scope.systems[name], clients, "into")
-        return Populate(
-            id=self.id,
-            workload=entry.workload,
-            into=into,
-            clients=clients,
-            workers=entry.workers,
-            where=self.body.where,
-        )
+        return replace(stage, clients=clients)
 
-    def restart(self, entry: stage_models.RestartEntry) -> Restart | None:
-        system = self.system(entry.system, "system")
+    def restart(self, stage: Restart) -> Restart | None:
+        system = self.system(stage.system, "system")
         if system is None:
             return None
         if engines.of(system.engine).embedded != "server" or system.provision is None:
@@ -334,36 +323,28 @@ class _Stages(StageNames):
             hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
             self.problem(f"`{system.name}` {what}, so proveout cannot restart it", "system", hint=hint)
             return None
-        settings = {name: setting_text(value) for name, value in entry.settings.items()}
-        for name, value in settings.items():
+        for name, value in stage.settings:
             for found in setting_objections(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
-        return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
+        return stage
 
-    def drop(self, entry: stage_models.DropEntry) -> Drop | None:
-        systems, clients = self.all_systems(entry.systems, "systems"), self.clients(entry.from_)
-        if not self.has_workload(entry.workload) or systems is None or clients is None:
+    def drop(self, stage: Drop) -> Drop | None:
+        systems, clients = self.all_systems(stage.systems, "systems"), self.clients(stage.clients)
+        if not self.has_workload(stage.workload) or systems is None or clients is None:
             return None
-        return Drop(id=self.id, workload=entry.workload, systems=systems, clients=clients, where=self.body.where)
+        return replace(stage, clients=clients)
 
-    def reset(self, entry: stage_models.ResetEntry) -> Reset | None:
-        systems = self.all_systems(entry.systems, "systems")
+    def reset(self, stage: Reset) -> Reset | None:
+        systems = self.all_systems(stage.systems, "systems")
         if systems is None:
             return None
-        if not (entry.restore or entry.checkpoint):
+        if not (stage.restore or stage.checkpoint):
             self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
-        if entry.keep and not entry.restore:
+        if stage.keep and not stage.restore:
             self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
-        return Reset(
-            id=self.id,
-            systems=systems,
-            restore=entry.restore,
-            checkpoint=entry.checkpoint,
-            keep=entry.keep or "",
-            where=self.body.where,
-        )
+        return stage
 
-    def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
+    def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
         rungs = self.rungs(entry)
@@ -372,50 +353,37 @@ class _Stages(StageNames):
         windows = self.windows(entry, phases)
         longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
         faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", longest)
-        if arrival is None:
-            self.doubts.add("rate")
-        if faults is None:
-            self.doubts.add("faults")
         if loads is None or rungs is None or pool is None:
             return None
         if faults:
             check_faults(self, entry, faults, windows)
-        key = "threads" if entry.processes is None else "processes"
-        check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
         if entry.interference:
             check_interference(self, loads)
-        stop = entry.stop_when
-        return Ladder(
+        stage = made(
+            Ladder,
+            entry,
             id=self.id,
-            workload=loads.workload,
-            target=loads.target,
-            clients=loads.clients,
             threads=rungs,
             windows=windows,
             arrival=arrival or Closed(),
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,
-            order=entry.order,
-            seed=self.seed(entry),
-            interleaved_with=self.partner(entry),
             captures=captures,
-            stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
-            recovered_within=RECOVERED_WITHIN if entry.recovered_within is None else entry.recovered_within,
-            retries=entry.retries,
-            workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
-            limits=_limits(entry.limits),
-            session=loads.session,
-            sessions=loads.sessions,
-            tracked=loads.tracked,
-            checked=loads.checked,
-            loads=loads.loads,
             cell=self.cell,
             faults=faults or (),
             where=self.body.where,
+            **vars(loads),
         )
+        if stage.stop_when is not None:
+            stage = replace(stage, stop_when=replace(stage.stop_when, where=self.where("stop_when")))
+        workers = max(rungs) if entry.processes is not None else stage.workers
+        key = "threads" if entry.processes is None else "processes"
+        check_loads(self, loads, min(rungs), key, processes=workers or 1)
+        partner = self.partner(entry.with_, stage.order)
+        return replace(stage, workers=workers, seed=self.seed(entry.seed, stage.order), interleaved_with=partner)
 
-    def windows(self, entry: stage_models.LadderEntry, phases: Phases | None) -> Windows:
+    def windows(self, entry: stage_models.LadderKeys, phases: Phases | None) -> Windows:
         """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         loads = list((entry.loads or {}).values())
@@ -425,13 +393,13 @@ class _Stages(StageNames):
             self.problem(one.message, *one.at, hint=one.way_out)
         if entry.passes is not None:
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
-        if phases is None and entry.recovered_within is not None:
+        if phases is None and self.body.get("recovered_within") is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
         lengths = {f"{one.name}_s": getattr(entry, one.name) for one in WINDOWS}
         lengths["measure_s"] = entry.measure or 1.0 if phases is None else phases.measure_s
         return Windows(**lengths, phases=() if phases is None else phases.lengths)
 
-    def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
+    def rungs(self, entry: stage_models.LadderKeys) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
         key, given = ("threads", entry.threads) if entry.processes is None else ("processes", entry.processes)
         if given is None:
@@ -439,38 +407,38 @@ class _Stages(StageNames):
             return None
         if entry.processes is not None and entry.threads is not None:
             self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
-        if entry.processes is not None and entry.workers is not None:
+        if entry.processes is not None and self.body.get("workers") is not None:
             self.problem("`processes` is the number of load processes", "workers", hint="leave `workers` out")
         self.rise(given, key)
         return tuple(given)
 
-    def rise(self, rungs: list[int], key: str) -> None:
+    def rise(self, rungs: Sequence[int], key: str) -> None:
         """A problem where the rungs of a ladder do not rise."""
         twice = next((rung for rung in rungs if rungs.count(rung) > 1), None)
-        if rungs != sorted(set(rungs)):
+        if list(rungs) != sorted(set(rungs)):
             what = "the rungs of a ladder go up" if twice is None else f"{twice} stands twice"
             self.problem(f"{key}: {what}", key, hint=f"each rung once, rising: {sorted(set(rungs))}")
 
-    def seed(self, entry: stage_models.LadderEntry) -> int | None:
+    def seed(self, given: int | None, order: str) -> int | None:
         """The seed of a shuffled order."""
-        if entry.seed is not None and entry.order != "shuffled":
+        if given is not None and order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
-        return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
+        return (1 if given is None else given) if order == "shuffled" else None
 
-    def partner(self, entry: stage_models.LadderEntry) -> str | None:
+    def partner(self, partner: str | None, order: str) -> str | None:
         """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can. The cells of a
         matrix take turns with each other (`matrix`)."""
         if self.cell is not None:
-            if entry.with_ is not None:
+            if partner is not None:
                 self.problem("the cells of a matrix take turns with each other", "with", hint="leave `with` out")
             return None
-        if entry.with_ is not None and entry.order != "interleaved":
+        if partner is not None and order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
-        if entry.with_ is None and entry.order == "interleaved":
+        if partner is None and order == "interleaved":
             self.problem("an interleaved ladder takes turns with another one", "order", hint="with: its id")
-        return entry.with_ if entry.order == "interleaved" else None
+        return partner if order == "interleaved" else None
 
-    def search(self, entry: stage_models.SearchEntry) -> Search | None:
+    def search(self, entry: stage_models.SearchKeys) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
         low = compile_rate(self, entry.rate.from_, "rate", "from")
@@ -481,47 +449,29 @@ class _Stages(StageNames):
         below = isinstance(start, float) and isinstance(low, float) and start < low
         if below or (isinstance(start, float) and isinstance(high, float) and start > high):
             self.problem("the search starts outside its range", "rate", "start", hint="a rate between `from` and `to`")
-        if entry.probes_max <= entry.confirm.times:
-            message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
-            self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
         if loads is None or pool is None or low is None or high is None:
             return None
-        check_loads(self, loads, entry.threads, "threads", processes=1)
-        return Search(
+        stage = made(
+            Search,
+            entry,
             id=self.id,
-            workload=loads.workload,
-            target=loads.target,
-            clients=loads.clients,
-            threads=entry.threads,
             rate_from=low,
             rate_to=high,
             rate_start=start,
-            upper_end=entry.upper_end,
-            accept=Expression(text=entry.accept, where=self.where("accept")),
             probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
             confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
             tolerance_fraction=entry.rate.tolerance,
-            probes_max=entry.probes_max,
             confirmations=entry.confirm.times,
-            drain_s=entry.drain,
-            bounds=SearchBounds(
-                missed_fraction_max=entry.bounds.missed,
-                lateness_p99_ms_max=entry.bounds.lateness * 1e3,
-                lateness_growth_max=entry.bounds.growth,
-            ),
-            distribution=entry.arrival,
             captures=captures,
-            retries=entry.retries,
-            workers=entry.workers,
             pool=pool,
-            limits=_limits(entry.limits),
-            session=loads.session,
-            sessions=loads.sessions,
-            tracked=loads.tracked,
-            checked=loads.checked,
-            loads=loads.loads,
             where=self.body.where,
+            **vars(loads),
         )
+        if stage.probes_max <= stage.confirmations:
+            message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
+            self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
+        check_loads(self, loads, stage.threads, "threads", processes=1)
+        return replace(stage, accept=replace(stage.accept, where=self.where("accept")))
 
     def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
@@ -547,18 +497,3 @@ class _Stages(StageNames):
                 return f"beside the database `{system.name}`"
         serving = [role for role in host.roles if role in SERVING_ROLES]
         return f"whose role is `{serving[0]}`" if serving else ""
-
-
-def _limits(entry: stage_models.LimitsEntry) -> Limits:
-    return Limits(
-        errors_fraction_max=entry.errors,
-        start_skew_ms_max=entry.start_skew * 1e3,
-        client_cpu_fraction_max=entry.client_cpu,
-        client_handling_fraction_max=entry.client_handling,
-        achieved_fraction_min=entry.achieved,
-        schedule_p99_ms_max=entry.schedule_p99 * 1e3,
-        tps_slope_fraction_max=entry.tps_slope,
-        tps_cv_max=entry.tps_cv,
-        pause_s_max=entry.pause,
-        void_fraction_max=entry.void,
-    )

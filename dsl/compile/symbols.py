@@ -8,7 +8,7 @@ of being reported as unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.dsl.plan.bounds import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
-from proveout.dsl.rules.bounds import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
@@ -90,7 +90,7 @@ class Scope:
             self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
         return found
 
-    def select_hosts(self, words: list[str], where: Where, key: str) -> tuple[str, ...] | None:
+    def select_hosts(self, words: Sequence[str], where: Where, key: str) -> tuple[str, ...] | None:
         """Host names, in the topology's order, for `all`, `role:client` and plain names; None when a word fits none."""
         chosen: set[str] = set()
         fine = True
@@ -124,8 +124,7 @@ class Scope:
 class StageNames:
     """Resolves the names of one entry, whose node is `body` at `path`, in the stage `id`.
 
-    `partial`: some keys of the entry are not valid, so that rules between its keys are left out. `doubts` are the keys
-    that are not known whole.
+    `partial`: some keys of the entry are not valid, so that rules between its keys are left out.
     """
 
     scope: Scope
@@ -133,7 +132,6 @@ class StageNames:
     path: str
     id: str
     partial: bool = False
-    doubts: set[str] = field(default_factory=set)
 
     def where(self, *path: str | int) -> Where:
         """The position of a key in its file."""
@@ -143,7 +141,7 @@ class StageNames:
         """A system; None, and a problem noted, when there is none."""
         return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
 
-    def all_systems(self, names: list[str], key: str) -> tuple[str, ...] | None:
+    def all_systems(self, names: Sequence[str], key: str) -> tuple[str, ...] | None:
         """Names of systems, each once; None when one is not there."""
         found = [self.system(name, key, index) for index, name in enumerate(names)]
         for index, name in enumerate(names):
@@ -163,22 +161,20 @@ class StageNames:
         where = self.where("workload")
         return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
 
-    def clients(self, words: list[str]) -> tuple[str, ...] | None:
+    def clients(self, words: Sequence[str]) -> tuple[str, ...] | None:
         """The hosts that a selector stands for; None when it stands for none."""
         where = self.where("from")
         return self.scope.select_hosts(words, where, f"{self.path}.from")
 
-    def captures(self, names: list[str] | None) -> tuple[str, ...]:
-        """Names of captures, each once; one that is not there is left out, and `capture` in doubt."""
+    def captures(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Names of captures, each once; None when one is not there."""
         found: dict[str, Capture | None] = {}
         for index, name in enumerate(names or ()):
             where = self.where("capture", index)
             found[name] = self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture")
             if name in (names or ())[:index]:
                 self.problem(f"`{name}` is there twice", "capture", index)
-        if not all(found.values()):
-            self.doubts.add("capture")
-        return tuple(name for name in names or () if found[name])
+        return tuple(found) if all(found.values()) else None
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only; a file is opened on its own host only."""

@@ -4,7 +4,7 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -12,10 +12,12 @@ from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
 from proveout.dsl.compile.result_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.plan.bounds import STANDBYS_MAX
+from proveout.dsl.plan.keys import made
+from proveout.dsl.plan.scalars import setting_text
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules import secrets as destinations
-from proveout.dsl.rules.bounds import STANDBYS_MAX
 from proveout.dsl.rules.host_rules import (
     PGBOUNCER,
     Objection,
@@ -30,7 +32,7 @@ from proveout.dsl.rules.host_rules import (
 from proveout.dsl.rules.resets import restore_problems
 from proveout.dsl.rules.secrets import refused_path
 from proveout.dsl.rules.session_settings import setting_objections
-from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.schema.models import EquipmentEntry, HostEntry, NodeKeys, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
@@ -88,7 +90,7 @@ def _add_secrets(scope: Scope, section: Node | None) -> None:
             scope.secrets[key.text] = secret
 
 
-def _places(scope: Scope, node: Map, words: list[str], path: str) -> tuple[str, ...]:
+def _places(scope: Scope, node: Map, words: Iterable[str], path: str) -> tuple[str, ...]:
     """The hosts that a secret names."""
     found: list[str] = []
     for word in words:
@@ -129,16 +131,16 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
     addresses: dict[str, str] = {}
     for key, node, entry in scope.entries(section, "host", HostEntry, "topology.hosts"):
         path = f"topology.hosts.{key.text}"
-        if entry.address != "local" and not is_host_and_port(entry.address):
+        host = made(Host, entry, name=key.text, where=key.where)
+        if host.address != "local" and not is_host_and_port(host.address):
             where = where_of(node, "address")
             hint = "`local`, or name:port of a running agent"
-            scope.problems.add(where, f"`{entry.address}` is not an address", key=f"{path}.address", hint=hint)
+            scope.problems.add(where, f"`{host.address}` is not an address", key=f"{path}.address", hint=hint)
             continue
-        if entry.address != "local" and entry.address in addresses:
-            other = addresses[entry.address]
+        if host.address != "local" and host.address in addresses:
+            other = addresses[host.address]
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
-        addresses[entry.address] = key.text
-        host = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        addresses[host.address] = key.text
         scope.hosts[key.text] = with_cost(scope, host, entry, node)
         _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
 
@@ -148,25 +150,14 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
     for key, node, entry in scope.entries(section, "system", SystemEntry, "topology.systems"):
         path = f"topology.systems.{key.text}"
         nodes[key.text] = node
-        host = scope.resolve("host", entry.host, scope.hosts, where_of(node, "host"), f"{path}.host")
-        if _system_is_fine(scope, node, entry, host, path) and host is not None:
-            scope.systems[key.text] = System(
-                name=key.text,
-                engine=entry.engine,
-                host=entry.host,
-                provision=entry.provision,
-                dsn=entry.instances[0] if entry.instances else _dsn(entry),
-                instances=tuple(entry.instances or ()),
-                settings=_checked_settings(scope, node, entry, path),
-                propagates_to=entry.propagates_to,
-                standby_of=entry.standby_of,
-                synchronous=entry.synchronous,
-                in_front_of=entry.in_front_of,
-                restore=entry.restore or "",
-                where=key.where,
-            )
+        written = made(System, entry, name=key.text, where=key.where)
+        host = scope.resolve("host", written.host, scope.hosts, where_of(node, "host"), f"{path}.host")
+        if _system_is_fine(scope, node, written, host, path) and host is not None:
+            settings = _checked_settings(scope, node, written, entry.session, path)
+            dsn = written.instances[0] if written.instances else _dsn(written)
+            scope.systems[key.text] = replace(written, dsn=dsn, settings=settings)
             own = {name: setting_text(value) for name, value in entry.session.items()}
-            scope.sessions[key.text] = session_settings.expanded(entry.engine, own)
+            scope.sessions[key.text] = session_settings.expanded(written.engine, own)
             _declare(scope, node, entry, Declared(name=key.text, kind="system", where=key.where), path)
     _check_propagation(scope, nodes)
     _check_standbys(scope, nodes)
@@ -178,7 +169,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
         _check_secrets(scope, nodes[system.name], system)
 
 
-def _dsn(entry: SystemEntry) -> str | None:
+def _dsn(entry: System) -> str | None:
     """A system that proveout does not connect to has a dsn without meaning: it is neither started nor looked for."""
     return engines.NO_DATABASE if entry.engine == engines.NO_DATABASE else entry.dsn
 
@@ -222,9 +213,7 @@ def _connected(scope: Scope, node: Map, entry: EquipmentEntry, path: str) -> tup
     return tuple(dict.fromkeys(found))
 
 
-def _declare(
-    scope: Scope, node: Map, entry: HostEntry | SystemEntry | EquipmentEntry, declared: Declared, path: str
-) -> Declared:
+def _declare(scope: Scope, node: Map, entry: NodeKeys, declared: Declared, path: str) -> Declared:
     """Declared and expected facts of an entry, added to the scope where there are any."""
     expectations: list[Expectation] = []
     for name, wanted in entry.expect.items():
@@ -260,19 +249,14 @@ def _check_secrets(scope: Scope, node: Map, system: System) -> None:
     refuse_destinations(scope, uses, where, key, exporter=False)
 
 
-def setting_text(value: str | float | bool) -> str:
-    """A setting's value as servers read it: true and false as on and off."""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
-def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
+def _system_is_fine(scope: Scope, node: Map, entry: System, host: Host | None, path: str) -> bool:
     """Whether the rest of the plan can be checked with it."""
     if entry.engine not in engines.ENGINES and not _is_announced(scope, node, entry, path):
         return False
     before = len(scope.problems.found)
     if entry.engine == engines.NO_DATABASE and entry.dsn is None and entry.provision is None and not entry.instances:
         pass  # it has no address
-    elif entry.instances is not None:
+    elif entry.instances:
         _check_instances(scope, node, entry, path)
     elif (entry.provision is None) == (entry.dsn is None):
         message = (
@@ -303,7 +287,7 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
     return len(scope.problems.found) == before
 
 
-def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> bool:
+def _is_announced(scope: Scope, node: Map, entry: System, path: str) -> bool:
     """Whether another package has a driver for an engine; of those only the metadata is read here."""
     announced = extensions.announced(extensions.DRIVERS)
     if entry.engine not in announced:
@@ -320,25 +304,26 @@ def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> boo
     return entry.provision is None
 
 
-def _checked_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> tuple[tuple[str, str], ...]:
+def _checked_settings(
+    scope: Scope, node: Map, entry: System, session: Mapping[str, str | float | bool], path: str
+) -> tuple[tuple[str, str], ...]:
     """The settings of a system without those that it cannot have, which are noted; those of its sessions too."""
     if entry.settings and entry.dsn is not None and engines.of(entry.engine).has_driver:
         where = where_of(node, "settings")
         hint = "set them on the server; proveout only starts what it provisions"
         scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
         return ()
-    for name, value in entry.session.items():
+    for name, value in session.items():
         if objection := session_settings.objection(entry.engine, name, setting_text(value)):
             where = where_of(node, "session", name)
             scope.problems.add(where, objection, key=f"{path}.session.{name}")
-    fine: dict[str, str] = {}
-    for name, value in entry.settings.items():
-        where = where_of(node, "settings", name)
-        found = setting_objections(entry.engine, name, setting_text(value), entry.provision)
-        _note(scope, where, f"{path}.settings.{name}", found)
+    fine: list[tuple[str, str]] = []
+    for name, value in entry.settings:
+        found = setting_objections(entry.engine, name, value, entry.provision)
+        _note(scope, where_of(node, "settings", name), f"{path}.settings.{name}", found)
         if not found:
-            fine[name] = setting_text(value)
-    return tuple(sorted(fine.items()))
+            fine.append((name, value))
+    return tuple(fine)
 
 
 def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> None:
@@ -347,17 +332,17 @@ def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> N
         scope.problems.add(where, objection.message, key=key, hint=objection.way_out)
 
 
-def _check_instances(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+def _check_instances(scope: Scope, node: Map, entry: System, path: str) -> None:
     """Several dsns instead of one, each to another instance."""
-    where, dsns = where_of(node, "instances"), entry.instances or []
+    where, dsns = where_of(node, "instances"), entry.instances
     if entry.dsn is not None or entry.provision is not None:
         other = "dsn" if entry.dsn is not None else "provision"
         scope.problems.add(where, f"`instances` and `{other}` exclude each other", key=f"{path}.instances")
     _note(scope, where, f"{path}.instances", instances_problems(entry.engine, dsns))
 
 
-def _check_dsn(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
-    dsns = {"dsn": [entry.dsn] if entry.dsn is not None else [], "instances": entry.instances or []}
+def _check_dsn(scope: Scope, node: Map, entry: System, path: str) -> None:
+    dsns = {"dsn": [entry.dsn] if entry.dsn is not None else [], "instances": entry.instances}
     for name, found in dsns.items():
         for dsn in found:
             _check_one_dsn(scope, where_of(node, name), entry.engine, dsn, f"{path}.{name}")
@@ -413,7 +398,7 @@ def _check_standbys(scope: Scope, nodes: dict[str, Map]) -> None:
             _check_followed(scope, nodes[system.name], system, primary)
 
 
-def _check_front(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+def _check_front(scope: Scope, node: Map, entry: System, path: str) -> None:
     """A PgBouncer has no data and no sessions of its own."""
     key = "provision" if entry.provision == PGBOUNCER else "in_front_of"
     found = pooler_problems(entry.engine, entry.provision, entry.in_front_of)

@@ -19,11 +19,11 @@ from proveout.dsl.operations.operation import Line, Misfit, Operation, UnitName
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, operation_of
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.scalars import Selector
 from proveout.dsl.plan.stages import Ladder, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
-from proveout.dsl.schema.scalar_types import Selector, Strict
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.validation import Strict, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 TUNINGS_MAX = 500
@@ -231,7 +231,7 @@ def one_agent_per_machine(plan: Plan) -> Plan:
     """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one
     agent keeps the order in which it is changed and set back. What tunes a system stays with the agent of that system's
     host."""
-    every = (*plan.tunings, *(one for stage in plan.stages for one in _changes_of(stage)))
+    every = (*plan.tunings, *(one for stage in plan.stages for one in stage.changes))
     tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
     local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
     if len(local) < 2:
@@ -250,13 +250,6 @@ def one_agent_per_machine(plan: Plan) -> Plan:
         return stage
 
     return replace(plan, tunings=moved(plan.tunings), stages=tuple(map(moved_in, plan.stages)))
-
-
-def _changes_of(stage: Stage) -> tuple[Tuning, ...]:
-    """The changes to hosts by a stage: its tunings, or those of its faults."""
-    if isinstance(stage, Ladder):
-        return tuple(tuning for fault in stage.faults for tuning in fault.tunings)
-    return stage.tunings if isinstance(stage, Tune) else ()
 
 
 def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:

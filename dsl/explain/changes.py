@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proveout.core.data_classes import dataclass
-from proveout.core.units import format_duration
+from proveout.core.units import format_duration, length
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import copies_after
 from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Fault, Ladder, Populate, Reset, Revert, Sql, Stage, Tune, Tuning
+from proveout.dsl.plan.stages import Fault, Ladder, Populate, Revert, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules import resets
-from proveout.dsl.workloads.kinds import expected_rows, table_names
 
 
 def origin(system: System) -> str:
@@ -31,37 +29,6 @@ def origin(system: System) -> str:
     return f"{where}; the run works on a copy of its database, and puts the original back" if system.restore else where
 
 
-def populated(plan: Plan, stage: Populate) -> Iterator[str]:
-    """The rows that a populate loads, and its effect on existing tables."""
-    workload = plan.workload(stage.workload)
-    each = " each" if len(stage.into) > 1 else ""
-    yield f"about {expected_rows(workload):,.0f} rows{each}"
-    names = table_names(workload)
-    if names and any(not plan.system(name).provision for name in stage.into):
-        yield f"tables made again, those of an earlier populate are dropped: {', '.join(names)}"
-
-
-def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
-    """The systems that each client loads: a share of the keys, or everything where workers are limited."""
-    first, *others = stage.clients
-    yield first, f"load {', '.join(stage.into)}"
-    shared = [name for name in stage.into if engines.of(plan.system(name).engine).populate_workers_max is None]
-    for client in others if shared else ():
-        yield client, f"load its share of {', '.join(shared)}"
-
-
-def reset(plan: Plan, stage: Reset) -> Iterator[str]:
-    """The copies that a reset makes again; the DDL of sql stages that it removes, or executes again."""
-    for name in stage.systems if stage.restore else ():
-        if plan.system(name).restore:
-            yield f"{name}: its copy is dropped, and made again of the original; how long that takes is not known"
-    for found in resets.since_copy(plan, stage):
-        if stage.keep:
-            yield f"then again the DDL of {found.stage.id} in {found.system}: {found.shown}"
-        else:
-            yield f"removes what {found.stage.id} has made in {found.system} (`keep: ddl` keeps it): {found.shown}"
-
-
 def onward(system: System) -> str | None:
     """Where its changes go, and what is set up for it: `backend (by a publication …)`."""
     if system.propagates_to is None:
@@ -71,39 +38,6 @@ def onward(system: System) -> str | None:
     if system.provision:
         return system.propagates_to
     return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
-
-
-def statements(plan: Plan, stage: Sql) -> Iterator[str]:
-    """The statements, numbered, and the effects that cannot be predicted."""
-    if stage.repeat > 1:
-        yield f"{stage.repeat} times"
-    if stage.statements:
-        yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
-        if plan.system(stage.system).restore:
-            yield "what they change is gone when the original is put back"
-        else:
-            yield "what they change is not set back after the run"
-    for number, text in enumerate(stage.statements, 1):
-        yield f"{number}) {' '.join(text.split())}"
-    if wait := stage.wait_until.query and stage.wait_until:
-        query = " ".join(wait.query.split())
-        limits = f"asks every {format_duration(wait.every_s)}, for at most {format_duration(wait.within_s)}"
-        yield f"waits until {query} gives {wait.equals}; {limits}"
-    if stage.query:
-        yield f"metrics {', '.join(value.name for value in stage.values)} from {' '.join(stage.query.split())}"
-
-
-def command(stage: CommandRun) -> Iterator[str]:
-    """The program with its arguments, the bound of its time, and the metrics."""
-    if stage.repeat > 1:
-        yield f"{stage.repeat} times"
-    yield " ".join(stage.command.argv)
-    yield f"at most {format_duration(stage.command.within_s)}; as the unprivileged user, if the host's policy lists it"
-    yield f"metrics {', '.join(value.name for value in stage.values)} from its output ({stage.command.output.format})"
-
-
-TUNING_S = 0.5
-"""Reading, changing and reading again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,27 +104,10 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
 
 def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
     """The privileges that the agent of a host needs for the tunings and faults there, without repeats."""
-    faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
-    every = [*(tuning for _, tuning in _all(plan)), *(tuning for fault in faults for tuning in fault.tunings)]
+    every = [*(tuning for _, tuning in _all(plan)), *(one for stage in plan.stages for one in stage.changes)]
     found = (operation_of(tuning).privileges for tuning in every if host in tuning.hosts)
     restarts = ("root: restarts units" for tuning in every if host in tuning.hosts and tuning.restart)
     return tuple(dict.fromkeys((*found, *restarts)))
-
-
-def hosts_of(tunings: Sequence[Tuning]) -> tuple[str, ...]:
-    """The hosts that tunings are for, in the order they are named."""
-    return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
-
-
-def tunings_of(plan: Plan, stage: Revert) -> tuple[Tuning, ...]:
-    """The tunings that a `revert` stage sets back."""
-    tune = plan.stage(stage.tune)
-    return tune.tunings if isinstance(tune, Tune) else ()
-
-
-def estimate_tunings_s(tunings: Sequence[Tuning]) -> float:
-    """About how long it takes to apply them, seconds: hosts are tuned side by side."""
-    return max((TUNING_S * sum(host in t.hosts for t in tunings) for host in hosts_of(tunings)), default=0.0)
 
 
 def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
@@ -269,7 +186,7 @@ def begins(fault: Fault) -> str:
         most = "the first time" if fault.times == 1 else f"the first {fault.times} times"
         return f"{most} that {fault.when.text} holds in the measure window{apart}"
     if fault.between_s is not None:
-        first, last = (format_duration(at_s) if at_s else "0s" for at_s in fault.between_s)
+        first, last = map(length, fault.between_s)
         drawn = f"{times} at random between {first} and {last} of the measure window (seed {fault.seed})"
         return f"{drawn}{apart}, at other instants in each repeat"
-    return f"{format_duration(fault.at_s) if fault.at_s else '0s'} after the start of the measure window"
+    return f"{length(fault.at_s or 0.0)} after the start of the measure window"

@@ -60,8 +60,7 @@ class Group:
 
     `axes` makes it a matrix: the labels to choose by, and `cells` the (stage id, its shape) of each combination of
     labels. `other` is the type of every name that is not among the members: names that the plan does not know.
-    `broken` are names that exist and whose types are not known, because what they name has a problem of its own;
-    `doubtful` those (and "", of the names themselves) that may have what is in `absent`.
+    `broken` are names that exist and whose types are not known, because what they name has a problem of its own.
     """
 
     what: str
@@ -73,7 +72,6 @@ class Group:
     cells: Mapping[tuple[tuple[str, Label], ...], tuple[str, Shape]] = field(default_factory=dict)
     other: Shape | None = None
     broken: frozenset[str] = frozenset()
-    doubtful: frozenset[str] = frozenset()
 
 
 Shape: TypeAlias = Number | Estimate | Boolean | Group
@@ -363,14 +361,11 @@ class _Checker:
 
     def unknown(self, name: str, offset: int, tree: Group) -> None:
         if name in tree.absent:
-            if self.scope.doubtful & {"", *self.roots}:
-                self.unsure = True  # a capture that did not compile may give it
-                return
             why, way_out = tree.absent[name]
             self.faults.append(Fault(offset=offset, message=f"`{name}` has no numbers here: {why}", hint=way_out))
             return
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
-        hint = did_you_mean(name, tree.members)
+        hint = did_you_mean(name, (*tree.members, *tree.broken))
         ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Group)]
         inner = [f"{group}.{name}" for group, found in ladders if not found.rung and name in found.members]
         near = next(((stage, found) for stage, found in ladders if found.rung and name in found.rung.members), None)
@@ -459,9 +454,7 @@ class _Checker:
     def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
         """Note that there are no names to choose by."""
         _, what, example = KEYED[node.function]
-        if self.scope.doubtful & {"", *self.roots}:
-            self.unsure = True
-        elif isinstance(tree, Group) and group in tree.absent:
+        if isinstance(tree, Group) and group in tree.absent:
             self.fault(node, *tree.absent[group])
         elif isinstance(tree, Group) and tree.rung is not None:
             self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")

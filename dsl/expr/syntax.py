@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.units import plain_number
+from proveout.dsl.plan.bounds import RESERVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,32 +162,6 @@ TEXT_MAX = 4096
 DEPTH_MAX = 64
 LINKS_MAX = 150
 """The most operators, dots and brackets of one expression: each is a level of the syntax tree."""
-
-RESERVED = frozenset(
-    {
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    }
-)
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -24,7 +24,7 @@ from proveout.dsl.operations.facts import (
     UnitQuery,
 )
 from proveout.dsl.operations.operation import AbsolutePath, Operation, Step
-from proveout.dsl.schema.scalar_types import custom
+from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
 DISK_MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"

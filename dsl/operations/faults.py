@@ -28,9 +28,9 @@ from proveout.dsl.operations.facts import (
 )
 from proveout.dsl.operations.network import Interface, Interfaces
 from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step
+from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations
-from proveout.dsl.schema.scalar_types import Name, Selector, custom
 
 # They run at the same priority as other programs, each bound to a CPU, and end with the agent.
 

@@ -39,8 +39,8 @@ from proveout.dsl.operations.operation import (
     no_control,
     whole_file,
 )
-from proveout.dsl.rules.bounds import ID_PATTERN
-from proveout.dsl.schema.scalar_types import OrOne, custom, one_or_many
+from proveout.dsl.plan.bounds import ID_PATTERN
+from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
 # stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must

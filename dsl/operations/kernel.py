@@ -15,7 +15,7 @@ from proveout.core.linux import PROGRAM_SYSCTLS
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, PathsQuery, Query, TextQuery
 from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, whole_file
-from proveout.dsl.schema.scalar_types import OrOne, custom, one_or_many
+from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 from proveout.dsl.source.nodes import Map
 
 NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from proveout.dsl.operations.change import Change, UnitAction, WriteFile, around
 from proveout.dsl.operations.facts import BytesQuery, Facts, FileQuery, PathsQuery, Query, TextQuery, UnitQuery
 from proveout.dsl.operations.operation import AbsolutePath, Line, Operation, Step, whole_file
-from proveout.dsl.schema.scalar_types import custom
+from proveout.dsl.plan.scalars import custom
 
 # The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for
 # that. Disks of one array are numbered in the order of those names, so every host of a cluster calls a disk the same.

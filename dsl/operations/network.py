@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts, PathsQuery, Query, TextQuery
 from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.schema.scalar_types import OrOne, custom, one_or_many
+from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
 # on it down to its own MTU, and the IPv6 MTU of an interface follows. Ports that differ are set back as well; the rest

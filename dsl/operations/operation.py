@@ -16,8 +16,8 @@ from proveout.core.data_classes import dataclass
 from proveout.core.linux import UNIT_KINDS
 from proveout.dsl.operations.change import Change, WriteFile
 from proveout.dsl.operations.facts import Facts, Query
+from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
-from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map, Scalar
 
 # No value of a tuning goes through a shell, but values in files and argvs are read by other programs. So no value can

@@ -33,7 +33,7 @@ from proveout.dsl.operations.sql import (
     literal,
     once,
 )
-from proveout.dsl.schema.scalar_types import custom
+from proveout.dsl.plan.scalars import custom
 from proveout.dsl.source.nodes import Map
 
 # The values of an instance are in GV$SYSTEM_PARAMETER, those of the file in V$SPPARAMETER. A parameter that cannot be

@@ -22,7 +22,7 @@ from proveout.dsl.operations.facts import Facts, Query, RowsQuery
 from proveout.dsl.operations.operation import Step, as_written, gathered
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.operations.sql import SETTING_SCHEMA, Setting, SystemOperation, in_list
-from proveout.dsl.schema.scalar_types import custom
+from proveout.dsl.plan.scalars import custom
 from proveout.dsl.source.nodes import Map
 
 RELOAD = "SELECT pg_reload_conf()"

@@ -17,9 +17,9 @@ from proveout.dsl.operations.operation import Operation, Step, no_control
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.scalars import Name, OrOne, Statements, Text, custom
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Tuning
 from proveout.dsl.plan.topology import System
-from proveout.dsl.schema.scalar_types import Name, OrOne, Statements, Text, custom
 from proveout.dsl.workloads.commits import table_operation
 
 # Statements are made of these and of no text of a plan (but for `sql`, whose statements are the

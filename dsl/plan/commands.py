@@ -5,83 +5,84 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.dsl.plan.keys import Element, key
+from proveout.dsl.plan.scalars import Duration, Every, Form, Text
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
+"""Formats of rows in the output of a program.
+
+`json`: an object or a list of them; columns of nested values have dotted names. `csv`: a row in each line. `pairs`: a
+key and its value in each line; a key that is there again begins a new row. `pattern`: a row for each line that the
+regular expression matches; its named groups are the columns.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRows:
-    """The rows, with named columns, that standard output has.
+    """The rows, with named columns, that standard output has."""
 
-    `json`: an object or a list of them, at the path `rows`; columns of nested values have dotted names. `csv`: columns
-    separated by `separator`, named by the first line where there is a `header`. `pairs`: a key and its value in each
-    line; a key that is there again begins a new row. `pattern`: a row for each line that the regular expression (RE2)
-    matches; its named groups are the columns.
-    """
-
-    format: OutputFormat = "pairs"
-    rows: str = ""
-    separator: str = ","
-    header: bool = True
-    pattern: str = ""
+    format: OutputFormat = "pairs"  # how the rows are written
+    rows: str = ""  # json: path of the rows
+    separator: str = ","  # csv: between two columns
+    header: bool = True  # csv: the first line names the columns
+    pattern: str = ""  # pattern: the regular expression (RE2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program with its arguments, without a shell. It ends within `within_s`, with one of `exit_codes`.
+    """A program with its arguments, without a shell."""
 
-    The first word is an absolute path, or the name of a program that the host's policy lists.
-    """
-
-    argv: tuple[str, ...] = ()
-    output: OutputRows = field(default_factory=OutputRows)
-    within_s: float = 60.0
-    exit_codes: tuple[int, ...] = (0,)
+    argv: tuple[str, ...] = ()  # the first is an absolute path, or the name of a program that the host's policy lists
+    output: OutputRows = field(default_factory=OutputRows)  # how its standard output is read
+    within_s: float = 60.0  # the longest time that it may take, s
+    exit_codes: tuple[int, ...] = (0,)  # those that mean success
 
 
 NO_COMMAND = Command()
 
 
-Take: TypeAlias = Literal["only", "last", "sum", "avg", "min", "max"]
+ValueTake: TypeAlias = Literal["only", "last", "sum", "avg", "min", "max"]
 """The number that several rows give. `only`: there must be exactly one row."""
 
-OMITTED = {"omitted": "at its default"}
-"""Metadata of fields that `plan.to_data` leaves out at their default."""
+
+ValueKind: TypeAlias = Literal["level", "rate", "age"]
+"""The use of a number in a capture: it is read as it is (`level`); the change of a counter per second (`rate`); the age
+of the data that a query reads, s, which grows while the query has no answer (`age`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredValue:
-    """A number by the name `name`: that of `column`, in the rows whose columns have the texts of `where`.
+    """A number: that of a column, in rows that are chosen by their texts."""
 
-    `column` is the name of a column or its number from 1. In a capture a `level` is read as it is; a `rate` is the
-    change of a counter per second; an `age` is how old the data is that a query reads, s, and grows while the query has
-    no answer.
-    """
+    name: str  # its name in the results
+    column: str  # name of the column, or its number from 1
+    where: tuple[tuple[str, str], ...] = ()  # (column, text) that the rows have
+    kind: ValueKind = "level"  # in a capture: its use
+    take: ValueTake = "only"  # the number that several rows give
 
-    name: str
-    column: str
-    where: tuple[tuple[str, str], ...] = ()
-    kind: Literal["level", "rate", "age"] = "level"
-    take: Take = "only"
+
+def _value_text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+WaitedFor: TypeAlias = Annotated[str, Form(written=str | int | float | bool, after=_value_text)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitUntil:
-    """Ask `query` every `every_s` until its first column equals `equals`, for at most `within_s`.
+class WaitUntil(Element):
+    """A wait until a query gives a value."""
 
-    An empty `query` means that the stage does not wait.
-    """
-
-    query: str = ""
-    equals: str = ""
-    every_s: float = 1.0
-    within_s: float = 600.0
+    query: Text = key(text="The query; the first column of its only row counts.")
+    equals: WaitedFor = key(text="The value to wait for; numbers are compared as numbers.")
+    every_s: Every = key(1.0, name="every", text="The time from one query to the next.")
+    within_s: Duration = key(600.0, name="within", text="The longest wait; the run ends with an error after it.")
 
 
-NO_WAIT = WaitUntil()
+NO_WAIT = WaitUntil(query="", equals="")
+"""The stage does not wait."""
 
 
 SECTOR = 512
@@ -94,22 +95,17 @@ Problem = tuple[str, tuple[str | int, ...], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJob:
-    """The fio job of each host: `jobs` in parallel, each on `size_bytes` of its own, in blocks of `block_bytes`.
+    """The fio job of each host."""
 
-    `read_fraction` of the I/Os are reads, the rest writes; `direct` bypasses the page cache. Job k works on a file in
-    `directory` ("": one that the agent chooses), which is removed at the end of the run, or on its slice of one of
-    `devices` (by-id names). `destructive`: the plan accepts the loss of the data on the devices.
-    """
-
-    random: bool
-    block_bytes: int
-    read_fraction: float
-    jobs: int
-    size_bytes: int
-    direct: bool = True
-    directory: str = ""
-    devices: tuple[str, ...] = ()
-    destructive: bool = False
+    random: bool  # I/Os at random places; else one after the other
+    block_bytes: int  # size of an I/O, bytes, a multiple of 512
+    read_fraction: float  # part of the I/Os that are reads, 0 to 1; the rest are writes
+    jobs: int  # in parallel, 1 to 256
+    size_bytes: int  # that each works on, of its own, bytes
+    direct: bool = True  # bypass the page cache
+    directory: str = ""  # job k works on a file in here, removed at the end of the run; "": one that the agent chooses
+    devices: tuple[str, ...] = ()  # or on its slice of one of these (by-id names), at most 256
+    destructive: bool = False  # the plan accepts the loss of the data on the devices
 
     @property
     def writes(self) -> bool:

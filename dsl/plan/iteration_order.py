@@ -11,7 +11,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
+from proveout.dsl.plan.stages import Ladder, Open, Stage
 from proveout.dsl.plan.topology import Expression
 
 # - `ladder`: the rungs as listed, in each repeat.
@@ -110,7 +110,6 @@ ARMS = ("arm_a", "arm_b")
 """The ids of the two ladders."""
 SUFFIX = "-noise"
 """The suffix of the noise plan's name, which distinguishes its runs from those of the plan itself."""
-PREPARING = (Populate, Sql, CommandRun, Reset, Pause, Tune)
 
 
 class NoRung(ProveoutError):
@@ -202,6 +201,6 @@ def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
         needs = condition.needs if condition is not None else ()
         if ladder_of_step(plan, stage) is not None:
             continue  # it runs around the turns of a ladder
-        if isinstance(stage, PREPARING) and all(name in kept for name in needs):
+        if stage.prepares and all(name in kept for name in needs):
             kept[stage.id] = stage
     return tuple(kept.values())

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.plan.commands import OMITTED
+from proveout.dsl.plan.keys import OMITTED
 
 PHASES_MAX = 100
 """The most phases of a load: each has histograms of its own in the result of a load."""
@@ -27,19 +27,16 @@ RECOVERED_WITHIN = 0.20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """The level of a load for `for_s` seconds.
+    """The level of a load over a time: transactions a second, or threads that are active."""
 
-    At `at_s[i]` seconds it is `values[i]`; between two points it follows a straight line, or with `steps` it stays at
-    the earlier value; after the last point it stays. `at_s` begins with 0. `amplitude` adds
-    amplitude · sin(2π x / period_s) to a level of one point.
-    """
-
-    for_s: float
+    for_s: float  # the time, s
+    # at `at_s[i]` it is `values[i]`; between two points it follows a straight line; after the last one it stays
     values: tuple[float, ...]
-    at_s: tuple[float, ...] = (0.0,)
-    steps: bool = field(default=False, metadata=OMITTED)
+    at_s: tuple[float, ...] = (0.0,)  # s after its start, ascending; begins with 0
+    steps: bool = field(default=False, metadata=OMITTED)  # between two points it stays at the earlier value
+    # amplitude · sin(2π x / period_s) is added to a level of one point; 0: nothing is
     amplitude: float = field(default=0.0, metadata=OMITTED)
-    period_s: float = field(default=0.0, metadata=OMITTED)
+    period_s: float = field(default=0.0, metadata=OMITTED)  # period of the sine, s
 
     @property
     def is_constant(self) -> bool:

@@ -14,9 +14,20 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.commands import OMITTED
+from proveout.dsl.plan.keys import OMITTED, Element, key
+from proveout.dsl.plan.scalars import Name, Percentage, Title
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
-from proveout.dsl.plan.topology import Capture, Declared, Expression, Host, Secret, System, TextPosition, Value
+from proveout.dsl.plan.topology import (
+    Capture,
+    Declared,
+    Expression,
+    Host,
+    Secret,
+    System,
+    TextPosition,
+    Value,
+    WrittenExpression,
+)
 from proveout.dsl.plan.topology import Workload as Workload  # noqa: PLC0414 - most modules import it from here
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
@@ -38,26 +49,29 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A verdict: `check` must hold. A failed check of severity `warn` is shown but does not fail the run."""
+class Check(Element):
+    """A condition that must hold."""
 
-    id: str
-    check: Expression
-    severity: Literal["fail", "warn"] = "fail"
-    title: str = ""
+    id: Name = key()
+    title: Title = key("")
+    check: WrittenExpression = key(text="A condition on the results of stages.")
+    severity: Literal["fail", "warn"] = key("fail", text="A failed `warn` is shown but does not fail the run.")
     where: Where = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """A published number, in the unit of `measured`. With `within` (a fraction) the plan has a check of the same id."""
+class Published(Element):
+    """A number of a publication, beside the number of this run."""
 
-    id: str
-    measured: Expression
-    value: float
-    title: str = ""
-    source: str = ""
-    within: float | None = None
+    id: Name = key()
+    title: Title = key("")
+    measured: WrittenExpression = key(text="A number of the results of stages.")
+    value: float = key(text="The published number, in the unit of `measured`.", gt=0.0, allow_inf_nan=False)
+    source: Title = key("", text="The publication: title, page, table or figure.")
+    within: Percentage | None = key(  # with it, the plan has a check of the same id
+        None,
+        text="A verdict holds when `measured` is at most this far from `value`; without it, no verdict.",
+    )
     where: Where = NOWHERE
 
 

@@ -5,36 +5,66 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
-from typing import Any, Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.commands import NO_WAIT, OMITTED, Command, FioJob, MeasuredValue, WaitUntil
+from proveout.core.units import format_duration, length
+from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
+from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
+from proveout.dsl.plan.keys import OMITTED, Element, key
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
-from proveout.dsl.plan.topology import Expression, Value
+from proveout.dsl.plan.scalars import (
+    Duration,
+    Form,
+    Id,
+    Milliseconds,
+    Name,
+    Names,
+    Percentage,
+    Ramp,
+    Rungs,
+    Selector,
+    Settings,
+    Text,
+    Threads,
+    Variation,
+)
+from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of
-    `hosts`.
+    """A change to machines, undone at the end of the run."""
 
-    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is
-    undone. `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of
-    data.
-    """
+    name: str  # its name in the plan
+    operation: str  # an operation of `dsl.operations`
+    hosts: tuple[str, ...]  # the machines
+    parameters: tuple[tuple[str, Value], ...]  # validated parameters of the operation (name, value), sorted by name
+    keep: bool = False  # it is not undone
+    restart: str = ""  # a unit that is restarted after it, and after it is undone
+    system: str = ""  # the system that it tunes, on that system's host
+    destructive: bool = False  # the plan agrees to the loss of data
+    where: Where = NOWHERE  # its position in the plan
 
-    name: str
-    operation: str
-    hosts: tuple[str, ...]
-    parameters: tuple[tuple[str, Value], ...]
-    keep: bool = False
-    restart: str = ""
-    system: str = ""
-    destructive: bool = False
-    where: Where = NOWHERE
+
+TUNING_S = 0.5
+"""Reading, changing and reading again."""
+
+
+def hosts_of(tunings: Iterable[Tuning]) -> tuple[str, ...]:
+    """The hosts that tunings are for, in the order they are named."""
+    return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
+
+
+def tunings_s(tunings: Iterable[Tuning]) -> float:
+    """About how long it takes to apply them, seconds: hosts are tuned side by side."""
+    counts = Counter(host for tuning in tunings for host in tuning.hosts)
+    return TUNING_S * max(counts.values(), default=0)
 
 
 FAULTS_MAX = 20
@@ -67,7 +97,7 @@ class Fault:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts that it changes, in the order of its tunings."""
-        return tuple(dict.fromkeys(host for tuning in self.tunings for host in tuning.hosts))
+        return hosts_of(self.tunings)
 
     def begins_s(self, slot: str) -> tuple[float, ...]:
         """The instants at which it begins, ascending, seconds after the start of the measure window; `slot` names the
@@ -211,17 +241,14 @@ def measured_from_s(windows: object) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The windows of an iteration (`WINDOWS`), seconds. Only the measure window counts.
+    """The windows of an iteration. Only the measure window counts."""
 
-    With `passes` above 0 the measure window ends when each terminal has run its transactions in order that many times;
-    `measure_s` is then the time limit of the window, and both ramps are 0. `phases` divide the measure window: the name
-    and the length of each, seconds.
-    """
-
-    ramp_up_s: float
-    measure_s: float
-    ramp_down_s: float
+    ramp_up_s: float  # s before the measure window; 0 with `passes`
+    measure_s: float  # length of the measure window, s; with `passes` its time limit
+    ramp_down_s: float  # s after the measure window; 0 with `passes`
+    # the measure window ends when each terminal has run its transactions in order that many times; 0: after measure_s
     passes: int = field(default=0, metadata=OMITTED)
+    # divide the measure window: the name and the length of each, s
     phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
 
     @property
@@ -298,54 +325,108 @@ VOID_FRACTION_MAX = 0.40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of an iteration, see `coordinator.measure.validity`; and the share of void attempts at a rung above
-    which no verdict on it is decided."""
+class Limits(Element):
+    """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
+    `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
+    verdict passes on it. The others warn."""
 
-    errors_fraction_max: float = 0.001
-    start_skew_ms_max: float = 50.0
-    client_cpu_fraction_max: float = 0.85
-    client_handling_fraction_max: float = 0.1
-    achieved_fraction_min: float = 0.99
-    schedule_p99_ms_max: float = 5.0
-    tps_slope_fraction_max: float = 0.10
-    tps_cv_max: float = 0.30
-    pause_s_max: float = 10.0
-    void_fraction_max: float = VOID_FRACTION_MAX
+    # `coordinator.measure.validity` judges by them.
+
+    errors_fraction_max: Percentage = key(
+        0.001, name="errors", text="Technical errors over all transactions that ended."
+    )
+    start_skew_ms_max: Milliseconds = key(
+        50.0, name="start_skew", text="Latest start of the load after the agreed instant."
+    )
+    client_cpu_fraction_max: Percentage = key(
+        0.85, name="client_cpu", text="CPU of the busiest load process, of one core."
+    )
+    client_handling_fraction_max: Percentage = key(
+        0.1,
+        name="client_handling",
+        text="Time that answers waited for the client, of the service time of a transaction.",
+    )
+    achieved_fraction_min: Percentage = key(0.99, name="achieved", text="Achieved over intended rate, open arrival.")
+    schedule_p99_ms_max: Milliseconds = key(
+        5.0, name="schedule_p99", text="Lateness of transactions' starts, 99th percentile, open arrival."
+    )
+    tps_slope_fraction_max: Variation = key(
+        0.10, name="tps_slope", text="Drift of the throughput over the measure window, below which it is steady."
+    )
+    tps_cv_max: Variation = key(
+        0.30, name="tps_cv", text="Coefficient of variation of the throughput, second by second."
+    )
+    pause_s_max: Duration = key(
+        10.0,
+        name="pause",
+        text="Longest time that the system or a load process may stall in the measure window. Of a shorter window, a "
+        "third is too long for the system.",
+        gt=0,
+    )
+    void_fraction_max: Percentage = key(
+        VOID_FRACTION_MAX,
+        name="void",
+        text="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The place of load workers: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
-
-    A Ray pool without an `address` is formed on the client hosts for the run; with an address (`auto`, `name:port`) it
-    is a running cluster that the first client host belongs to. `placement` distributes the workers over all nodes
-    (`spread`) or fills one node after the other (`pack`). `workers` is their total number; None is one for each CPU.
-    """
+class Pool(Element):
+    """Where load workers run, other than as processes of the client agents."""
 
     name: str = "local"
     kind: Literal["local", "ray"] = "local"
-    address: str = ""
-    placement: Literal["spread", "pack"] = "spread"
-    workers: int | None = None
+    address: Text = key(
+        "",
+        text="A cluster that runs already: `auto` or name:port. Without, the client hosts form one.",
+        may_be_null=True,
+    )
+    workers: int | None = key(None, text="Workers in total; by default one for each CPU.", ge=1, le=10_000)
+    placement: Literal["spread", "pack"] = key(
+        "spread", text="Deal the workers round the nodes, or fill node after node."
+    )
     where: Where = NOWHERE
 
 
+ConnectEvery: TypeAlias = Annotated[
+    int,
+    Form(
+        before=lambda value: 1 if value == "transaction" else value,
+        schema={"anyOf": [{"const": "transaction"}, {"type": "integer", "minimum": 1, "maximum": CONNECT_EVERY_MAX}]},
+        ge=1,
+        le=CONNECT_EVERY_MAX,
+    ),
+]
+
+
+OnDisconnect: TypeAlias = Literal["reconnect", "retry", "fail"]
+"""Rules for the loss of a connection: the transaction under way is an error, and the terminal connects again
+(`reconnect`); it runs again with the same inputs (`retry`); or the load ends (`fail`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
-    """The rules for the connections of a load: making, keeping and losing them.
+class Sessions(Element):
+    """The connections of a load; by default each thread keeps one of its own."""
 
-    `on_disconnect`: the transaction under way is an error, and the terminal connects again (`reconnect`); it runs again
-    with the same inputs (`retry`); or the load ends (`fail`). `access`: the member of the system to connect to, the one
-    that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
-    own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
-    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
-    """
-
-    on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
+    on_disconnect: OnDisconnect = "reconnect"  # the rule for a lost one
+    # The member of the system to connect to; "" is that of the dsn, of several instances each terminal's own.
     access: Literal["", "any", "read_write", "read_only"] = ""
-    pool: int = 0
-    connect_every: int = 0
+    pool: int = key(  # 0: one for each terminal
+        0,
+        text="Connections in total, over all clients: a transaction waits for a free one, first come, first served. "
+        "The wait is part of its response time, and `pool_wait` in expressions.",
+        form=int,
+        may_be_null=True,
+        ge=1,
+        le=THREADS_MAX,
+    )
+    connect_every: int = key(  # 0: a connection is kept
+        0,
+        text="Close a connection after so many transactions, or after each `transaction`, and make another. The "
+        "connect is part of the response time, and `connect` in expressions.",
+        form=ConnectEvery,
+        may_be_null=True,
+    )
 
     @property
     def are_lent(self) -> bool:
@@ -353,21 +434,85 @@ class Sessions:
         return self.pool > 0 or self.connect_every > 0
 
 
+_RETRIES = "The most times that an invalid iteration is run again."
+_WORKERS = "Load processes per host, by default its cores; of a Ray pool in total."
+CLIENTS = ("role:client",)
+"""The hosts that make load, where a stage names none."""
+
 OWN_SESSIONS = Sessions()
 """Each terminal keeps a connection of its own, and makes another one when it is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Populate:
-    """Create the workload's schema in each system of `into` and load it, the same rows in each."""
+class Outline:
+    """A stage in the words of `proveout explain`: about `seconds` each time that it runs; `work`: (host, action), those
+    of a host in order."""
+
+    title: str
+    seconds: float
+    detail: tuple[str, ...] = ()
+    work: tuple[tuple[str, str], ...] = ()
+
+
+class Named(Protocol):
+    """A plan, as its stages see it: the things that they name."""
+
+    def system(self, name: str) -> System: ...
+
+    def stage(self, stage_id: str) -> Stage: ...
+
+
+class StageKind(Element):
+    """A kind of stage, beyond the fields of its record, with the answers of most kinds. Not a dataclass, so that those
+    that inherit from it are cheap to define.
+
+    `around_turns`: whether it can run around each turn of a ladder: as often as the turns, or before them and taken
+    back after them, or as what takes another one back. `prepares`: whether the run of a rung's noise needs it.
+    `is_timed`: whether `explain` can tell how long it takes.
+    """
+
+    __slots__ = ()
+    around_turns: ClassVar[Literal["never", "repeated", "taken back", "takes back"]] = "never"
+    prepares: ClassVar[bool] = False
+    is_timed: ClassVar[bool] = True
+
+    @property
+    def iterations(self) -> int:
+        """The most iterations that it runs, reruns of invalid ones not counted; 0 when it measures nothing."""
+        return 0
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        """The systems whose tables it changes without counting."""
+        return ()
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        """Its changes to machines, those of its faults too."""
+        return ()
+
+    def outline(self, plan: Named) -> Outline:
+        """The stage for `explain`; that of kinds that need more than the plan is in `dsl.explain.outlines`."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Populate(StageKind):
+    """Create the workload's schema in each system and load it, the same rows in each."""
 
     id: str
-    workload: str
-    into: tuple[str, ...]
-    clients: tuple[str, ...]
-    workers: int | None = None
+    workload: Name = key()
+    into: Names = key(text="The systems to load.")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts that load.")
+    workers: int | None = key(None, text="Processes that load; by default the host's cores.", ge=1, le=1000)
     where: Where = NOWHERE
     kind: Literal["populate"] = "populate"
+    around_turns = "taken back"
+    prepares = True
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,19 +542,20 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
-    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so that drift affects all rungs.
+class Ladder(StageKind):
+    """Run the workload with growing numbers of threads, each repeated."""
 
-    With `repeat_min` (`repeat: auto(3..10)`), repeats are added from that number until every verdict that reads the
-    ladder is decided, up to `repeat`. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`:
-    `shuffled` draws it by `seed`; `interleaved` alternates with the ladder `interleaved_with`, which precedes this one.
-    `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
-    `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
-    when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
-    are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
-    of all of them, which the ladder `interleaved_with` runs. `faults`
-    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
-    """
+    # Every repeat runs the whole ladder, so that drift affects all rungs.
+    #
+    # With `repeat_min` (`repeat: auto(3..10)`), repeats are added from that number until every verdict that reads the
+    # ladder is decided, up to `repeat`. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`:
+    # `shuffled` draws it by `seed`; `interleaved` alternates with the ladder `interleaved_with`, which precedes it.
+    # `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
+    # `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
+    # when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and
+    # `session` are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the
+    # interference of all of them, which the ladder `interleaved_with` runs. `faults`
+    # begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
 
     id: str
     workload: str
@@ -420,17 +566,23 @@ class Ladder:
     arrival: Arrival = field(default_factory=Closed)
     repeat: int = 3
     repeat_min: int | None = None
-    order: Order = "ladder"
+    order: Order = key(
+        "ladder",
+        text="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`). "
+        "The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
+    )
     seed: int | None = None
     interleaved_with: str | None = None
     before: tuple[str, ...] = field(default=(), metadata=OMITTED)
     after: tuple[str, ...] = field(default=(), metadata=OMITTED)
     captures: tuple[str, ...] = ()
-    stop_when: Expression | None = None
-    retries: int = 1
-    workers: int | None = None
+    stop_when: WrittenExpression | None = key(
+        None, text="Condition on `rung`; when it holds, higher rungs are left out."
+    )
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
+    workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
     pool: Pool = field(default_factory=Pool)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = key(Limits(), text="The limits of an iteration, and of void attempts.")
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
@@ -440,9 +592,23 @@ class Ladder:
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     alone: str = field(default="", metadata=OMITTED)
     faults: tuple[Fault, ...] = field(default=(), metadata=OMITTED)
-    recovered_within: float = field(default=RECOVERED_WITHIN, metadata=OMITTED)
+    recovered_within: Percentage = key(
+        RECOVERED_WITHIN,
+        text="phases: how far throughput and response may be from those of the phase before to count as "
+        "recovered; 20%.",
+        may_be_null=True,
+        omitted=True,
+    )
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
+
+    @property
+    def iterations(self) -> int:
+        return len(self.threads) * self.repeat
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        return tuple(tuning for fault in self.faults for tuning in fault.tunings)
 
     @property
     def looks(self) -> int:
@@ -452,50 +618,63 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchBounds:
-    """The bounds that a probe of a search must keep in addition to `accept`; see `coordinator.verdict.verdicts`.
+class SearchBounds(Element):
+    """The bounds that a probe must keep in addition to `accept`."""
 
-    `lateness_…` is that of starts; `lateness_growth_max` in seconds per second.
-    """
-
-    missed_fraction_max: float = 0.01
-    lateness_p99_ms_max: float = 100.0
-    lateness_growth_max: float = 0.02
+    missed_fraction_max: Percentage = key(
+        0.01,
+        name="missed",
+        text="Arrivals due in the window that had no answer within 1 s after the load, over all due.",
+    )
+    lateness_p99_ms_max: Milliseconds = key(100.0, name="lateness", text="Lateness of starts at the 99th percentile.")
+    lateness_growth_max: Percentage = key(
+        0.02,
+        name="growth",
+        text="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is drain + ramp-up (settle) +
-    measure.
+class Search(StageKind):
+    """Find the highest rate at which `accept` holds."""
 
-    `rate_start`: the rate of the first probe, None for `rate_from`. `upper_end`: show a rate that is too high.
-    `confirmations`: the full-length iterations in which the answer must hold. `drain_s`: the longest wait before a
-    probe for the sink of a captured lag to catch up. `loads` as in `Ladder`.
-    """
+    # It is within [`rate_from`, `rate_to`]; each probe is drain + ramp-up (settle) + measure. `rate_start`: the rate of
+    # the first probe, None for `rate_from`. `loads` as in `Ladder`.
 
     id: str
     workload: str
     target: str
     clients: tuple[str, ...]
-    threads: int
+    threads: Threads = key(text="Threads in total, over all clients.")
     rate_from: float | Expression
     rate_to: float | Expression
-    accept: Expression
+    accept: WrittenExpression = key(text="Condition on an iteration's numbers.")
     probe: Windows
     confirm: Windows
     rate_start: float | Expression | None = field(default=None, metadata=OMITTED)
-    upper_end: bool = field(default=True, metadata=OMITTED)
+    upper_end: bool = key(
+        True,
+        text="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
+        omitted=True,
+    )
     tolerance_fraction: float = 0.05
-    probes_max: int = 60
+    probes_max: int = key(
+        60, text="The most probes before the search gives up, those that confirm included.", ge=2, le=500
+    )
     confirmations: int = 9
-    drain_s: float = 60.0
-    bounds: SearchBounds = field(default_factory=SearchBounds)
-    distribution: Literal["constant", "poisson"] = "constant"
+    drain_s: Ramp = key(
+        60.0,
+        name="drain",
+        text="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of one "
+        "probe is not measured in the next.",
+    )
+    bounds: SearchBounds = key(SearchBounds(), text="Bounds that a probe must keep in addition to `accept`.")
+    distribution: Literal["constant", "poisson"] = key("constant", name="arrival")
     captures: tuple[str, ...] = ()
-    retries: int = 1
-    workers: int | None = None
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
+    workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
     pool: Pool = field(default_factory=Pool)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = key(Limits(), text="The limits of an iteration, and of void attempts.")
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
@@ -504,9 +683,13 @@ class Search:
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 
+    @property
+    def iterations(self) -> int:
+        return self.probes_max
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sql:
+class Sql(StageKind):
     """Statements run once each, in order, in `system`; each commits by itself. Then `wait_until`, then `query`, whose
     columns are the `values`. All of it `repeat` times.
 
@@ -524,10 +707,39 @@ class Sql:
     repeat: int = field(default=1, metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
+    around_turns = "repeated"
+    prepares = True
+    is_timed = False
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return (self.system,)
+
+    def outline(self, plan: Named) -> Outline:
+        count, system = len(self.statements), plan.system(self.system)
+        what = f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not self.query else "a query"
+        detail = [f"{self.repeat} times"] if self.repeat > 1 else []
+        if self.statements:
+            detail.append(f"how long {'it takes' if count == 1 else 'they take'} is not known before the run")
+            kept = "is not set back after the run" if not system.restore else "is gone when the original is put back"
+            detail.append(f"what they change {kept}")
+        detail += [f"{number}) {' '.join(text.split())}" for number, text in enumerate(self.statements, 1)]
+        if (wait := self.wait_until).query:
+            limits = f"asks every {format_duration(wait.every_s)}, for at most {format_duration(wait.within_s)}"
+            detail.append(f"waits until {' '.join(wait.query.split())} gives {wait.equals}; {limits}")
+        if self.query:
+            names = ", ".join(value.name for value in self.values)
+            detail.append(f"metrics {names} from {' '.join(self.query.split())}")
+        return Outline(
+            title=f"{what} in {self.system}",
+            seconds=self.repeat * 1.0,
+            detail=tuple(detail),
+            work=((system.host, "run the statements" if self.statements else "read from the system"),),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRun:
+class CommandRun(StageKind):
     """A program of `host` that is run `repeat` times; the `values` are read from its output."""
 
     id: str
@@ -537,102 +749,179 @@ class CommandRun:
     repeat: int = 1
     where: Where = NOWHERE
     kind: Literal["command"] = "command"
+    prepares = True
+    is_timed = False
+
+    def outline(self, plan: Named) -> Outline:
+        command, names = self.command, ", ".join(value.name for value in self.values)
+        within = format_duration(command.within_s)
+        detail = (
+            *((f"{self.repeat} times",) if self.repeat > 1 else ()),
+            " ".join(command.argv),
+            f"at most {within}; as the unprivileged user, if the host's policy lists it",
+            f"metrics {names} from its output ({command.output.format})",
+        )
+        does = f"run {command.argv[0]}"
+        title = f"{does} on {self.host}"
+        return Outline(title=title, seconds=self.repeat * 1.0, detail=detail, work=((self.host, does),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
-    """Bring `systems` to a known state: `restore` the copy that the last populate saved, execute the DDL of the sql
-    stages since then again (`keep`, see `dsl.rules.resets`), `checkpoint`."""
+class Reset(StageKind):
+    """Bring systems to a known state."""
 
     id: str
-    systems: tuple[str, ...]
-    restore: bool = True
-    checkpoint: bool = True
-    keep: Literal["", "ddl"] = field(default="", metadata=OMITTED)
+    systems: Names = key()
+    restore: bool = key(
+        True,
+        text="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a user's SQLite file "
+        "without a populate, the copy of the beginning of the run.",
+    )
+    keep: Literal["", "ddl"] = key(
+        "",
+        text="`ddl`: after the restore, the DDL of the sql stages since the copy is executed again. Without it the "
+        "tables and indexes that they have made are gone.",
+        form=Literal["ddl"],
+        may_be_null=True,
+        omitted=True,
+    )
+    checkpoint: bool = key(True, text="Write out dirty pages, so that the next iteration does not pay for them.")
     where: Where = NOWHERE
     kind: Literal["reset"] = "reset"
+    around_turns = "repeated"
+    prepares = True
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.systems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """Do nothing for `duration_s`."""
+class Pause(StageKind):
+    """Do nothing for a while."""
 
     id: str
-    duration_s: float
+    duration_s: Duration = key(name="duration")
     where: Where = NOWHERE
     kind: Literal["pause"] = "pause"
+    around_turns = "repeated"
+    prepares = True
+
+    def outline(self, plan: Named) -> Outline:
+        return Outline(title=f"wait {length(self.duration_s)}", seconds=self.duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tune:
+class Tune(StageKind):
     """Change machines in the middle of the plan."""
 
     id: str
     tunings: tuple[Tuning, ...]
     where: Where = NOWHERE
     kind: Literal["tune"] = "tune"
+    around_turns = "taken back"
+    prepares = True
+
+    @property
+    def changes(self) -> tuple[Tuning, ...]:
+        return self.tunings
+
+    def outline(self, plan: Named) -> Outline:
+        hosts, names = hosts_of(self.tunings), ", ".join(tuning.name for tuning in self.tunings)
+        work = tuple((host, "tune") for host in hosts)
+        return Outline(title=f"tune {', '.join(hosts)}: {names}", seconds=tunings_s(self.tunings), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revert:
-    """Undo the changes of the `tune` stage `tune` before the end of the run."""
+class Revert(StageKind):
+    """Undo the changes of a `tune` stage before the end of the run."""
 
     id: str
-    tune: str
+    tune: Id = key(text="The stage; of those that are in place, the last one.")
     where: Where = NOWHERE
     kind: Literal["revert"] = "revert"
+    around_turns = "takes back"
+
+    def outline(self, plan: Named) -> Outline:
+        tune = plan.stage(self.tune)
+        tunings = tune.tunings if isinstance(tune, Tune) else ()
+        title = f"set back what {self.tune} has changed: {', '.join(tuning.name for tuning in tunings)}"
+        work = tuple((host, "set back") for host in hosts_of(tunings))
+        return Outline(title=title, seconds=tunings_s(tunings), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """Stop a provisioned `system` and start it on its data, with `settings` over those of the plan.
-
-    They stay until the next restart of it.
-    """
+class Restart(StageKind):
+    """Stop a system that proveout has started, and start it on its data."""
 
     id: str
-    system: str
-    settings: tuple[tuple[str, str], ...] = ()
+    system: Name = key()
+    settings: Settings = key(
+        (), text="Settings over those of the topology, until the next restart of the system.", max_length=100
+    )
     where: Where = NOWHERE
     kind: Literal["restart"] = "restart"
+    around_turns = "taken back"
+
+    def outline(self, plan: Named) -> Outline:
+        wanted = ", ".join(f"{name} = {value}" for name, value in self.settings)
+        title = f"restart {self.system} with {wanted or 'the settings of the plan'}"
+        return Outline(title=title, seconds=3.0, work=((plan.system(self.system).host, f"restart {self.system}"),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """Drop the tables of `workload` from `systems`; the first of `clients` does it."""
+class Drop(StageKind):
+    """Drop the tables that a populate has made."""
 
     id: str
-    workload: str
-    systems: tuple[str, ...]
-    clients: tuple[str, ...]
+    workload: Name = key()
+    systems: Names = key(text="The systems that it was loaded into.")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts; the first of them does it.")
     where: Where = NOWHERE
     kind: Literal["drop"] = "drop"
+    around_turns = "takes back"
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        return self.systems
+
+    def outline(self, plan: Named) -> Outline:
+        names = ", ".join(self.systems)
+        title = f"drop the tables of {self.workload} from {names}"
+        work = ((self.clients[0], f"drop tables in {names}"),)
+        return Outline(title=title, seconds=1.0 * len(self.systems), work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all
-    of them.
+class Tool(StageKind):
+    """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
-    An I/O depth is that of one job. There is no system under test: the hosts themselves are.
-    """
+    # Every repeat runs all depths. There is no system under test: the hosts themselves are.
 
     id: str
     clients: tuple[str, ...]
     pattern: str
     job: FioJob
-    iodepths: tuple[int, ...]
+    iodepths: Rungs = key((2, 4, 8, 16), name="iodepth", text="The rungs: I/Os that each job keeps under way.")
     windows: Windows
-    repeat: int = 3
+    repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
     captures: tuple[str, ...] = ()
-    retries: int = 1
+    retries: int = key(1, text=_RETRIES, ge=0, le=10)
     limits: Limits = field(default_factory=Limits)
     program: Literal["fio"] = "fio"
     where: Where = NOWHERE
     kind: Literal["tool"] = "tool"
 
+    @property
+    def iterations(self) -> int:
+        return len(self.iodepths) * self.repeat
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Drop | Tool
+
+Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Restart | Tune | Revert | Drop | Tool
+KINDS: Mapping[str, type[StageKind]] = MappingProxyType(
+    {one.__dataclass_fields__["kind"].default: one for one in get_args(Stage)}
+)
+"""The records of the kinds of stages, by kind."""
 Measuring: TypeAlias = Ladder | Search | Tool
 """The stages that have iterations."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
+from proveout.dsl.plan.bounds import INSTANCES_MAX, NAME_PATTERN, SETTINGS_MAX
 from proveout.dsl.plan.captures import CAPTURES, CaptureKind
-from proveout.dsl.plan.commands import NO_COMMAND, OMITTED, Command, MeasuredValue
+from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
+from proveout.dsl.plan.keys import OMITTED, Element, key
+from proveout.dsl.plan.scalars import Form, Name, Roles, Settings, Text
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 # moving a plan to another folder or adding a comment does not change its digest.
@@ -25,14 +28,18 @@ class Expression:
     where: Where = NOWHERE
 
 
+WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=lambda text: Expression(text=text))]
+"""An expression, whose place and needs the compiler adds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
+    """A workload of a plan."""
 
-    name: str
-    kind: str
-    parameters: tuple[tuple[str, Value], ...]
-    where: Where = NOWHERE
+    name: str  # its name in the plan
+    kind: str  # a kind of `dsl.workloads`
+    parameters: tuple[tuple[str, Value], ...]  # validated, (name, value), sorted by name
+    where: Where = NOWHERE  # its position in the plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +64,13 @@ FactValue: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent.
-
-    `price_per_hour` is in `currency`, the same in the whole plan; None where the plan gives no cost.
-    """
+class Host(Element):
+    """A host of the plan."""
 
     name: str
-    roles: tuple[str, ...]
-    address: str
+    roles: Roles = key((), text="Its roles; `role:client` selects hosts by them.")
+    address: Text = key(text="`local`, or name:port of a running agent.")
+    # in `currency`, the same in the whole plan; None where the plan gives no cost
     price_per_hour: float | None = field(default=None, metadata=OMITTED)
     currency: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
@@ -91,32 +96,65 @@ class Secret:
     where: Where = NOWHERE
 
 
+EngineName: TypeAlias = Annotated[
+    str,
+    Form(
+        pattern=NAME_PATTERN,
+        schema={"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]},
+    ),
+]
+
+Provision: TypeAlias = Literal["embedded", "pgbouncer"]
+"""A server that comes with an engine, or a PgBouncer in front of one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """A database under test.
+class System(Element):
+    """A database under test. It has either `provision` or `dsn`."""
 
-    Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
-    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one.
-    `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
-    names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
-    of the primary waits until the standby has it on disk. `in_front_of` names the database that a PgBouncer keeps
-    connections to. `restore`: how the data of one that runs already is copied, so that resets and the end of the run
-    restore it; "" for not at all.
-    """
-
-    name: str
-    engine: str
-    host: str
-    provision: Literal["embedded", "pgbouncer"] | None = None
-    dsn: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    propagates_to: str | None = None
-    instances: tuple[str, ...] = ()
-    standby_of: str | None = field(default=None, metadata=OMITTED)
-    synchronous: bool = field(default=False, metadata=OMITTED)
-    in_front_of: str | None = field(default=None, metadata=OMITTED)
-    restore: Literal["", "template"] = field(default="", metadata=OMITTED)
-    where: Where = NOWHERE
+    name: str  # its name in the plan
+    engine: EngineName = key(text="An engine of this release, or of an installed package.")
+    host: Name = key(text="The host it runs on.")
+    provision: Provision | None = key(
+        None, text="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
+    )
+    dsn: Text | None = key(  # compiled: that of the first of several instances
+        None,
+        text="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute path of "
+        "a file on `host`, which must be there.",
+    )
+    instances: Annotated[tuple[Text, ...], Form(min_length=2, max_length=INSTANCES_MAX)] = key(
+        (),
+        text="Instead of `dsn`, one for each instance of a cluster or member of a grid: threads are dealt to them in "
+        "turn, each to its own keys.",
+        may_be_null=True,
+    )
+    settings: Settings = key((), text="Server settings, name to value.", max_length=SETTINGS_MAX)
+    propagates_to: Name | None = key(
+        None, text="The system that its committed changes are replicated to, asynchronously."
+    )
+    standby_of: Name | None = key(
+        None,
+        text="The primary whose standby it is: read-only, with all of its data, until it is promoted.",
+        omitted=True,
+    )
+    synchronous: bool = key(
+        False, text="Of a standby: a commit of the primary waits until the standby has it on disk.", omitted=True
+    )
+    in_front_of: Name | None = key(
+        None,
+        text="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too.",
+        omitted=True,
+    )
+    restore: Literal["", "template"] = key(
+        "",
+        text="Of a `dsn`: the run works on a copy of its database, which a reset makes again; the original is put back "
+        "at the end. `template`: CREATE DATABASE … TEMPLATE (PostgreSQL).",
+        form=Literal["template"],
+        may_be_null=True,
+        omitted=True,
+    )
+    where: Where = NOWHERE  # its position in the plan
 
     @property
     def follows(self) -> str | None:
@@ -175,46 +213,42 @@ class Declared:
         return self.kind not in ("host", "system")
 
 
+ScrapeKind: TypeAlias = Literal["gauge", "counter"]
+"""A number that is read as it is, or one that only grows."""
+ScrapeTake: TypeAlias = Literal["sum", "avg", "min", "max"]
+"""The number that several series give."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """A number of an exporter: the series of that metric with these labels (sorted), taken together by `take`.
+    """A number of an exporter: the series of a metric with some labels, taken together."""
 
-    `optional`: no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost.
-    """
-
-    alias: str
-    metric: str
-    labels: tuple[tuple[str, str], ...] = ()
-    kind: Literal["gauge", "counter"] = "gauge"
-    take: Literal["sum", "avg", "min", "max"] = "sum"
-    optional: bool = False
+    alias: str  # its name in the results
+    metric: str  # name of the exporter's metric
+    labels: tuple[tuple[str, str], ...] = ()  # labels that the series have (name, value), sorted
+    kind: ScrapeKind = "gauge"  # read as it is, or by its change
+    take: ScrapeTake = "sum"  # the number that several series give
+    optional: bool = False  # no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
-    `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
-    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them),
-    `statements` (the statements of `system` that took the most time, and their plans).
+    """An observation, with one sample each `every_s`."""
 
-    One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
-    `licence`: the licensed pack that the plan's author allows to be used; `container`: where an `awr` takes its
-    snapshots, `own` (the one that the dsn leads to) or `root` (CDB$ROOT).
-    """
-
-    name: str
-    kind: CaptureKind
-    every_s: float
-    hosts: tuple[str, ...] = ()
-    system: str | None = None
-    url: str = ""
-    scrapes: tuple[Scrape, ...] = ()
-    query: str = field(default="", metadata=OMITTED)
-    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
-    command: Command = field(default=NO_COMMAND, metadata=OMITTED)
-    licence: str = field(default="", metadata=OMITTED)
+    name: str  # its name in the plan
+    kind: CaptureKind  # what it observes
+    every_s: float  # time between two samples, s
+    hosts: tuple[str, ...] = ()  # the hosts of an `os`; of a `command` and a `prometheus` one of them is used
+    system: str | None = None  # the system that is observed
+    url: str = ""  # of an exporter; may hold `${secrets.NAME}`, filled in as late as in a system's dsn
+    scrapes: tuple[Scrape, ...] = ()  # the numbers of an exporter
+    query: str = field(default="", metadata=OMITTED)  # the query of an `sql`
+    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)  # numbers of the query, or of the output
+    command: Command = field(default=NO_COMMAND, metadata=OMITTED)  # the program of a `command`
+    licence: str = field(default="", metadata=OMITTED)  # the licensed pack that the plan's author allows to be used
+    # where an `awr` takes its snapshots: `own` (the container that the dsn leads to) or `root` (CDB$ROOT)
     container: str = field(default="", metadata=OMITTED)
-    where: Where = NOWHERE
+    where: Where = NOWHERE  # its position in the plan
 
     @property
     def makes_report(self) -> bool:

@@ -16,13 +16,7 @@ from proveout.core.errors import NOWHERE, ProveoutError, Where
 from proveout.core.numbers import size
 from proveout.dsl import engines
 from proveout.dsl.operations import parameter_names
-from proveout.dsl.plan.captures import CAPTURES
-from proveout.dsl.plan.commands import FioJob, is_plain_folder
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows, stated_s
-from proveout.dsl.plan.topology import Capture, Declared, Expectation, FactValue, Scrape, System
-from proveout.dsl.rules import settings as rules_settings
-from proveout.dsl.rules.bounds import (
+from proveout.dsl.plan.bounds import (
     EVERY_MAX_S,
     EVERY_MIN_S,
     ID_PATTERN,
@@ -35,6 +29,12 @@ from proveout.dsl.rules.bounds import (
     TEXT_MAX,
     WEEK_S,
 )
+from proveout.dsl.plan.captures import CAPTURES
+from proveout.dsl.plan.commands import FioJob, is_plain_folder
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows, stated_s
+from proveout.dsl.plan.topology import Capture, Declared, Expectation, FactValue, Scrape, System
+from proveout.dsl.rules import settings as rules_settings
 
 if TYPE_CHECKING:
     from proveout.dsl.operations.operation import Operation

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from proveout.core.numbers import number
-from proveout.core.units import format_duration
+from proveout.core.units import format_duration, length
+from proveout.dsl.plan.bounds import ID_PATTERN
 from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, Level
 from proveout.dsl.plan.stages import Fault, Tuning, Windows
 from proveout.dsl.rules import host_rules
-from proveout.dsl.rules.bounds import ID_PATTERN
 from proveout.dsl.rules.host_rules import Objection
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def load_problems(levels: Sequence[Level], windows: Windows, highest: float) -> 
         yield Objection(message=f"more than {POINTS_MAX:,} points", way_out=f"at most {POINTS_MAX:,} rows")
     if levels and not any(level.highest > 0.0 for level in levels):
         yield Objection(message="no phase has any load", way_out="a rate or threads above 0")
-    for lengths in ([level.for_s for level in levels], [length for _, length in windows.phases]):
+    for lengths in ([level.for_s for level in levels], [phase_s for _, phase_s in windows.phases]):
         if lengths and not abs(math.fsum(lengths) - windows.measure_s) <= LENGTH_SLACK_S * len(lengths):
             yield Objection(message=f"the phases do not add up to the measure window of {windows.measure_s} s")
     names = [name for name, _ in windows.phases]
@@ -105,7 +105,7 @@ def change_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
 def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
     """The obstacles to all occurrences of a fault, each with its healing, within the measure window."""
     if fault.between_s is not None and fault.between_s[0] >= fault.between_s[1]:
-        first, last = map(_length, fault.between_s)
+        first, last = map(length, fault.between_s)
         message = f"there is no time between {first} and {last}"
         yield Objection(message=message, way_out="`from` before `to`", at=("between", "to"))
         return
@@ -121,15 +121,13 @@ def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
     needed_s = (fault.times - 1) * (fault.for_s + fault.apart_s)
     if needed_s > last_s - first_s:
         message = (
-            f"{fault.times} times {_length(fault.for_s)}, {_length(fault.apart_s)} apart, do not fit between "
-            f"{_length(first_s)} and {_length(last_s)}: the last one would begin {_length(needed_s)} after the first"
+            f"{fault.times} times {length(fault.for_s)}, {length(fault.apart_s)} apart, do not fit between "
+            f"{length(first_s)} and {length(last_s)}: the last one would begin {length(needed_s)} after the first"
         )
         yield Objection(message=message, way_out="fewer `times`, or more time between", at=("times",))
     end_s = last_s + fault.for_s
     if end_s >= measure_s:
-        last = (
-            f"`{fault.name}` would be healed at {_length(end_s)}" if fault.for_s else f"it begins at {_length(end_s)}"
-        )
+        last = f"`{fault.name}` would be healed at {length(end_s)}" if fault.for_s else f"it begins at {length(end_s)}"
         message = f"{last}, and {room} ends before" if end_s > measure_s else f"{last}, when {room} ends"
         at = ("at",) if fault.between_s is None else ("between", "to")
         yield Objection(message=message, way_out="begin it earlier, or a longer `measure`", at=at)
@@ -141,7 +139,3 @@ def spans_s(fault: Fault, measure_s: float) -> tuple[float, float]:
         return 0.0, measure_s
     first_s, last_s = fault.between_s or ((fault.at_s or 0.0),) * 2
     return first_s, last_s + fault.for_s
-
-
-def _length(seconds: float) -> str:
-    return "0s" if seconds <= 0.0 else format_duration(seconds)

@@ -20,22 +20,15 @@ from proveout.dsl.plan.stages import (
     MEASURE,
     WINDOWS,
     CommandRun,
-    Drop,
     Ladder,
     Measuring,
     Open,
-    Pause,
     Phased,
-    Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
     Sessions,
     Sql,
     Stage,
     Tool,
-    Tune,
 )
 from proveout.dsl.plan.topology import Capture, Expression
 from proveout.dsl.rules.host_rules import Objection
@@ -125,10 +118,8 @@ def once_only(step: Stage) -> str:
     cells' turns: a step that creates or changes objects is repeatable only together with one that takes the change
     back, which its text does not show.
     """
-    if isinstance(step, Pause | Reset | Populate | Drop | Restart | Tune | Revert):
-        return ""
     if not isinstance(step, Sql):
-        return f"{step.kind} runs once"
+        return f"{step.kind} runs once" if step.around_turns == "never" else ""
     if step.repeat > 1:
         return "it has a `repeat` of its own; each turn of the ladder repeats it"
     if step.repeatable is not None:

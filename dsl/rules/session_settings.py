@@ -10,9 +10,9 @@ from types import MappingProxyType
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
+from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.rules import settings as rules_settings
-from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.rules.host_rules import Objection, setting_problems
 from proveout.dsl.rules.settings import Setting, Table, table
 from proveout.dsl.source.nodes import did_you_mean

@@ -6,8 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from proveout.dsl.plan.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows, WaitUntil
-from proveout.dsl.rules.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -18,36 +18,34 @@ from pydantic import (
 )
 
 from proveout.core import units
-from proveout.dsl import engines
-from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
-from proveout.dsl.plan.commands import OutputFormat, Take
-from proveout.dsl.plan.topology import EquipmentKind, FactValue
-from proveout.dsl.rules.bounds import (
+from proveout.dsl.plan.bounds import (
     EQUIPMENT_MAX,
     EXPECTED_FACT_PATTERN,
     FACT_PATTERN,
     FACT_TEXT_MAX,
     FACTS_MAX,
-    INSTANCES_MAX,
-    NAME_PATTERN,
     SCRAPES_MAX,
-    SETTINGS_MAX,
     TEXT_MAX,
     VALUES_MAX,
 )
-from proveout.dsl.schema.scalar_types import (
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
+from proveout.dsl.plan.commands import OutputFormat, ValueTake
+from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.plan import Check, Published
+from proveout.dsl.plan.scalars import (
     Duration,
     Every,
     Id,
     Name,
-    Percentage,
     Price,
-    Roles,
     Selector,
-    Strict,
     Text,
+    Title,
     custom,
 )
+from proveout.dsl.plan.stages import Pool
+from proveout.dsl.plan.topology import EquipmentKind, FactValue, Host, System
+from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}
 
@@ -166,74 +164,35 @@ class CostEntry(Strict):
     per_hour: Price = Field(description="The price of an hour, with its currency: 3.20 EUR.")
 
 
-class HostEntry(Strict):
-    """A host of the plan."""
+class NodeKeys(Strict):
+    """The keys of hosts, systems and equipment that their records have in another form."""
 
-    roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
-    address: Text = Field(description="`local`, or name:port of a running agent.")
+    facts: DeclaredFacts = Field(default_factory=dict)
+    expect: Expected = Field(default_factory=dict)
+
+
+class HostKeys(NodeKeys):
+    """The keys of a host beside those of its record."""
+
     ssh: Annotated[str, Field(pattern=SSH_PATTERN)] | None = Field(
         None, description="The login of `proveout deploy`: `[user@]host[:port]` [default: the name in `address`]."
     )
     cost: CostEntry | None = Field(None, description="Its price, for the price of a million transactions.")
-    facts: DeclaredFacts = Field(default_factory=dict)
-    expect: Expected = Field(default_factory=dict)
 
 
-EngineName: TypeAlias = Annotated[
-    str,
-    Field(pattern=NAME_PATTERN, description="An engine of this release, or of an installed package."),
-    WithJsonSchema({"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
-]
+class SystemKeys(NodeKeys):
+    """The keys of a system beside those of its record."""
 
-
-class SystemEntry(Strict):
-    """A database under test."""
-
-    engine: EngineName
-    host: Name = Field(description="The host it runs on.")
-    provision: Literal["embedded", "pgbouncer"] | None = Field(
-        None, description="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
-    )
-    dsn: Text | None = Field(
-        None,
-        description="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute "
-        "path of a file on `host`, which must be there.",
-    )
-    instances: list[Text] | None = Field(
-        None,
-        min_length=2,
-        max_length=INSTANCES_MAX,
-        description="Instead of `dsn`, one for each instance of a cluster or member of a grid: threads are dealt to "
-        "them in turn, each to its own keys.",
-    )
-    settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."
-    )
     session: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=50, description="Settings of every load's connections to it, name to value."
     )
-    propagates_to: Name | None = Field(
-        None, description="The system that its committed changes are replicated to, asynchronously."
-    )
-    standby_of: Name | None = Field(
-        None, description="The primary whose standby it is: read-only, with all of its data, until it is promoted."
-    )
-    synchronous: bool = Field(
-        False, description="Of a standby: a commit of the primary waits until the standby has it on disk."
-    )
-    in_front_of: Name | None = Field(
-        None, description="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too."
-    )
-    restore: Literal["template"] | None = Field(
-        None,
-        description="Of a `dsn`: the run works on a copy of its database, which a reset makes again; the original is "
-        "put back at the end. `template`: CREATE DATABASE … TEMPLATE (PostgreSQL).",
-    )
-    facts: DeclaredFacts = Field(default_factory=dict)
-    expect: Expected = Field(default_factory=dict)
 
 
-class EquipmentEntry(Strict):
+HostEntry = cast("type[HostKeys]", model_of(Host, more=HostKeys))
+SystemEntry = cast("type[SystemKeys]", model_of(System, more=SystemKeys))
+
+
+class EquipmentEntry(NodeKeys):
     """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
 
     kind: EquipmentKind
@@ -241,15 +200,13 @@ class EquipmentEntry(Strict):
     connects: Selector | None = Field(
         None, description="The hosts (`all`, `role:…` or names) and equipment that it is connected to."
     )
-    facts: DeclaredFacts = Field(default_factory=dict)
-    expect: Expected = Field(default_factory=dict)
 
 
 class Topology(Strict):
     """Hosts, the systems on them, and equipment without an agent."""
 
-    hosts: dict[Name, HostEntry] = Field(default_factory=dict)
-    systems: dict[Name, SystemEntry] = Field(default_factory=dict)
+    hosts: dict[Name, HostEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
+    systems: dict[Name, SystemEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
     equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)
 
 
@@ -306,7 +263,7 @@ class ValueEntry(Strict):
         "Of an sql capture also an age: how old the data is that the query reads, in s, which grows while it has no "
         "answer.",
     )
-    take: Take = Field("only", description="The number of several rows; `only` refuses more than one.")
+    take: ValueTake = Field("only", description="The number of several rows; `only` refuses more than one.")
 
 
 Values: TypeAlias = Annotated[dict[Id, ValueEntry], Field(min_length=1, max_length=VALUES_MAX)]
@@ -393,17 +350,10 @@ class CaptureEntry(Strict):
     ) = Field(None, description="prometheus: the list of metrics to keep. sql, command: the numbers by name.")
 
 
-class PoolEntry(Strict):
-    """Where load workers run, other than as processes of the client agents."""
+class PoolKeys(Strict):
+    """The keys of a pool beside those of its record."""
 
     kind: Literal["ray"]
-    address: Text | None = Field(
-        None, description="A cluster that runs already: `auto` or name:port. Without, the client hosts form one."
-    )
-    workers: int | None = Field(None, ge=1, le=10_000, description="Workers in total; by default one for each CPU.")
-    placement: Literal["spread", "pack"] = Field(
-        "spread", description="Deal the workers round the nodes, or fill node after node."
-    )
 
 
 FigureName: TypeAlias = Literal[
@@ -440,27 +390,17 @@ OTHERS: Literal["others"] = "others"
 """In `without`: every figure that `figures` does not name."""
 
 
-class VerdictEntry(Strict):
-    """A condition that must hold."""
-
-    id: Name
-    title: str = Field("", max_length=200)
-    check: Text = Field(description="A condition on the results of stages.")
-    severity: Literal["fail", "warn"] = Field("fail", description="A failed `warn` is shown but does not fail the run.")
+PoolEntry = model_of(Pool, base=PoolKeys)
 
 
-class PublishedEntry(Strict):
-    """A number of a publication, beside the number of this run."""
+class PublishedKeys(Strict):
+    """The keys of a published number that are those of its verdict."""
 
-    id: Name
-    title: str = Field("", max_length=200)
-    measured: Text = Field(description="A number of the results of stages.")
-    value: float = Field(gt=0.0, allow_inf_nan=False, description="The published number, in the unit of `measured`.")
-    source: str = Field("", max_length=200, description="The publication: title, page, table or figure.")
-    within: Percentage | None = Field(
-        None, description="A verdict holds when `measured` is at most this far from `value`; without it, no verdict."
-    )
     severity: Literal["fail", "warn"] = Field("warn", description="A failed `warn` is shown but does not fail the run.")
+
+
+VerdictEntry = model_of(Check, "VerdictEntry")
+PublishedEntry = cast("type[PublishedKeys]", model_of(Published, "PublishedEntry", more=PublishedKeys))
 
 
 class ChartEntry(Strict):
@@ -522,7 +462,6 @@ Preflight: TypeAlias = Annotated[
         "and all statements before the first measurement."
     ),
 ]
-Title: TypeAlias = Annotated[str, Field(max_length=200)]
 
 
 class Document(Strict):
@@ -537,7 +476,7 @@ class Document(Strict):
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
     workloads: dict[Name, Any] = Field(default_factory=dict)
-    pools: dict[Name, PoolEntry] = Field(default_factory=dict)
+    pools: dict[Name, PoolEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
     captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
     tuning: list[Any] = Field(
         default_factory=list,
@@ -546,8 +485,8 @@ class Document(Strict):
         "run.",
     )
     stages: list[Any] = Field(min_length=1, max_length=200)
-    verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
-    published: list[PublishedEntry] = Field(
+    verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)  # type: ignore[valid-type]
+    published: list[PublishedEntry] = Field(  # type: ignore[valid-type]
         default_factory=list, max_length=200, description="Published numbers that the report shows beside the measured."
     )
     report: ReportEntry = Field(default_factory=ReportEntry)

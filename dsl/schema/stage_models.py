@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.plan.bounds import THREADS_MAX
+from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
+from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
-from proveout.dsl.plan.stages import FAULTS_MAX, PASSES_MAX, TIMES_MAX, VOID_FRACTION_MAX
-from proveout.dsl.rules.bounds import CONNECT_EVERY_MAX, THREADS_MAX
-from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
-from proveout.dsl.schema.scalar_types import (
+from proveout.dsl.plan.scalars import (
     Duration,
-    Every,
+    Form,
     Id,
     LevelRate,
     Name,
     Names,
-    OrBoolean,
     OrOne,
     Percentage,
     Ramp,
@@ -30,13 +28,30 @@ from proveout.dsl.schema.scalar_types import (
     Share,
     Size,
     Statements,
-    Strict,
     Text,
     Threads,
     Tolerance,
     Variation,
     one_or_many,
 )
+from proveout.dsl.plan.stages import (
+    FAULTS_MAX,
+    PASSES_MAX,
+    TIMES_MAX,
+    VOID_FRACTION_MAX,
+    Drop,
+    Ladder,
+    Pause,
+    Populate,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sessions,
+    Tool,
+)
+from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
+from proveout.dsl.schema.validation import Strict
 
 
 class CommitsEntry(Strict):
@@ -49,41 +64,6 @@ class CommitsEntry(Strict):
         "with `on_disconnect: retry` a transaction that had committed without an answer is not run again. By default "
         "untracked; of one of several loads that changes rows, that of the stage.",
     )
-
-
-def _every(value: object) -> object:
-    """`transaction` is every single one."""
-    return 1 if value == "transaction" else value
-
-
-ConnectEvery: TypeAlias = Annotated[
-    int,
-    Field(ge=1, le=CONNECT_EVERY_MAX),
-    BeforeValidator(_every),
-    WithJsonSchema(
-        {"anyOf": [{"const": "transaction"}, {"type": "integer", "minimum": 1, "maximum": CONNECT_EVERY_MAX}]}
-    ),
-]
-
-
-class SessionsEntry(Strict):
-    """The connections of a load; by default each thread keeps one of its own."""
-
-    pool: int | None = Field(
-        None,
-        ge=1,
-        le=THREADS_MAX,
-        description="Connections in total, over all clients: a transaction waits for a free one, first come, first "
-        "served. The wait is part of its response time, and `pool_wait` in expressions.",
-    )
-    connect_every: ConnectEvery | None = Field(
-        None,
-        description="Close a connection after so many transactions, or after each `transaction`, and make another. "
-        "The connect is part of the response time, and `connect` in expressions.",
-    )
-
-
-USUAL_SESSIONS = SessionsEntry.model_validate({})
 
 
 class SessionKeys(Strict):
@@ -100,7 +80,7 @@ class SessionKeys(Strict):
         description="The member of the system to connect to, among the hosts of its dsn and its `instances`: the one "
         "that accepts changes, one that does not, or any; found again after each loss. By default the dsn decides.",
     )
-    sessions: SessionsEntry | None = Field(None, description="Sharing and renewal of connections.")
+    sessions: Sessions | None = Field(None, description="Sharing and renewal of connections.")
 
 
 class SearchRange(Strict):
@@ -131,24 +111,6 @@ class Confirm(Strict):
 def usual_confirm() -> Confirm:
     """The confirmation of a search that states none."""
     return Confirm.model_validate({})
-
-
-class BoundsEntry(Strict):
-    """The bounds that a probe must keep in addition to `accept`."""
-
-    missed: Percentage = Field(
-        0.01, description="Arrivals due in the window that had no answer within 1 s after the load, over all due."
-    )
-    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
-    growth: Percentage = Field(
-        0.02,
-        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
-    )
-
-
-def usual_bounds() -> BoundsEntry:
-    """The bounds of a search that states none."""
-    return BoundsEntry.model_validate({})
 
 
 class RateRamp(Strict):
@@ -307,47 +269,12 @@ class MatrixEntry(Strict):
 MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
-class LimitsEntry(Strict):
-    """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
-    `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
-    verdict passes on it. The others warn."""
-
-    errors: Percentage = Field(0.001, description="Technical errors over all transactions that ended.")
-    start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
-    client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
-    client_handling: Percentage = Field(
-        0.1, description="Time that answers waited for the client, of the service time of a transaction."
-    )
-    achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
-    schedule_p99: Duration = Field(
-        0.005, description="Lateness of transactions' starts, 99th percentile, open arrival."
-    )
-    tps_slope: Variation = Field(
-        0.10, description="Drift of the throughput over the measure window, below which it is steady."
-    )
-    tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
-    pause: Duration = Field(
-        10.0,
-        gt=0,
-        description="Longest time that the system or a load process may stall in the measure window. Of a "
-        "shorter window, a third is too long for the system.",
-    )
-    void: Percentage = Field(
-        VOID_FRACTION_MAX,
-        description="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
-    )
-
-
-def _usual_limits() -> LimitsEntry:
-    return LimitsEntry.model_validate({})
-
-
 def _as_text(value: object) -> object:
     """`true` and `false` as the expressions that they are."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, BeforeValidator(_as_text), OrBoolean()]
+When: TypeAlias = Annotated[Text, Form(before=_as_text, or_boolean=True)]
 Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
@@ -364,15 +291,6 @@ class StageBase(Strict):
     needs: StageIds | None = Field(
         None, description="Stages that run before this one, and without which it is left out."
     )
-
-
-class PopulateEntry(StageBase):
-    """Create the workload's schema in each system and load it, the same rows in each."""
-
-    workload: Name
-    into: Names = Field(description="The systems to load.")
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts that load.")
-    workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
 
 
 class ThinkEntry(Strict):
@@ -418,24 +336,17 @@ class Measured(StageBase, SessionKeys, CommitsEntry):
         max_length=64,
         description="Several loads at the same time, by name, in place of `workload` and `target`.",
     )
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
+    from_: Selector = Field(("role:client",), alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
     session: Session = Field(
         default_factory=dict,
         max_length=50,
         description="Settings of the load's connections, before those of the system's `session`.",
     )
-    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
-    workers: int | None = Field(
-        None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
-    )
     pool: Name = Field("local", description="The pool of the load processes: `local`, `ray`, or one of `pools`.")
-    limits: LimitsEntry = Field(
-        default_factory=_usual_limits, description="The limits of an iteration, and of void attempts."
-    )
 
 
-class LadderEntry(Measured):
+class LadderKeys(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
     matrix: MatrixEntry | MatrixAxes | None = Field(
@@ -465,11 +376,6 @@ class LadderEntry(Measured):
     phases: Phases | None = Field(
         None, description="In place of `measure` and `rate`: the parts of the measured window, each with its load."
     )
-    recovered_within: Percentage | None = Field(
-        None,
-        description="phases: how far throughput and response may be from those of the phase before to count as "
-        "recovered; 20%.",
-    )
     passes: int | None = Field(
         None,
         ge=1,
@@ -492,11 +398,6 @@ class LadderEntry(Measured):
         Repeats(most=3),
         description="Repeats of each rung; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
     )
-    order: Literal["ladder", "shuffled", "interleaved"] = Field(
-        "ladder",
-        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
-        "(`with`). The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
-    )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
     interference: bool = Field(
@@ -504,46 +405,18 @@ class LadderEntry(Measured):
         description="With `loads`: run each of them alone too, in turns with all of them, for the ratio of its numbers "
         "together to those alone.",
     )
-    stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
     faults: list[Any] = Field([], max_length=FAULTS_MAX, description="Faults that disturb each iteration.")
 
 
-class SearchEntry(Measured):
+class SearchKeys(Measured):
     """Find the highest rate at which `accept` holds."""
 
-    threads: Threads = Field(description="Threads in total, over all clients.")
     rate: SearchRange
-    accept: Text = Field(description="Condition on an iteration's numbers.")
-    bounds: BoundsEntry = Field(
-        default_factory=usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
-    )
-    drain: Ramp = Field(
-        60.0,
-        description="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of "
-        "one probe is not measured in the next.",
-    )
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(
         default_factory=usual_confirm, description="The full-length iterations that confirm the answer."
     )
-    upper_end: bool = Field(
-        default=True,
-        description="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
-    )
-    probes_max: int = Field(
-        60, ge=2, le=500, description="The most probes before the search gives up, those that confirm included."
-    )
-    arrival: Literal["constant", "poisson"] = "constant"
-
-
-class WaitEntry(Strict):
-    """A wait until a query gives a value."""
-
-    query: Text = Field(description="The query; the first column of its only row counts.")
-    equals: str | int | float | bool = Field(description="The value to wait for; numbers are compared as numbers.")
-    every: Every = Field(1.0, description="The time from one query to the next.")
-    within: Duration = Field(600.0, description="The longest wait; the run ends with an error after it.")
 
 
 class SqlEntry(StageBase):
@@ -552,7 +425,7 @@ class SqlEntry(StageBase):
 
     system: Name
     statements: Statements | None = Field(None, description="The statements, which are run first.")
-    wait_until: WaitEntry | None = Field(None, description="Wait until a query gives a value, after the statements.")
+    wait_until: WaitUntil | None = Field(None, description="Wait until a query gives a value, after the statements.")
     query: Text | None = Field(None, description="The query whose columns are the `metrics`, run last.")
     metrics: Values | None = Field(None, description="The numbers that the query gives, by name.")
     repeat: int = Field(
@@ -577,61 +450,11 @@ class CommandEntry(StageBase):
     repeat: int = Field(1, ge=1, le=100, description="Repeats; each number is an estimate over them.")
 
 
-class ResetEntry(StageBase):
-    """Bring systems to a known state."""
-
-    systems: Names
-    restore: bool = Field(
-        True,
-        description="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a "
-        "user's SQLite file without a populate, the copy of the beginning of the run.",
-    )
-    keep: Literal["ddl"] | None = Field(
-        None,
-        description="`ddl`: after the restore, the DDL of the sql stages since the copy is executed again. Without it "
-        "the tables and indexes that they have made are gone.",
-    )
-    checkpoint: bool = Field(
-        True, description="Write out dirty pages, so that the next iteration does not pay for them."
-    )
-
-
-class PauseEntry(StageBase):
-    """Do nothing for a while."""
-
-    duration: Duration
-
-
 class TuneEntry(StageBase):
     """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
     `keep`."""
 
     tuning: list[Any] = Field(min_length=1, max_length=500, description="Tunings, as in the plan's own `tuning`.")
-
-
-class RevertEntry(StageBase):
-    """Undo the changes of a `tune` stage before the end of the run."""
-
-    tune: Id = Field(description="The stage; of those that are in place, the last one.")
-
-
-class RestartEntry(StageBase):
-    """Stop a system that proveout has started, and start it on its data."""
-
-    system: Name
-    settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Settings over those of the topology, until the next restart of the system.",
-    )
-
-
-class DropEntry(StageBase):
-    """Drop the tables that a populate has made."""
-
-    workload: Name
-    systems: Names = Field(description="The systems that it was loaded into.")
-    from_: Selector = Field(["role:client"], alias="from", description="The hosts; the first of them does it.")
 
 
 class ToolLimitsEntry(Strict):
@@ -665,7 +488,7 @@ class ToolTarget(Strict):
     )
 
 
-class ToolEntry(StageBase):
+class ToolKeys(StageBase):
     """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
     run: Literal["fio"] = Field(description="The program.")
@@ -676,7 +499,6 @@ class ToolEntry(StageBase):
     random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
     block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
     read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
-    iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
     jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
     size: Size = Field(description="Bytes of each job: the size of its file, or of its slice of a device.")
     target: ToolTarget | None = Field(None, description="The folder of the files, or the devices.")
@@ -686,26 +508,44 @@ class ToolEntry(StageBase):
     )
     ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
     measure: Duration = Field(description="The measured window.")
-    repeat: int = Field(3, ge=1, le=100, description="Repeats of each rung.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
-    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
     limits: ToolLimitsEntry = Field(
         default_factory=lambda: ToolLimitsEntry.model_validate({}),
         description="The limits of an iteration, and of void attempts.",
     )
 
 
+RECORDS: dict[str, type[Populate | Reset | Pause | Revert | Restart | Drop]] = {
+    "populate": Populate,
+    "reset": Reset,
+    "pause": Pause,
+    "revert": Revert,
+    "restart": Restart,
+    "drop": Drop,
+}
+"""The kinds of stages whose keys are those of their records."""
+
+
+def _own(kind: str) -> type[StageBase]:
+    model: type[Any] = model_of(RECORDS[kind], f"{kind.capitalize()}Entry", StageBase)
+    return model
+
+
+LadderEntry = cast("type[LadderKeys]", model_of(Ladder, "LadderEntry", LadderKeys))
+SearchEntry = cast("type[SearchKeys]", model_of(Search, "SearchEntry", SearchKeys))
+ToolEntry = cast("type[ToolKeys]", model_of(Tool, "ToolEntry", ToolKeys))
+
 STAGES: dict[str, type[StageBase]] = {
-    "populate": PopulateEntry,
+    "populate": _own("populate"),
     "ladder": LadderEntry,
     "search": SearchEntry,
     "sql": SqlEntry,
     "command": CommandEntry,
-    "reset": ResetEntry,
-    "pause": PauseEntry,
+    "reset": _own("reset"),
+    "pause": _own("pause"),
     "tune": TuneEntry,
-    "revert": RevertEntry,
-    "restart": RestartEntry,
-    "drop": DropEntry,
+    "revert": _own("revert"),
+    "restart": _own("restart"),
+    "drop": _own("drop"),
     "tool": ToolEntry,
 }

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
+
+
+class Strict(BaseModel):
+    """No conversions, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,35 +65,27 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
         return None
 
 
-def salvage(model: type[Model], node: Node) -> tuple[Model | None, frozenset[str]]:
-    """The valid part of an entry that is not valid as a whole, and the other keys: (None, …) without such a part.
-
-    A key that is not valid has its default, a required one an empty value. A misspelled key counts as the one that was
-    probably meant.
-    """
+def salvage(model: type[Model], node: Node) -> Model | None:
+    """The valid part of an entry that is not valid as a whole: required keys that are not valid are empty; None without
+    such a part."""
     data = plain(node)
     if not isinstance(data, dict):
-        return None, frozenset()
+        return None
     names = {field.alias or name: name for name, field in model.model_fields.items()}
-    broken: set[str] = set()
     try:
-        return model.model_validate(data), frozenset()
+        return model.model_validate(data)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            key = str(detail["loc"][0]) if detail["loc"] else ""
-            unknown = detail["type"] == "extra_forbidden"
-            broken |= {key} if not unknown or SPLIT & set(key) else set(get_close_matches(key, names, n=2))
+        broken = {str(detail["loc"][0]) for detail in error.errors(include_url=False) if detail["loc"]}
     required = {names[key] for key in broken & set(names) if model.model_fields[names[key]].is_required()}
     types = {name: model.model_fields[name].annotation for name in required}
     empty: dict[str, Any] = {name: (kind, _empty(kind)) for name, kind in types.items()}
     if any(value is None for _, value in empty.values()):
-        return None, frozenset(broken)
+        return None
     part = create_model(model.__name__, __base__=model, **empty)
     try:
-        kept = {key: value for key, value in data.items() if key in names and key not in broken}
-        return part.model_validate(kept), frozenset(broken) or frozenset({""})
+        return part.model_validate({key: value for key, value in data.items() if key in names and key not in broken})
     except ValidationError:
-        return None, frozenset(broken)
+        return None
 
 
 def _empty(annotation: Any) -> object:
@@ -95,7 +93,7 @@ def _empty(annotation: Any) -> object:
     origin = get_origin(annotation)
     if origin is Annotated:
         return _empty(get_args(annotation)[0])
-    if origin in (list, dict):
+    if origin in (list, dict, tuple):
         return origin()
     return annotation() if annotation in (int, float, str) else None
 

@@ -19,12 +19,12 @@ from pydantic import (
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.bounds import VALUES_MAX
 from proveout.dsl.plan.commands import MeasuredValue, OutputFormat, OutputRows
+from proveout.dsl.plan.scalars import Id, custom
 from proveout.dsl.plan.stages import WINDOWS
-from proveout.dsl.rules.bounds import VALUES_MAX
 from proveout.dsl.rules.value_rules import argv_problems, output_problems, value_problems
 from proveout.dsl.schema.models import OutputEntry, TextOrNumber, ValueEntry
-from proveout.dsl.schema.scalar_types import Id, custom
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
 
 TRANSACTION = "transaction"

@@ -22,7 +22,15 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire.columns import COLUMNS
-from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, TaskDone, TaskFailed
+from proveout.proto.wire.messages import (
+    PACKAGE,
+    PROTOCOL_VERSION,
+    AgentMessage,
+    CoordinatorMessage,
+    TaskDone,
+    TaskFailed,
+    member_name,
+)
 from proveout.proto.wire.tasks import Task
 
 VALUE_DEPTH_MAX = 32
@@ -126,7 +134,7 @@ def _shape(cls: type, descriptor: Descriptor) -> _Shape:
 def members(union: Any, oneof: str, descriptor: Descriptor) -> Members:
     """The pairing of a union of dataclasses with the oneof of that name in a message."""
     classes = typing.get_args(union)
-    named = {_snake(cls.__name__): cls for cls in classes}
+    named = {member_name(cls.__name__): cls for cls in classes}
     shapes = {name: _shape(cls, _part(descriptor, name)) for name, cls in named.items()}
     by_class = {cls: (name, shapes[name]) for name, cls in named.items()}
     return Members(oneof, descriptor.name, by_class, shapes)
@@ -160,7 +168,7 @@ def _scalar(name: str) -> tuple[_Put, _Take]:
 
 
 def _enum(name: str, enum: EnumDescriptor) -> tuple[_Put, _Take]:
-    prefix = _snake(enum.name).upper() + "_"
+    prefix = member_name(enum.name).upper() + "_"
     numbers = {value.name.removeprefix(prefix).lower(): value.number for value in enum.values if value.number}
     literals = {number: literal for literal, number in numbers.items()}
 
@@ -352,16 +360,23 @@ def _owner(wire: FieldDescriptor) -> Descriptor:
     return cast(Descriptor, wire.containing_type)
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
 # Strict: a oneof without a member, a missing part, an unknown enum value or field, and a message above
 # `MAX_MESSAGE_BYTES` raise `WireFault`. One exception: a Hello of another protocol version is read leniently, so that
 # it can be refused by its version.
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 TOO_LONG = "Shorten or divide the texts and lists that one task of the plan has."
+
+SESSION = f"/{PACKAGE}.Agent/Session"
+FIRST_SESSION = "/proveout.agent.v1.Agent/Session"
+"""The method of an agent; and that of agents before protocol 3, which refuse by the versions in Hello and Refused."""
+_ANY_SESSION = re.compile(r"/proveout\.agent\.v[0-9]{1,9}\.Agent/Session")
+
+
+def of_version(method: str) -> str:
+    """The method of this version for that of any other: the Hello says which one it is. Other methods as they are."""
+    return SESSION if _ANY_SESSION.fullmatch(method) else method
+
 
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

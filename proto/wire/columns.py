@@ -30,6 +30,46 @@ NAMES_KEPT = 1024
 NAMES_BYTES_MAX = 1 << 15
 """Above that the names of a sample are read each time: an agent must not fill the coordinator's memory with them."""
 HISTOGRAMS = 3
+MESSAGES = """\
+// An error class of a transaction type.
+message ErrorColumn {
+  int64 transaction = 1;  // index of the transaction type in TransactionColumns.names
+  string name = 2;  // SQLSTATE or the engine's name for it
+  int64 count = 3;  // number of errors
+}
+
+// Many TransactionLoads in columns, one entry for each of them: their counts and first three histograms. Of histograms
+// there are three times as many entries: those of response times, then of service, then of schedule lag.
+message TransactionColumns {
+  repeated string names = 1;  // TransactionCounts.name
+  repeated int64 ok = 2;  // TransactionCounts.ok
+  repeated int64 logical_failures = 3;  // TransactionCounts.logical_failures
+  repeated int64 retried = 4;  // TransactionCounts.retried
+  repeated int64 missed = 5;  // TransactionCounts.missed
+  repeated ErrorColumn errors = 6;  // TransactionCounts.errors of all
+  repeated int64 indexed = 7;  // how many of `indices` are the histogram's
+  repeated int64 counted = 8;  // how many of `counts` are the histogram's
+  repeated int64 indices = 9;  // Histogram.indices, one histogram after the other
+  repeated int64 counts = 10;  // Histogram.counts, one histogram after the other
+  repeated int64 sum_ns = 11;  // Histogram.sum_ns
+  repeated int64 min_ns = 12;  // Histogram.min_ns
+  repeated int64 max_ns = 13;  // Histogram.max_ns
+}
+
+// The names of the readings of a sample.
+message ReadingNames {
+  repeated string metrics = 1;  // Reading.metric
+  repeated string labels = 2;  // Reading.label, as many
+}
+
+// Many Readings in columns.
+message ReadingColumns {
+  // a ReadingNames as bytes, which are the same in each sample of most captures, so who reads them looks them up
+  bytes names = 1;
+  bytes values = 2;  // little-endian IEEE 754 doubles, one for each name
+}
+"""
+"""The messages of this module in `agent.proto`, which have no record in Python."""
 
 _T = TypeVar("_T")
 

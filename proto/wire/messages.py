@@ -6,6 +6,7 @@ otherwise.
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from proveout.core.data_classes import dataclass, field
@@ -13,140 +14,133 @@ from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import Task
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+"""Raised with every change of the messages: agents refuse fields that they do not know."""
+PACKAGE = f"proveout.agent.v{PROTOCOL_VERSION}"
+"""The package of `agent.proto`, so the name of the service says the version too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
+    """The coordinator opens a session. An agent that has seen a higher epoch of the run refuses."""
 
-    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log. Samples may wait
-    for `gather_s` to go as one message; 0: each goes at once.
-    """
-
-    run_id: str
-    epoch: int
-    host: str
-    beat_s: float = 2.0
-    lease_s: float = 10.0
-    protocol: int = PROTOCOL_VERSION
-    version: str = ""
-    signer: str = field(default="", repr=False)
-    audit: str = ""
-    gather_s: float = 0.0
+    run_id: str  # name of the run, at least one character
+    epoch: int  # fencing epoch, from 1: one higher for each coordinator that takes the run up
+    host: str  # name of the host in the plan; an agent that was started with --name has no other
+    beat_s: float = 2.0  # time between two beats, s; above 0 and below the lease
+    lease_s: float = 10.0  # without a beat for so long the agent ends all tasks and undoes changes, s; at most 3,600
+    protocol: int = PROTOCOL_VERSION  # version of this protocol; an agent of another one answers Refused
+    version: str = ""  # release of proveout, for messages
+    signer: str = field(default="", repr=False)  # certificate (PEM) of who signs the tasks of this session
+    audit: str = ""  # head of the run's audit log, hex; "" without one
+    gather_s: float = 0.0  # samples may wait so long to go as one message, s, 0 to the lease; 0: each goes at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """A heartbeat and clock probe: `sent_ns` on the coordinator's monotonic clock."""
+    """A heartbeat, which renews the lease, and a probe of the clocks."""
 
-    sequence: int
-    sent_ns: int
+    sequence: int  # number of the beat in the session, from 1
+    sent_ns: int  # instant of sending, coordinator's monotonic clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start the armed load of `key` at `t0_ns`."""
+    """Start the armed load, or the armed fault, of a task. Ignored when it has ended."""
 
-    key: str
-    t0_ns: int
+    key: str  # key of the task
+    t0_ns: int  # T0, agent's monotonic clock: the coordinator adds the offset that beats have measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """End a capture gracefully: it answers its result."""
+    """End a capture, or a fault with a condition, gracefully: it answers its result."""
 
-    key: str
+    key: str  # key of the task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """The condition of a fault holds: its occurrence `number` begins now. Ignored where it has begun already."""
+    """The condition of a fault holds: an occurrence begins now. Ignored where it has begun already."""
 
-    key: str
-    number: int
+    key: str  # key of the task
+    number: int  # number of the occurrence, from 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Stop a task and undo what it holds; it ends `cancelled`."""
+    """Stop a task and undo what it holds; it ends with TaskFailed `cancelled`."""
 
-    key: str
-    reason: str
+    key: str  # key of the task; of one that does not run here the agent answers the same
+    reason: str  # for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodbye:
-    """The run is over: the agent ends all of the run's tasks and systems, forgets its state, and a child agent exits.
+    """The run is over: the agent ends all of its tasks and systems and forgets its state, and a child agent exits."""
 
-    `keep_data` leaves the data of provisioned systems in place for a resume.
-    """
-
-    keep_data: bool = False
+    keep_data: bool = False  # leave the data of provisioned systems in place for a resume
 
 
 CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Trigger | Finish | Cancel | Goodbye
+"""Whatever a coordinator sends: Hello first, then any of the others until Goodbye or the end of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The agent's answer to Hello: its version, and the facts of its machine (the fingerprint, name -> value).
+    """The agent's answer to Hello."""
 
-    `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
-    `audit` is the head of the agent's audit log.
-    """
-
-    agent: str
-    version: str
-    protocol: int
-    machine_id: str
-    cores: int
-    facts: tuple[tuple[str, Value], ...] = ()
-    session: str = ""
-    audit: str = ""
+    agent: str  # name of the agent: that of --name, otherwise the host of the Hello
+    version: str  # release of proveout
+    protocol: int  # version of this protocol
+    machine_id: str  # systemd's machine id; the host name if there is none
+    cores: int  # number of CPUs that the agent may use
+    facts: tuple[tuple[str, Value], ...] = ()  # facts of the machine (name, value), sorted by name
+    session: str = ""  # the same again after a reconnect: the tasks have gone on meanwhile; else they have ended
+    audit: str = ""  # head of the agent's audit log, hex; "" if it cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The agent will not serve this session (stale epoch, other version); the stream ends after it."""
+    """The agent will not serve this session (stale epoch, other version, busy); the stream ends after it."""
 
-    reason: str
+    reason: str  # for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeatReply:
-    """Answer to a Beat: its sequence and sent time echoed, the agent's monotonic time on arrival and on sending."""
+    """Answer to a Beat, sent before all that waits."""
 
-    sequence: int
-    sent_ns: int
-    received_ns: int
-    replied_ns: int
+    sequence: int  # as in the beat
+    sent_ns: int  # as in the beat
+    received_ns: int  # instant of its arrival, agent's monotonic clock
+    replied_ns: int  # instant of sending this answer, agent's monotonic clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAccepted:
-    """The agent has the task, and has noted its key."""
+    """The agent has the task, and has stored its key."""
 
-    key: str
+    key: str  # key of the task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskArmed:
-    """A load is ready to start."""
+    """A load or a fault is ready to start: the agent waits for Start."""
 
-    key: str
+    key: str  # key of the task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """The progress of a task: `done` of `total` `unit`s (total 0 = not known). It moves the task's deadline, see
-    `deadline_after_progress_s`."""
+    """The progress of a task, sent at any time while it runs. It moves the task's deadline to 600 s after it plus four
+    times the time so far."""
 
-    key: str
-    done: float
-    total: float
-    unit: str
-    note: str = ""
+    key: str  # key of the task
+    done: float  # units that are done
+    total: float  # units in all; 0: not known
+    unit: str  # the unit, plural: rows
+    note: str = ""  # what is being done, for people
 
 
 def deadline_after_progress_s(elapsed_s: float) -> float:
@@ -160,42 +154,42 @@ def deadline_after_progress_s(elapsed_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDone:
-    """A task's result."""
+    """A task's result; sent once, and again when the same task is sent again."""
 
-    key: str
-    result: TaskResult
+    key: str  # key of the task
+    result: TaskResult  # the result of that kind of task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """The failure of a task, after the processes that it started have stopped."""
+    """The failure of a task, after the processes that it started have stopped; sent as TaskDone is."""
 
-    key: str
-    error: TaskError
+    key: str  # key of the task
+    error: TaskError  # the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A sample of a task; `sequence` counts from 1 per task, so a gap is seen."""
+    """A sample of a task, sent while it runs."""
 
-    key: str
-    sequence: int
-    sample: TaskSample
+    key: str  # key of the task
+    sequence: int  # number of the sample in its task, from 1, so that a gap is seen
+    sample: TaskSample  # the sample of that kind of task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Samples that have waited for each other, in order (`Hello.gather_s`)."""
+    """Samples that have waited for each other (see Hello.gather_s)."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[Sample, ...]  # in order, 2 to 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """Something a person may want to know; `level` is debug, info, warning or error."""
+    """Something that people may want to know."""
 
-    level: str
-    text: str
+    level: str  # debug, info, warning or error
+    text: str  # one line
 
 
 AgentMessage: TypeAlias = (
@@ -211,3 +205,9 @@ AgentMessage: TypeAlias = (
     | Samples
     | LogLine
 )
+"""Whatever an agent sends: Welcome or Refused first, then any of the others."""
+
+
+def member_name(name: str) -> str:
+    """The name that a class has as a member of a oneof: `TaskDone` is `task_done`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -15,47 +15,40 @@ from proveout.proto.wire.tasks import Endpoint
 class Histogram:
     """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
 
-    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
+    Merging is adding.
     """
 
-    indices: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-    sum_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
+    indices: tuple[int, ...] = ()  # buckets that are not empty, ascending
+    counts: tuple[int, ...] = ()  # times in each of them
+    sum_ns: int = 0  # sum of all times, exact
+    min_ns: int = 0  # shortest time, exact; 0 without times
+    max_ns: int = 0  # longest time, exact; 0 without times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResult:
-    """The connections of a load in its measure window.
+    """The connections of a load in its measure window."""
 
-    `connect`: times of the connects that began in it and succeeded, until the first statement could be prepared;
-    `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it, the wait for a connection of the pool,
-    also of those that found one at once; `waited` found none. `rerun`: transactions run again after a connection was
-    lost, when it was not known whether they had committed.
-    """
-
+    # times of the connects that began in it and succeeded, until the first statement could be prepared
     connect: Histogram = field(default_factory=Histogram)
-    attempts: int = 0
-    failed: int = 0
+    attempts: int = 0  # connects that began in it
+    failed: int = 0  # those of them that failed
+    # of each transaction due in it, the wait for a connection of the pool, also of those that found one at once
     pool_wait: Histogram = field(default_factory=Histogram)
-    waited: int = 0
-    rerun: int = 0
+    waited: int = 0  # transactions that found no free connection
+    rerun: int = 0  # transactions run again after a connection was lost, when their commit was not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFinding:
-    """Something that a preflight check found: `subject` is its path in the plan, `line` that of a text, from 1, or 0.
+    """Something that a preflight check found."""
 
-    `code` is one of `FINDINGS`. With `warns` a run goes on.
-    """
-
-    code: str
-    subject: str
-    message: str
-    way_out: str = ""
-    line: int = 0
-    warns: bool = False
+    code: str  # one of `FINDINGS`
+    subject: str  # its path in the plan
+    message: str  # for people
+    way_out: str = ""  # what to do about it
+    line: int = 0  # line of a text, from 1; 0 where it is of none
+    warns: bool = False  # a run goes on
 
 
 PLAN_FINDINGS = frozenset({"statement", "setting", "connections"})
@@ -76,10 +69,10 @@ FINDINGS = PLAN_FINDINGS | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result of a preflight check: everything that is wrong."""
+    """The result of a preflight check."""
 
-    findings: tuple[CheckFinding, ...]
-    seconds: float = 0.0
+    findings: tuple[CheckFinding, ...]  # everything that is wrong
+    seconds: float = 0.0  # duration, s
 
 
 # Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
@@ -88,18 +81,14 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemStarted:
-    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
+    """A system is up."""
 
-    `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
-    `note`: the effect of the start on the data of a member of a group, for people. `schema`: the objects of the
-    database with their definitions, where they were asked for (`agent/engines/handlers.py`).
-    """
-
-    endpoint: Endpoint
-    settings: tuple[tuple[str, str], ...] = ()
-    fresh: bool = True
-    superseded_by: str = ""
-    note: str = ""
+    endpoint: Endpoint  # how to reach it
+    settings: tuple[tuple[str, str], ...] = ()  # those that travel with the results (name, value), sorted
+    fresh: bool = True  # its data was initialised now
+    superseded_by: str = ""  # the promoted standby that holds the group's data now; a primary starts after it stopped
+    note: str = ""  # the effect of the start on the data of a member of a group, for people
+    # objects of the database with their definitions, where they were asked for (`agent/engines/handlers.py`)
     schema: tuple[tuple[str, str], ...] = ()
 
 
@@ -107,21 +96,19 @@ class SystemStarted:
 class TableCount:
     """Rows in a table after population, and the range that the specification gives."""
 
-    table: str
-    rows: int
-    expected_low: int
-    expected_high: int
+    table: str  # name of the table
+    rows: int  # rows that it has
+    expected_low: int  # the fewest that it should have
+    expected_high: int  # the most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Populated:
-    """A population: rows per table with what was expected, wall time in seconds; `kept_rows` were there already, from
-    a load that was broken off. `tables` is empty unless the task has finished the population.
-    """
+    """A population: rows per table with what was expected, and the time that it took."""
 
-    tables: tuple[TableCount, ...]
-    seconds: float
-    kept_rows: int = 0
+    tables: tuple[TableCount, ...]  # empty unless the task has finished the population
+    seconds: float  # wall time, s
+    kept_rows: int = 0  # rows that were there already, from a load that was broken off
 
     @property
     def rows(self) -> int:
@@ -133,11 +120,11 @@ class Populated:
 class TableDifference:
     """One table compared: row counts and order-independent checksums on both sides."""
 
-    table: str
-    source_rows: int
-    sink_rows: int
-    source_checksum: str
-    sink_checksum: str
+    table: str  # name of the table
+    source_rows: int  # rows on the source
+    sink_rows: int  # rows on the sink
+    source_checksum: str  # checksum of the source, whatever the order of its rows
+    sink_checksum: str  # the same of the sink
 
     @property
     def same(self) -> bool:
@@ -147,83 +134,81 @@ class TableDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Source and sink after the last change was applied; `drained` False when the timeout came first."""
+    """Source and sink after the last change was applied."""
 
-    tables: tuple[TableDifference, ...]
-    drained: bool
-    drain_s: float
+    tables: tuple[TableDifference, ...]  # all tables of the workload
+    drained: bool  # False when the timeout came first
+    drain_s: float  # the wait, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantCheck:
-    """One invariant of a workload: whether it holds, and the two numbers that it compares, as a sentence for users."""
+    """One invariant of a workload."""
 
-    name: str
-    holds: bool
-    evidence: str
+    name: str  # name of the invariant
+    holds: bool  # whether it holds
+    evidence: str  # the two numbers that it compares, as a sentence for users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsRead:
-    """A machine's part of the environment's fingerprint, sorted by name (see `agent/host_facts.py`)."""
+    """A machine's part of the environment's fingerprint (see `agent/host_facts.py`)."""
 
-    facts: tuple[tuple[str, Value], ...] = ()
+    facts: tuple[tuple[str, Value], ...] = ()  # (name, value), sorted by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantsChecked:
-    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions
-    (`TransactionType.counted`)."""
+    """All invariants of a workload, as one system has them."""
 
-    checks: tuple[InvariantCheck, ...]
-    seconds: float
-    tallies: tuple[tuple[str, int], ...] = ()
+    checks: tuple[InvariantCheck, ...]  # the invariants
+    seconds: float  # duration, s
+    tallies: tuple[tuple[str, int], ...] = ()  # what it counts of transactions (`TransactionType.counted`), by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFormed:
-    """A Ray node is up in the cluster whose GCS is at `address` (`name:port`)."""
+    """A Ray node is up."""
 
-    address: str
+    address: str  # `name:port` of the GCS of its cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlDone:
-    """Rows returned or affected, per statement; the time of all statements and of the wait, s; and the numbers of the
-    query by name."""
+    """Statements were executed."""
 
-    counts: tuple[int, ...]
-    elapsed_s: float = 0.0
-    wait_s: float = 0.0
-    values: tuple[tuple[str, float], ...] = ()
+    counts: tuple[int, ...]  # rows returned or affected, per statement
+    elapsed_s: float = 0.0  # time of all statements, s
+    wait_s: float = 0.0  # time of the wait, s
+    values: tuple[tuple[str, float], ...] = ()  # numbers of the query by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDone:
-    """A program has ended well: its time, s, the numbers of its output by name, and what it has written."""
+    """A program has ended well."""
 
-    elapsed_s: float
-    values: tuple[tuple[str, float], ...]
-    output: str = field(repr=False)
+    elapsed_s: float  # its time, s
+    values: tuple[tuple[str, float], ...]  # numbers of its output by name
+    output: str = field(repr=False)  # what it has written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """It is done; there is nothing to say about it but how long it took."""
 
-    seconds: float = 0.0
+    seconds: float = 0.0  # duration, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCounts:
-    """Outcomes of one transaction type: errors by class (SQLSTATE or the engine's name for it)."""
+    """Outcomes of one transaction type."""
 
-    name: str
-    ok: int = 0
-    logical_failures: int = 0
-    retried: int = 0
-    missed: int = 0
-    errors: tuple[tuple[str, int], ...] = ()
+    name: str  # name of the transaction
+    ok: int = 0  # committed
+    logical_failures: int = 0  # answered, without the effect: no row, a duplicate key
+    retried: int = 0  # attempts that were repeated
+    missed: int = 0  # due in the window and never begun
+    errors: tuple[tuple[str, int], ...] = ()  # by class (SQLSTATE or the engine's name for it)
 
     @property
     def error_count(self) -> int:
@@ -233,23 +218,19 @@ class TransactionCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLoad:
-    """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule
-    lag.
+    """One transaction type in one window. Fields after the first four are only in the result of a load."""
 
-    The other fields are only in the result of a load. `ended`: transactions (ok + logical failures) that ended inside
-    the measure window, whenever they were due. `late`: of those due in the window, ended after it (errors included).
-    `…_at_least`: lower bounds of the times of those due in the window that had no answer within 1 s after the load:
-    response of all, service of those that had begun, schedule lag of those never begun (`counts.missed`).
-    """
-
-    counts: TransactionCounts
-    response: Histogram = field(default_factory=Histogram)
-    service: Histogram = field(default_factory=Histogram)
-    schedule: Histogram = field(default_factory=Histogram)
-    ended: int = 0
-    late: int = 0
+    counts: TransactionCounts  # outcomes
+    response: Histogram = field(default_factory=Histogram)  # ended - intended
+    service: Histogram = field(default_factory=Histogram)  # ended - started
+    schedule: Histogram = field(default_factory=Histogram)  # schedule lag: started - intended
+    ended: int = 0  # ok + logical failures that ended inside the measure window, whenever they were due
+    late: int = 0  # of those due in the window, ended after it, errors included
+    # lower bounds of the response times of those due in the window without an answer within 1 s after the load
     response_at_least: Histogram = field(default_factory=Histogram)
+    # the same of the service times of those of them that had begun
     service_at_least: Histogram = field(default_factory=Histogram)
+    # the same of the schedule lag of those never begun (`counts.missed`)
     schedule_at_least: Histogram = field(default_factory=Histogram)
 
 
@@ -258,190 +239,164 @@ class LoadSecond:
     """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums
     to throughput.
 
-    `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
-    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same. `bins`: tenths
-    of it (`proto.wire.histogram`), where the task requests them.
+    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
     """
 
-    second: int
-    window: Window
-    start_ns: int
-    duration_s: float
-    transactions: Sequence[TransactionLoad]
-    bins: bytes = field(default=b"", repr=False)
+    second: int  # counts from T0, from 0
+    window: Window  # the one that its start lies in
+    start_ns: int  # its start, agent's monotonic clock
+    duration_s: float  # s; below 1 for a cut second
+    transactions: Sequence[TransactionLoad]  # each transaction type
+    bins: bytes = field(default=b"", repr=False)  # tenths of it (`proto.wire.histogram`), where the task requests them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before
-    it).
+    it)."""
 
-    `waiting` counts, by name, the transactions that were under way for at least half of that time and had no answer
-    before its end. `errors` counts the transactions, and the attempts to connect, that failed in it.
-    """
-
-    start_ns: int
-    end_ns: int
-    errors: int = 0
+    start_ns: int  # its start
+    end_ns: int  # its end
+    errors: int = 0  # transactions, and attempts to connect, that failed in it
+    # by name, transactions that were under way for at least half of it and had no answer before its end
     waiting: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """A terminal that ended no transaction in the measure window: it waited for one answer.
+    """A terminal that ended no transaction in the measure window: it waited for one answer."""
 
-    `worker`: number of the load worker on its agent. `transaction`: name of the transaction; "" when the terminal had
-    no connection. `waited_ns`: until the answer, or (`answered` False) until the end of the load.
-    """
-
-    worker: int
-    transaction: str
-    waited_ns: int
-    answered: bool = False
+    worker: int  # number of the load worker on its agent
+    transaction: str  # name of the transaction; "" when the terminal had no connection
+    waited_ns: int  # until the answer, or until the end of the load
+    answered: bool = False  # the answer came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """The lateness with which a load worker, or several together, handled answers in the measure window.
+    """The lateness with which a load worker, or several together, handled answers in the measure window."""
 
-    `late`: sampled times from the arrival of an answer to its handling; empty for blocking drivers, which have no event
-    loop. `answers`: all answers of the event loop, sampled or not. `stamped`: samples that are exact, by receive time
-    stamps of the kernel; the others are times since epoll's return with an estimate of what was before it.
-    `runqueue_s`: time for which the threads waited for a CPU, summed over all of them. `runqueue_fraction`: the same of
-    the thread that waited longest, over the window. None where the kernel does not count it.
-    """
-
+    # sampled times from the arrival of an answer to its handling; empty for blocking drivers, which have no event loop
     late: Histogram = field(default_factory=Histogram)
-    answers: int = 0
+    answers: int = 0  # all answers of the event loop, sampled or not
+    # samples that are exact, by receive time stamps of the kernel; the others are times since epoll's return with an
+    # estimate of what was before it
     stamped: int = 0
+    # time for which the threads waited for a CPU, s, summed over all of them; None where the kernel does not count it
     runqueue_s: float | None = None
-    runqueue_fraction: float | None = None
+    runqueue_fraction: float | None = None  # the same of the thread that waited longest, over the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLoad:
-    """The transactions of one phase of the measure window, as `LoadResult` has those of all of it: `transactions` were
-    due in the phase, `ended` counts those that ended in it."""
+    """The transactions of one phase of the measure window, as LoadResult has those of all of it."""
 
-    phase: str
-    start_ns: int
-    end_ns: int
-    ended: int
-    transactions: tuple[TransactionLoad, ...]
+    phase: str  # name of the phase
+    start_ns: int  # its start, agent's monotonic clock
+    end_ns: int  # its end
+    ended: int  # transactions that ended in it
+    transactions: tuple[TransactionLoad, ...]  # those due in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReading:
-    """Differences found by reading commits back, of terminals whose last answer before was at `since_ns` and that read
-    at `at_ns`, in ns after the start of the measure window.
+    """Differences found by reading commits back, in ns after the start of the measure window."""
 
-    `lost`: acknowledged, and not in the database. `unknown`: without an answer; `unknown_committed` of them are there.
-    `duplicates`: there more often than once. `unread`: terminals whose row could not be read.
-    """
-
-    since_ns: int
-    at_ns: int
-    lost: int = 0
-    unknown: int = 0
-    unknown_committed: int = 0
-    duplicates: int = 0
-    unread: int = 0
+    since_ns: int  # the terminals' last answer before
+    at_ns: int  # the reading
+    lost: int = 0  # acknowledged, and not in the database
+    unknown: int = 0  # without an answer
+    unknown_committed: int = 0  # those of them that are there
+    duplicates: int = 0  # there more often than once
+    unread: int = 0  # terminals whose row could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedCommits:
-    """The tracked commits of a load: how many were acknowledged, ramps included, and the readings that differ. None
-    acknowledged (None): they are not tracked."""
+    """The tracked commits of a load."""
 
-    acknowledged: int | None = None
-    readings: tuple[CommitReading, ...] = ()
+    acknowledged: int | None = None  # commits that were acknowledged, ramps included; None: they are not tracked
+    readings: tuple[CommitReading, ...] = ()  # the readings that differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
-    `ended_in_window` counts transactions (ok + logical failures) that ended inside the measure window: throughput.
-    `transactions` has those due in the window: by intended time under open arrival, by start under closed, so that a
-    stall cannot drop its own victims. `missed`: due in the window and never begun. `client_cpu_fraction`: CPU of the
-    busiest worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really
-    began. `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was
-    measured to do at most with this driver (`proveout ceiling`), with the server on the same machine and on another;
-    None when it was not measured. `committed` counts, by name, all transactions that committed, in the ramps and after
-    the end too; `unknown` those that may have: the connection was lost, or closed at the end, before the answer.
-    `pause_longest_ns`: the longest time in the measure window for which one of the worker processes did not run
-    (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
-    touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
-    window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
-    a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
-    terminal, where the window is counted in passes. `output`: the text that an
-    outside program has written; `values`: numbers of its output by name. `phases`: those of the measure window, in
-    order; where their histograms do not fit into a message, in wider buckets (`histogram.widened`).
-    `server_starts_ms`: the Unix time of its start by the server's clock, as it reports before the load and after it.
+    A transaction is due in the window by its intended time under open arrival, by its start under closed, so that a
+    stall cannot drop its own victims.
     """
 
-    transactions: tuple[TransactionLoad, ...]
-    ended_in_window: int
-    measure_start_ns: int
-    measure_end_ns: int
-    client_cpu_fraction: float
-    client_cpu_s: float
-    start_skew_ns: int
-    seconds_produced: int
-    samples_lost: int = 0
-    first_errors: tuple[str, ...] = ()
+    transactions: tuple[TransactionLoad, ...]  # those due in the window
+    ended_in_window: int  # ok + logical failures that ended inside the measure window: throughput
+    measure_start_ns: int  # start of the measure window, agent's monotonic clock
+    measure_end_ns: int  # its end
+    client_cpu_fraction: float  # CPU of the busiest worker process over the window; 1.0 = a whole core
+    client_cpu_s: float  # CPU time of all worker processes in the window, s
+    start_skew_ns: int  # how late after T0 the load really began
+    seconds_produced: int  # LoadSeconds sent before this
+    samples_lost: int = 0  # transactions whose times a worker could not hand over
+    first_errors: tuple[str, ...] = ()  # texts of the first errors, for people
+    # what this host was measured to do at most with this driver (`proveout ceiling`), transactions a second, with the
+    # server on the same machine; None when it was not measured
     ceiling_shared_per_s: float | None = None
-    ceiling_apart_per_s: float | None = None
-    committed: tuple[tuple[str, int], ...] = ()
+    ceiling_apart_per_s: float | None = None  # the same with the server on another machine
+    committed: tuple[tuple[str, int], ...] = ()  # by name, all that committed, in the ramps and after the end too
+    # by name, those that may have: the connection was lost, or closed at the end, before the answer
     unknown: tuple[tuple[str, int], ...] = ()
+    # the longest time in the measure window for which one of the worker processes did not run (stopped, starved, or on
+    # a machine that was)
     pause_longest_ns: int = 0
+    # the longest times without the end of a transaction that touch the measure window, in order of time
     stalls: tuple[Stall, ...] = ()
-    hangs: tuple[Hang, ...] = ()
-    hung: int = 0
+    hangs: tuple[Hang, ...] = ()  # those of the `hung` that waited longest
+    hung: int = 0  # terminals that ended no transaction in the measure window
+    # how late answers were handled, of each worker process (of a Ray pool: of all together); empty from an agent that
+    # does not measure it
     handling: tuple[Handling, ...] = ()
-    passes_s: tuple[float, ...] = ()
-    output: str = field(default="", repr=False)
-    values: tuple[tuple[str, float], ...] = ()
-    sessions: SessionResult = field(default_factory=SessionResult)
+    passes_s: tuple[float, ...] = ()  # time of each pass of each terminal, s, where the window is counted in passes
+    output: str = field(default="", repr=False)  # the text that an outside program has written
+    values: tuple[tuple[str, float], ...] = ()  # numbers of its output by name
+    sessions: SessionResult = field(default_factory=SessionResult)  # the connections
+    # those of the measure window, in order; where their histograms do not fit into a message, in wider buckets
+    # (`histogram.widened`)
     phases: tuple[PhaseLoad, ...] = ()
-    commits: TrackedCommits = field(default_factory=TrackedCommits)
+    commits: TrackedCommits = field(default_factory=TrackedCommits)  # the tracked commits
+    # Unix time of the server's start by its own clock, ms, as it reports before the load and after it
     server_starts_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One number of a capture: `metric` in the field's terms with its unit last, `label` tells instances apart ("" =
-    the one)."""
+    """One number of a capture."""
 
-    metric: str
-    value: float
-    label: str = ""
+    metric: str  # in the field's terms with its unit last
+    value: float  # in that unit
+    label: str = ""  # tells instances apart; "" = the one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSample:
-    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in
-    `_total`.
+    """Readings of one capture at one instant. Counters are cumulative where their metric ends in `_total`.
 
     What came over the wire has its readings in columns (`proto.wire.columns`); equal all the same.
     """
 
-    capture: str
-    at_ns: int
-    readings: Sequence[Reading]
+    capture: str  # name of the capture
+    at_ns: int  # the instant, agent's monotonic clock
+    readings: Sequence[Reading]  # the numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureResult:
-    """A capture that ended: samples sent, samples that it lost, CPU it cost in seconds; what its programs have
-    written, or the report of the database; the reasons why that is missing or cut."""
+    """A capture that ended."""
 
-    capture: str
-    samples: int
-    lost: int = 0
-    cpu_s: float = 0.0
-    output: str = field(default="", repr=False)
-    notes: tuple[str, ...] = ()
+    capture: str  # name of the capture
+    samples: int  # samples sent
+    lost: int = 0  # samples that it lost
+    cpu_s: float = 0.0  # CPU that it cost, s
+    output: str = field(default="", repr=False)  # what its programs have written, or the report of the database
+    notes: tuple[str, ...] = ()  # reasons why the output is missing or cut
 
 
 TuningOutcome: TypeAlias = Literal[
@@ -468,25 +423,23 @@ not be undone).
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningState:
-    """A tuning and what became of it; `lines` tell people how: the diff, the reason, the missing step, what is left.
-    `subject` and `line` as in `TaskError`, below the tuning: `sql.apply.0`."""
+    """A tuning and what became of it."""
 
-    name: str
-    operation: str
-    outcome: TuningOutcome
-    lines: tuple[str, ...] = ()
-    keep: bool = False
-    subject: str = ""
-    line: int = 0
+    name: str  # name of the tuning
+    operation: str  # its operation
+    outcome: TuningOutcome  # what became of it
+    lines: tuple[str, ...] = ()  # how, for people: the diff, the reason, the missing step, what is left
+    keep: bool = False  # it stays after the run
+    subject: str = ""  # as in TaskError, below the tuning: `sql.apply.0`
+    line: int = 0  # as in TaskError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningDone:
-    """A tuning task's answer, one state for each tuning (of several outcomes, as drift in one of two files, one
-    each)."""
+    """A tuning task's answer."""
 
-    states: tuple[TuningState, ...]
-    seconds: float = 0.0
+    states: tuple[TuningState, ...]  # one for each tuning (of several outcomes, as drift in one of two files, one each)
+    seconds: float = 0.0  # duration, s
 
 
 FaultStepKind: TypeAlias = Literal["begins", "in_place", "healing", "healed", "failed"]
@@ -496,14 +449,13 @@ change could not be made, or not be undone."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultStep:
-    """A step of the occurrence `number` (from 1) of a fault on a host, at the instant `at_ns`; `text` gives the reason
-    of a failure."""
+    """A step of an occurrence of a fault on a host, sent at that instant."""
 
-    fault: str
-    number: int
-    step: FaultStepKind
-    at_ns: int
-    text: str = ""
+    fault: str  # name of the fault
+    number: int  # number of the occurrence, from 1
+    step: FaultStepKind  # the step
+    at_ns: int  # its instant, agent's monotonic clock
+    text: str = ""  # the reason of a failure
 
 
 TaskSample: TypeAlias = LoadSecond | CaptureSample | FaultStep
@@ -512,28 +464,24 @@ TaskSample: TypeAlias = LoadSecond | CaptureSample | FaultStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOccurrence:
-    """One occurrence of a fault on a host: the instants of its steps, None for those that were not reached.
+    """One occurrence of a fault on a host: the instants of its steps, agent's monotonic clock."""
 
-    `error`: why a change could not be made; `residue`: what could not be undone, and is left on the host.
-    `staleness_s`: the age of the newest commit that a standby had when its promotion began.
-    """
-
-    number: int
-    begins_ns: int
-    in_place_ns: int | None = None
-    healing_ns: int | None = None
-    healed_ns: int | None = None
-    error: str = ""
-    residue: tuple[str, ...] = ()
-    staleness_s: float | None = None
+    number: int  # from 1
+    begins_ns: int  # its first change begins
+    in_place_ns: int | None = None  # all changes are made; None, as below: not reached
+    healing_ns: int | None = None  # undoing begins
+    healed_ns: int | None = None  # all are undone
+    error: str = ""  # why a change could not be made
+    residue: tuple[str, ...] = ()  # what could not be undone, and is left on the host
+    staleness_s: float | None = None  # age of the newest commit that a standby had when its promotion began, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultInjected:
-    """A fault on a host: its occurrences, in order."""
+    """A fault on a host."""
 
-    fault: str
-    occurrences: tuple[FaultOccurrence, ...]
+    fault: str  # name of the fault
+    occurrences: tuple[FaultOccurrence, ...]  # in order
 
 
 TaskResult: TypeAlias = (
@@ -556,16 +504,14 @@ TaskResult: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskError:
-    """The reason why a task failed: `code` for programs, `message` and `way_out` for users.
+    """The reason why a task failed."""
 
-    `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
-    `lost` (the connection broke, and what was under way may or may not have taken effect). `subject`: the text of the
-    plan that the database refused, below the stage, the workload or the capture of the task (`dsl.plan.plan`);
-    `line`: the line in it, from 1, 0 where the database gives none. "" where the plan is not the cause.
-    """
-
+    # for programs: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`,
+    # `fault`, `lost` (the connection broke, and what was under way may or may not have taken effect)
     code: str
-    message: str
-    way_out: str = ""
+    message: str  # for users
+    way_out: str = ""  # for users: what to do about it
+    # the text of the plan that the database refused, below the stage, the workload or the capture of the task
+    # (`dsl.plan.plan`); "" where the plan is not the cause
     subject: str = ""
-    line: int = 0
+    line: int = 0  # the line in that text, from 1; 0 where the database gives none

@@ -20,17 +20,15 @@ from proveout.dsl.plan.topology import Capture, Scrape, System
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target`
-    (oracle).
+    """How to reach a system. May hold passwords: not logged."""
 
-    `instances` are those of a system with several, the first of them equal to `dsn`. May hold passwords: not logged.
-    """
-
-    system: str
-    engine: str
+    system: str  # name of the system in the plan
+    engine: str  # name of its engine: postgres, mysql, oracle, …
+    # a libpq conninfo (postgres), a file path (sqlite), `user/password@target` (oracle)
     dsn: str = field(repr=False)
-    version: str = ""
-    provisioned: bool = False
+    version: str = ""  # version of the server; "" when it is not known yet
+    provisioned: bool = False  # whether an agent has started it
+    # those of a system with several instances, the first of them equal to `dsn`; empty where there is one
     instances: tuple[str, ...] = field(default=(), repr=False)
 
     def among(self, endpoints: Mapping[str, Endpoint], members: Iterable[str]) -> Endpoint:
@@ -41,46 +39,44 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSystem:
-    """Provision `system`: initialise if its data is not there yet, start, answer `SystemStarted`.
+    """Provision a system: initialise if its data is not there yet, start, answer SystemStarted."""
 
-    `data_root` is a directory on that host under which the system keeps its data across a resume. A standby has one
-    `primary` that it follows, and is up when it has all of its data. A primary has `standbys`; its commits wait for the
-    `synchronous` ones of them.
-    """
-
-    system: System
-    data_root: str
-    primary: tuple[Endpoint, ...] = ()
-    standbys: tuple[str, ...] = ()
-    synchronous: tuple[str, ...] = ()
+    system: System  # the system
+    data_root: str  # a directory on that host under which the system keeps its data across a resume
+    primary: tuple[Endpoint, ...] = ()  # of a standby: the one that it follows; it is up when it has all of its data
+    standbys: tuple[str, ...] = ()  # of a primary: the names of its standbys
+    synchronous: tuple[str, ...] = ()  # those of the standbys that the primary's commits wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSystem:
-    """Stop a provisioned system; with `remove`, delete its data."""
+    """Stop a provisioned system."""
 
-    system: str
-    data_root: str
-    remove: bool = False
+    system: str  # name of the system
+    data_root: str  # as in StartSystem
+    remove: bool = False  # delete its data too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectSystem:
-    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint, and with
-    `schema` its tables and indexes."""
+    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
 
-    endpoint: Endpoint
-    schema: bool = False
+    endpoint: Endpoint  # the system
+    schema: bool = False  # its tables and indexes too
+
+
+SnapshotAction: TypeAlias = Literal["save", "restore", "keep"]
+"""Keep the data (`save`), bring it back (`restore`), or save it unless there is a copy (`keep`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSystem:
-    """Keep (`save`) or bring back (`restore`) the data of a provisioned system, which is stopped and started for it, or
-    of a database file that the dsn of the system names. `keep`: save it unless there is a copy."""
+    """Keep or bring back the data of a provisioned system, which is stopped and started for it, or of a database file
+    that the dsn of the system names."""
 
-    system: System
-    data_root: str
-    action: Literal["save", "restore", "keep"]
+    system: System  # the system
+    data_root: str  # as in StartSystem
+    action: SnapshotAction  # what to do
 
 
 POPULATE_STEPS = ("prepare", "load", "finish")
@@ -88,88 +84,76 @@ POPULATE_STEPS = ("prepare", "load", "finish")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulateSystem:
-    """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`.
+    """Create the schema of a workload and load it; answer Populated."""
 
-    `steps` are those of `POPULATE_STEPS` to take: one task takes all, or several hosts take a `load` each, after one
-    `prepare` and before one `finish`. `("drop",)` alone drops the tables of the workload again. The units to load are
-    those between `share_from` and `share_to` of `shares`. `load` identifies the load: a later task with the same one
-    continues behind the committed ranges. A load without one begins with empty tables, and removes them when it fails.
-    """
-
-    workload: Workload
-    endpoint: Endpoint
-    workers: int
+    workload: Workload  # whose schema
+    endpoint: Endpoint  # the system
+    workers: int  # number of processes
+    # those of prepare, load and finish to take: one task takes all, or several hosts take a `load` each, after one
+    # `prepare` and before one `finish`. `drop` alone drops the tables of the workload again
     steps: tuple[str, ...] = POPULATE_STEPS
+    # identifies the load: a later task with the same one continues behind the committed ranges. A load without one ("")
+    # begins with empty tables, and removes them when it fails
     load: str = ""
-    share_from: int = 0
-    share_to: int = 1
-    shares: int = 1
+    share_from: int = 0  # the units to load are those from here …
+    share_to: int = 1  # … to before here …
+    shares: int = 1  # … of so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSystems:
-    """Set up asynchronous propagation `source` -> `sink` of `workload`'s tables; await the initial sync.
+    """Set up asynchronous propagation of a workload's tables; await the initial sync.
 
-    `copy_data` copies the rows that the source has (the sink's tables are empty); else both hold the same rows already.
-    Idempotent: an existing link is renewed (its connection may have moved), never doubled. `source_key` and `sink_key`
-    are conninfos that the agent puts in for embedded ends, see `agent.engines.postgres.roles`; a coordinator leaves
-    them empty, and what it sends there is not used.
+    Idempotent: an existing link is renewed (its connection may have moved), never doubled.
     """
 
-    source: Endpoint
-    sink: Endpoint
-    workload: Workload
-    copy_data: bool
+    source: Endpoint  # where rows are changed
+    sink: Endpoint  # where they arrive
+    workload: Workload  # whose tables
+    copy_data: bool  # copy the rows of the source (the sink's tables are empty); else both hold the same rows already
+    # conninfo that the agent puts in for an embedded source (`agent.engines.postgres.roles`); a coordinator leaves it
+    # empty, and what it sends there is not used
     source_key: str = field(default="", repr=False)
-    sink_key: str = field(default="", repr=False)
+    sink_key: str = field(default="", repr=False)  # the same for an embedded sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSystems:
-    """Await that all committed on `source` is applied on `sink`, for `drain_timeout_s`, then compare the tables."""
+    """Await that all committed on the source is applied on the sink, then compare the tables; answer Compared."""
 
-    source: Endpoint
-    sink: Endpoint
-    workload: Workload
-    drain_timeout_s: float
+    source: Endpoint  # where rows are changed
+    sink: Endpoint  # where they arrive
+    workload: Workload  # whose tables
+    drain_timeout_s: float  # the longest wait, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFacts:
-    """Tell what this machine is and how it is set; answer `FactsRead`.
+    """Tell what this machine is and how it is set; answer FactsRead."""
 
-    `directories`: (system, where its data lies). `tools`: outside programs whose versions are asked for.
-    """
-
-    directories: tuple[tuple[str, str], ...] = ()
-    tools: tuple[str, ...] = ()
+    directories: tuple[tuple[str, str], ...] = ()  # (system, where its data lies)
+    tools: tuple[str, ...] = ()  # outside programs whose versions are asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedText:
-    """A statement or a query of the plan to prepare; `subject` is its path in the plan.
+    """A statement or a query of the plan to prepare."""
 
-    `settled`: it will find the tables of now, so that all that it names must be there. Otherwise only
-    its syntax is checked.
-    """
-
-    subject: str
-    text: str
+    subject: str  # its path in the plan
+    text: str  # the statement
+    # it will find the tables of now, so that all that it names must be there. Otherwise only its syntax is checked
     settled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedLoad:
-    """A load to prepare: the statements of `workload` on a connection with these `session` settings.
+    """A load to prepare: its statements on a connection with its settings."""
 
-    `subject`: the path of the stage in the plan. `settled` as in `CheckedText`; `expected`: the tables of the workload
-    must be there with their columns and rows, because no stage populates them.
-    """
-
-    subject: str
-    workload: Workload
-    session: tuple[tuple[str, str], ...] = ()
-    settled: bool = False
+    subject: str  # path of the stage in the plan
+    workload: Workload  # whose statements
+    session: tuple[tuple[str, str], ...] = ()  # settings of every connection (name, value)
+    settled: bool = False  # as in CheckedText
+    # the tables of the workload must be there with their columns and rows, because no stage populates them
     expected: bool = False
 
 
@@ -179,109 +163,102 @@ USES = ("populate", "checkpoint", "propagate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSystem:
-    """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
+    """Log in to a running system and check what a plan needs of it; answer Checked, with all that is wrong.
 
-    Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks
-    do. `connections`: (path of a stage, the connections that its loads keep at a rung), of the stage with the most.
+    Nothing is changed.
     """
 
-    endpoint: Endpoint
-    loads: tuple[CheckedLoad, ...] = ()
-    texts: tuple[CheckedText, ...] = ()
-    captures: tuple[Capture, ...] = ()
-    uses: tuple[str, ...] = ()
-    wait: bool = False
+    endpoint: Endpoint  # the system
+    loads: tuple[CheckedLoad, ...] = ()  # loads to prepare
+    texts: tuple[CheckedText, ...] = ()  # statements to prepare
+    captures: tuple[Capture, ...] = ()  # captures that must be possible
+    uses: tuple[str, ...] = ()  # further uses of it: populate, checkpoint, propagate
+    wait: bool = False  # a system that does not answer is waited for, as other tasks do
+    # (path of a stage, the connections that its loads keep at a rung), of the stage with the most
     connections: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRate:
-    """The highest rate, 1/s, of loads with a driver from one host, by the path of a stage; `beside` their server."""
+    """The highest rate of loads with a driver from one host."""
 
-    subject: str
-    engine: str
-    per_s: float
-    beside: bool = False
+    subject: str  # path of a stage in the plan
+    engine: str  # name of the engine whose driver it is
+    per_s: float  # transactions, 1/s
+    beside: bool = False  # the server is on the same host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCommand:
-    """A program, its arguments with the form of each value that is not known yet, and its path in the plan."""
+    """A program that a plan runs."""
 
-    subject: str
-    argv: tuple[str, ...]
+    subject: str  # its path in the plan
+    argv: tuple[str, ...]  # program and arguments, with the form of each value that is not known yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckHost:
-    """Check what a run needs of this host; answer `Checked`. Nothing is changed.
+    """Check what a run needs of this host; answer Checked. Nothing is changed."""
 
-    The agent can start `systems`, whose data would be below `data_root`, with `bytes_min` of free space there, and find
-    the `tools`; the policy lists the `commands`. The ceilings measured on this host are above the `rates`.
-    """
-
-    systems: tuple[System, ...] = ()
-    data_root: str = ""
-    bytes_min: int = 0
-    tools: tuple[str, ...] = ()
-    rates: tuple[OfferedRate, ...] = ()
-    commands: tuple[CheckedCommand, ...] = ()
+    systems: tuple[System, ...] = ()  # systems that the agent must be able to start
+    data_root: str = ""  # the directory of their data
+    bytes_min: int = 0  # free space there, bytes
+    tools: tuple[str, ...] = ()  # programs that must be found
+    rates: tuple[OfferedRate, ...] = ()  # rates that must be below the ceilings measured on this host
+    commands: tuple[CheckedCommand, ...] = ()  # programs that the policy must list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInvariants:
-    """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
+    """Ask a system whether what a workload must conserve is conserved; answer InvariantsChecked."""
 
-    workload: Workload
-    endpoint: Endpoint
+    workload: Workload  # whose invariants
+    endpoint: Endpoint  # the system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSql:
-    """Statements, in order, each in its own transaction; then `wait_until`; then the `values` of `query`. Answer
-    `SqlDone`."""
+    """Execute statements, wait, and read numbers; answer SqlDone."""
 
-    endpoint: Endpoint
-    statements: tuple[str, ...]
-    wait_until: WaitUntil = NO_WAIT
-    query: str = ""
-    values: tuple[MeasuredValue, ...] = ()
+    endpoint: Endpoint  # the system
+    statements: tuple[str, ...]  # first these in order, each in its own transaction
+    wait_until: WaitUntil = NO_WAIT  # then this wait
+    query: str = ""  # then this query; "" for none
+    values: tuple[MeasuredValue, ...] = ()  # the numbers to read from its rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """Run a program of the host's policy, and read the `values` from its output; answer `CommandDone`."""
+    """Run a program of the host's policy; answer CommandDone."""
 
-    command: Command
-    values: tuple[MeasuredValue, ...]
+    command: Command  # the program
+    values: tuple[MeasuredValue, ...]  # the numbers to read from its output, at least one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
 
-    endpoint: Endpoint
+    endpoint: Endpoint  # the system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreCopy:
     """Make the data of a running system again from the copy that its tuning `database_copy` keeps."""
 
-    endpoint: Endpoint
+    endpoint: Endpoint  # the system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyTuning:
-    """Make these changes to the host, all or none of them; answer `TuningDone`.
+    """Make these changes to the host, all or none of them; answer TuningDone.
 
-    With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are
-    tuned. Changes stay until `RevertTuning`, or every end of the session; those with `keep`
-    stay after it.
+    Changes stay until RevertTuning, or every end of the session; those with `keep` stay after it.
     """
 
-    tunings: tuple[Tuning, ...]
-    endpoints: tuple[Endpoint, ...] = ()
-    check: bool = False
+    tunings: tuple[Tuning, ...]  # the changes
+    endpoints: tuple[Endpoint, ...] = ()  # the systems that are tuned
+    check: bool = False  # write nothing: the answer is what would be changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,94 +268,98 @@ class VerifyTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
-    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes
-    systems; with `tunings` only those of these names."""
+    """Undo what was applied, the last change first; answer TuningDone."""
 
-    systems_only: bool = False
-    tunings: tuple[str, ...] = ()
+    systems_only: bool = False  # only what tunes systems
+    tunings: tuple[str, ...] = ()  # only those of these names; empty: all
+
+
+Distribution: TypeAlias = Literal["constant", "poisson"]
+"""Arrivals of an open load: equal times between them, or exponentially distributed ones."""
+ThinkTime: TypeAlias = Literal["constant", "exponential"]
+"""Think times under closed arrival: all alike, or exponentially distributed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadShare:
-    """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
+    """This agent's part of the load: `count` terminals from number `first` on, of the `total` over all agents.
 
-    With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
-    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. Without `rate`, arrival is closed;
-    `think_s` is then the pause between two transactions, or its mean, in place of the workload's own think times.
-    `levels` follow each other in the measure window: of the rate, which begins at `rate`, or under closed arrival of
-    the threads; terminal k is active while k is below the level.
+    With `rate` arrival is open: terminal k fires the schedule's arrivals k, k + total, k + 2 total … (constant), or its
+    own Poisson process of rate/total. Without, it is closed: a terminal begins when it has ended, and thought.
     """
 
-    first: int
-    count: int
-    total: int
-    rate: float | None = None
-    distribution: Literal["constant", "poisson"] = "constant"
+    first: int  # number of the first terminal, from 0
+    count: int  # number of terminals, at least 1
+    total: int  # number of terminals of all agents
+    rate: float | None = None  # transactions a second, of all agents together
+    distribution: Distribution = "constant"  # arrivals of an open load
+    # pause between two transactions under closed arrival, or its mean, s, in place of the workload's own think times
     think_s: float | None = None
-    think: Literal["constant", "exponential"] = "exponential"
+    think: ThinkTime = "exponential"  # the distribution of think_s
+    # follow each other in the measure window: of the rate, which begins at `rate`, or under closed arrival of the
+    # threads; terminal k is active while k is below the level
     levels: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecrets:
-    """The credentials of a run's Ray cluster: a token, and the authority of its certificates (PEM). Not logged."""
+    """The credentials of a run's Ray cluster. Not logged."""
 
-    token: str = field(repr=False)
-    authority: str
-    authority_key: str = field(repr=False)
+    token: str = field(repr=False)  # token that clients of the cluster show
+    authority: str  # certificate (PEM) of the cluster's authority
+    authority_key: str = field(repr=False)  # its key (PEM), with which each node makes its own certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormPool:
-    """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head`
-    (`name:port`).
+    """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed."""
 
-    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is ""
-    the one from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
-    """
-
-    head: str
+    head: str  # `name:port` of the cluster to join; "" makes this node the head of a new one
+    # the address that the other hosts know this one by; "": the one from which it reaches `head`, or else `towards`
     address: str
-    cpus: int
-    secrets: ClusterSecrets
-    towards: str = ""
+    cpus: int  # number of workers; 0: the host's cores
+    secrets: ClusterSecrets  # credentials of the cluster
+    towards: str = ""  # `name:port` of another host
+
+
+PoolKind: TypeAlias = Literal["local", "ray"]
+"""Processes of the agent, or actors of a Ray cluster."""
+Placement: TypeAlias = Literal["spread", "pack"]
+"""Ray's strategies of placement groups, both without a guarantee."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPool:
-    """The place of an agent's load workers: see `plan.Pool`. A `ray` pool without an address is one that the agent
-    forms."""
+    """The place of an agent's load workers: see `plan.Pool`."""
 
-    kind: Literal["local", "ray"] = "local"
-    address: str = ""
-    placement: Literal["spread", "pack"] = "spread"
+    kind: PoolKind = "local"  # processes of the agent, or actors of a Ray cluster
+    address: str = ""  # `name:port` of the cluster; "" for the one that the agent forms
+    placement: Placement = "spread"  # of Ray actors: over many nodes, or on few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLoad:
-    """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
+    """Arm a load: connect and prepare, report TaskArmed, wait for Start, run the windows, answer LoadResult.
 
-    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
-    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
-    its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
-    the table of `dsl.workloads.commits`; `checked`: and do not run a transaction again that had committed. Beside
-    faults the count is made only at `Finish`, when all of them are over: one may be in place longer than the windows.
+    A LoadSecond is sent for each second of it.
     """
 
-    workload: Workload
-    endpoint: Endpoint
-    share: LoadShare
-    windows: Windows
-    workers: int
-    seed: int
-    label: str
-    pool: LoadPool = field(default_factory=LoadPool)
-    session: tuple[tuple[str, str], ...] = ()
-    load: str = ""
-    bins: bool = False
+    workload: Workload  # whose transactions
+    endpoint: Endpoint  # the system
+    share: LoadShare  # this agent's part
+    windows: Windows  # the windows of the iteration
+    workers: int  # their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there
+    seed: int  # of the random streams of all terminals
+    label: str  # name of the iteration, for messages
+    pool: LoadPool = field(default_factory=LoadPool)  # where the workers are
+    session: tuple[tuple[str, str], ...] = ()  # settings of every connection (name, value)
+    load: str = ""  # its name among the loads of a stage that has several
+    bins: bool = False  # its seconds have tenths (LoadSecond.bins), as loads with faults have
+    # count the commits of each terminal in the database too, in the table of `dsl.workloads.commits`. Beside faults the
+    # count is made only at Finish, when all of them are over: one may be in place longer than the windows
     tracked: bool = False
-    checked: bool = False
-    sessions: Sessions = OWN_SESSIONS
+    checked: bool = False  # tracked, and a transaction that had committed is not run again
+    sessions: Sessions = OWN_SESSIONS  # the rules for its connections
 
     @property
     def awaits_finish(self) -> bool:
@@ -388,63 +369,53 @@ class RunLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFault:
-    """Arm the fault `fault`, report `armed`, wait for `Start(t0_ns)`; at each of `begins_s` (seconds after T0) apply
-    the `tunings` of this host, undo them `for_s` later (0: the changes end by themselves); answer `FaultInjected`.
+    """Arm a fault, report TaskArmed, wait for Start; apply the tunings of this host at each time, and undo them; answer
+    FaultInjected. A FaultStep is sent for each step."""
 
-    Each step is streamed as a `FaultStep`. Of a fault with a condition `begins_s` is empty: each `Trigger` begins it,
-    until `Finish`. `endpoints` and `systems` are those that the tunings change; `systems` only the provisioned ones,
-    whose data lies below `data_root`. `label` is the iteration.
-    """
-
-    fault: str
-    tunings: tuple[Tuning, ...]
-    for_s: float
+    fault: str  # name of the fault in the plan
+    tunings: tuple[Tuning, ...]  # its changes to this host
+    for_s: float  # they are undone so long after they were applied, s; 0: the changes end by themselves
+    # instants at which it begins, s after T0. Of a fault with a condition it is empty: each Trigger begins it, until
+    # Finish
     begins_s: tuple[float, ...]
-    windows: Windows
-    label: str
-    endpoints: tuple[Endpoint, ...] = ()
-    systems: tuple[System, ...] = ()
-    data_root: str = ""
+    windows: Windows  # the windows of the iteration
+    label: str  # name of the iteration, for messages
+    endpoints: tuple[Endpoint, ...] = ()  # the systems that the tunings change
+    systems: tuple[System, ...] = ()  # those of them that are provisioned
+    data_root: str = ""  # the directory of their data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareFio:
-    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer
-    `Done`.
+    """Make the files that a job works on, as large as they must be, or look whether its devices may be used; answer
+    Done."""
 
-    `data_root`: a directory on that host for the files of a job that names none; "" is one of the agent's own.
-    """
-
-    job: FioJob
-    data_root: str = ""
+    job: FioJob  # the job
+    data_root: str = ""  # a directory for the files of a job that names none; "" is one of the agent's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFio:
-    """Arm fio, report `armed`, wait for `Start(t0_ns)`, run it through ramp-up and measure window, answer `LoadResult`.
+    """Arm fio, report TaskArmed, wait for Start, run it through ramp-up and measure window, answer LoadResult.
 
-    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with
-    `first_slice`.
+    Its transactions are `read` and `write`.
     """
 
-    job: FioJob
-    iodepth: int
-    windows: Windows
-    label: str
-    data_root: str = ""
-    first_slice: int = 0
+    job: FioJob  # the job
+    iodepth: int  # I/Os under way in each of its jobs, at least 1
+    windows: Windows  # the windows of the iteration
+    label: str  # name of the iteration, for messages
+    data_root: str = ""  # as in PrepareFio
+    first_slice: int = 0  # slices of devices are counted over all hosts: this one's begin here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCapture:
-    """Start a capture now, stream `CaptureSample`s until it is stopped by `Finish`; answer `CaptureResult`.
+    """Start a capture now, stream a CaptureSample at a time until Finish; answer CaptureResult."""
 
-    `edges_s`: the edges of the measure window, s after the `t0_ns` of `Start`, at which it takes two more samples.
-    Without them it needs no `Start`.
-    """
-
-    capture: Capture
-    endpoints: tuple[Endpoint, ...] = ()
+    capture: Capture  # the capture
+    endpoints: tuple[Endpoint, ...] = ()  # the systems that it reads
+    # edges of the measure window, s after T0, at which it takes two more samples. Without them it needs no Start
     edges_s: tuple[float, ...] = ()
 
 
@@ -496,14 +467,11 @@ TaskSpec: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work for one agent; `deadline_s` counts from its arrival there.
+    """One piece of work for one agent."""
 
-    The last three are its signature (`proto.signing`), which the connection to the agent adds.
-    """
-
-    key: str
-    spec: TaskSpec
-    deadline_s: float
-    sequence: int = 0
-    expires_unix_s: int = 0
-    signature: str = field(default="", repr=False)
+    key: str  # `run/stage/rung/repeat/attempt/what/host`, at most 2,000 characters; runs once, however often it is sent
+    spec: TaskSpec  # what to do
+    deadline_s: float  # counts from its arrival, s; above 0 and at most 30 days; TaskProgress moves it
+    sequence: int = 0  # above that of all tasks that this agent has accepted from the run in this epoch
+    expires_unix_s: int = 0  # end of the signature's validity, Unix time, s
+    signature: str = field(default="", repr=False)  # Ed25519, base64 (`proto.signing`)

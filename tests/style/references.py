@@ -37,7 +37,6 @@ CODE_SUFFIXES = (".py", ".pyx", ".pxd", ".pyi")
 FILE_SUFFIXES = (*CODE_SUFFIXES, ".proto", ".md", ".tcss", ".j2")
 DATA_SUFFIXES = (".yaml", ".yml", ".sql", ".toml", ".json", ".svg", ".pem", ".key", ".service")
 WITH_WORDS = (".proto", ".yaml", ".yml", ".sql", ".toml", ".j2", ".tcss", "Makefile")
-OLD_NAMES = "docs/adr/0060-*.md"  # has a table of modules with their old names
 EXAMPLES = ("tests/style/references.py", "tests/style/test_prose.py")  # have names that do not exist
 OUTSIDE_FILES = frozenset({"fake_agent.py", "sitecustomize.py", "queue.py"})
 """Files of other projects, and names that texts invent as examples."""
@@ -152,8 +151,6 @@ def stale_references(
     """Yield `path:line: reference: reason` for each reference of a file that leads nowhere. `blocks`: its prose."""
     is_page = path.endswith(".md") and path != "docs/glossary.md"
     is_about_sources = str(Path(path).parent) in (".", "docs", "docs/extend") and path != "CHANGELOG.md"
-    if fnmatch.fnmatch(path, OLD_NAMES):
-        return
     for block in vocabulary.read_blocks(path, text) if blocks is None else blocks:
         if block.literal:
             continue

@@ -91,7 +91,7 @@ STALE = [
     ("docs/a.md", "See [there](security.md#gone-heading)."),
 ]
 SOUND = [
-    ("dsl/a.py", '"""See `core.statistics.ratio`, `proveout.dsl`, `tests/style/`, `pyproject.toml` and ADR 1."""'),
+    ("dsl/a.py", '"""See `core.statistics.ratio`, `proveout.dsl`, `tests/style/`, `pyproject.toml` and ADR 3."""'),
     ("dsl/a.py", '"""A metric: `memory.used_bytes`; a file of a run: `samples/a.parquet`."""'),
     ("docs/a.md", "`agent/db1` is a role, `test_prose.py` a file, [security](security.md) a page."),
     ("docs/a.md", "`_lines` of `dsl/explain/text.py` has `FUNCTION_LINES_MAX`, with `PROVEOUT_UPDATE_GOLDEN=1`."),

@@ -29,7 +29,7 @@ from proveout.dsl.workloads.base import Row, Statement
 # DuckDB runs inside the process that opens the file, so SQL of a plan can name other files of the host: `COPY`,
 # `read_csv` and similar functions, `ATTACH`, `EXPORT DATABASE`, `INSTALL`, `LOAD`, settings that hold paths; and
 # variables of Python as tables. `open_database` is the only place that opens a connection. It turns off external access
-# and extensions, and locks the configuration, so that SQL cannot turn them on again (ADR 58, ADR 73). DuckDB reads and
+# and extensions, and locks the configuration, so that SQL cannot turn them on again (ADR 58). DuckDB reads and
 # writes the file itself, its write-ahead log, and `<file>.tmp` for rows that do not fit into the memory limit.
 #
 # One process at a time has the file open for writing; several may have it open for reading. While another process has

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import select
-import ssl
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -25,7 +24,6 @@ from proveout.agent.engines.mysql.protocol import (
     COM_QUERY,
     COM_STMT_PREPARE,
     READ_BYTES,
-    SERVER_GONE,
     WirePrepared,
     WireSocket,
     error_text,
@@ -35,6 +33,7 @@ from proveout.agent.engines.mysql.protocol import (
     message,
     packet,
     placeholders,
+    send_all,
 )
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
@@ -55,8 +54,6 @@ Start: TypeAlias = tuple[bytes, tuple[int, ...]]
 class MysqlSession(WireSocket):
     """A connection of PyMySQL's whose statements bypass it (a `PolledSession`)."""
 
-    __slots__ = ("_address", "_connection", "_thread")
-
     def __init__(self, connection: Any, address: Address) -> None:
         super().__init__(file_of(connection._sock), failure_of)
         self._connection = connection
@@ -70,9 +67,7 @@ class MysqlSession(WireSocket):
     def prepare_all(self, statements: Sequence[Statement]) -> list[WirePrepared | StatementFailure]:
         """See `PreparesTogether`."""
         return [
-            start
-            if isinstance(start, StatementFailure)
-            else WirePrepared(each, message(start[0], each.arguments, start[1]))
+            start if isinstance(start, StatementFailure) else WirePrepared(each, message(*start))
             for each, start in zip(statements, self.starts_of(statements), strict=True)
         ]
 
@@ -83,7 +78,7 @@ class MysqlSession(WireSocket):
         controls = [not order and not each.reads for each, (_, order) in zip(statements, texts, strict=True)]
         sent = [text for (text, _), control in zip(texts, controls, strict=True) if not control]
         if sent:
-            self._put(b"".join(packet(bytes([COM_STMT_PREPARE]) + text.encode()) for text in sent))
+            send_all(self.file, b"".join(packet(bytes([COM_STMT_PREPARE]) + text.encode()) for text in sent))
         return [
             (bytes([COM_QUERY]) + text.encode(), ()) if control else self._start(each, order)
             for each, (text, order), control in zip(statements, texts, controls, strict=True)
@@ -115,12 +110,6 @@ class MysqlSession(WireSocket):
         if self._connection.open:
             self._connection.close()
 
-    def _put(self, message: bytes) -> None:
-        try:
-            self._send_rest(message)
-        except OSError as error:
-            raise lost(error.strerror or str(error), SERVER_GONE) from None
-
     def _get(self) -> bytes:
         """The next packet's payload; waits for it."""
         while True:
@@ -129,7 +118,7 @@ class MysqlSession(WireSocket):
                 self._partial = data[end:]
                 return data[4:end]
             try:
-                piece = self._read(READ_BYTES)
+                piece = self.file.read(READ_BYTES)
             except OSError as error:
                 raise lost(error.strerror or str(error)) from None
             if piece == b"":
@@ -163,8 +152,7 @@ class MysqlDriver:
             connection = connect(address, timeout_s=within_s or CONNECT_S, read_timeout_s=within_s or CONNECT_S)
             if access in ("read_write", "read_only"):
                 _require(connection, access)
-            session = MysqlSession(connection, address)
-            return session if isinstance(connection._sock, ssl.SSLSocket) else direct_session()(session)
+            return direct_session()(MysqlSession(connection, address))
         except MalformedDsn as error:
             raise StatementFailure(CANNOT_CONNECT, error.what, FailureKind.LOST) from None
         except pymysql.err.MySQLError as error:
@@ -174,7 +162,7 @@ class MysqlDriver:
 
 @cache
 def direct_session() -> Callable[[MysqlSession], PolledSession]:
-    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
+    """The fastest session over a connection that there is here: compiled where it was built, or in Python."""
     if not os.environ.get(PURE_PYTHON):
         with contextlib.suppress(ImportError):
             session: type[PolledSession] = import_module("proveout.agent.engines.mysql.native_session").NativeSession

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from proveout.agent.engines.driver_contract import StatementFailure, only
 from proveout.agent.engines.mysql.driver import MysqlSession, failure_of
-from proveout.agent.engines.mysql.protocol import Failures, lost, send_rest
+from proveout.agent.engines.mysql.protocol import Failures, TlsFile, lost, send_all
 from proveout.agent.engines.mysql.protocol_native import Prepared, Wire
 from proveout.dsl.workloads.base import Statement
 
@@ -20,7 +20,10 @@ class NativeSession(Wire):
     __slots__ = ("_opened",)
 
     def __init__(self, opened: MysqlSession) -> None:
-        super().__init__(opened.fileno(), Failures(failure_of).of, lost, send_rest)
+        stream = opened.file if isinstance(opened.file, TlsFile) else None
+        super().__init__(
+            opened.fileno(), Failures(failure_of).of, lost, lambda _, rest: send_all(opened.file, rest), stream
+        )
         self._opened = opened
 
     def prepare(self, statement: Statement) -> Prepared:

@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
-"""The hot path of `protocol` compiled: COM_STMT_EXECUTE out, the answer in, without a Python object per message.
+"""The hot path of MySQL's sessions: COM_STMT_EXECUTE out, the answer in, without a Python object per message.
 
 Flow: `put` writes the NULL bits, the types and the values of the arguments behind the statement's own bytes and sends -> the
 answer is walked packet by packet, in place; definitions of columns are passed over -> rows are decoded where a transaction
 wants them, by decoders that are kept with the bytes of the definitions that they were made from (`prefix`).
 
-Same behaviour as `protocol.WireSocket`, which takes over where this module was not built and for encrypted connections; the
-same tests run on both.
+Same behaviour as `protocol.WireSocket`, which takes over where this module was not built; the same tests run on both.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -75,16 +74,18 @@ cdef class Wire(wire_native.Wire):
     """The socket of an idle connection: statements out, answers in. The descriptor stays its owner's.
 
     `fail(body, statement)` makes the exception of an error packet, `lost(text, code)` that of a connection that has ended;
-    `room(fd, rest)` sends what the kernel's buffer did not take.
+    `room(fd, rest)` sends what the kernel's buffer did not take. `stream`, a `protocol.TlsFile`, reads an encrypted connection, on
+    which `room` sends all.
     """
 
-    cdef object fail, lost
+    cdef object fail, lost, stream
     cdef int64_t columns, affected, found
     cdef size_t begun, defined, rows_at, definitions  # where rows and definitions of the running answer, and the last, begin
     cdef size_t types_at, values_at
 
-    def __init__(self, int fd, object fail, object lost, object room):
+    def __init__(self, int fd, object fail, object lost, object room, object stream=None):
         self.fd, self.fail, self.lost, self.room = fd, fail, lost, room
+        self.stream, self.encrypted = stream, stream is not None
         self.rows_at = self.definitions = 0
         self.afresh()
 
@@ -96,6 +97,25 @@ cdef class Wire(wire_native.Wire):
 
     cdef object broken(self, str text, bint sending):
         return self.lost(text, SERVER_GONE if sending else SERVER_LOST)
+
+    cdef bint push_encrypted(self, size_t length) except -1:
+        self.unsent(PyBytes_FromStringAndSize(<char*>self.out, length))
+        return True
+
+    cdef bint fill_encrypted(self) except -1:
+        try:
+            piece = self.stream.read(<Py_ssize_t>self.size)
+        except OSError as error:
+            raise self.broken(error.strerror or str(error), False) from None
+        if piece is None:
+            return False
+        if not piece:
+            raise self.broken("the server closed the connection", False)
+        while self.size - self.filled < <size_t>len(piece):
+            self.grow()
+        memcpy(self.data + self.filled, PyBytes_AS_STRING(piece), len(piece))
+        self.filled += len(piece)
+        return True
 
     # ---- statements out ---------------------------------------------------------------------------------------------
 

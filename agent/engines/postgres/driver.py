@@ -8,7 +8,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from struct import Struct
 from typing import Any, Literal, TypeAlias
@@ -17,14 +16,7 @@ from psycopg import Error, OperationalError, ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import PURE_PYTHON, FailureKind, PolledSession, StatementFailure, only
-from proveout.agent.engines.postgres.protocol import (
-    CONNECTION_LOST,
-    SEND_TIMEOUT_MS,
-    WirePrepared,
-    WireSocket,
-    among,
-    message,
-)
+from proveout.agent.engines.postgres.protocol import CONNECTION_LOST, SEND_TIMEOUT_MS, among
 from proveout.agent.engines.statement_errors import line_of
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
@@ -110,11 +102,15 @@ def prepare_group(conn: pq.abc.PGconn, texts: Sequence[tuple[bytes, bytes]]) -> 
 
 
 def _flush(conn: pq.abc.PGconn) -> None:
-    """Send what libpq holds; a server that cannot send its answers does not read either, so they are taken in."""
+    """Send what libpq holds; a server that cannot send its answers does not read either, so they are taken in.
+    StatementFailure (lost) and OperationalError."""
+    if not conn.flush():
+        return
     room = select.poll()
     room.register(conn.socket, select.POLLIN | select.POLLOUT)
     while conn.flush():
-        room.poll()
+        if not room.poll(SEND_TIMEOUT_MS):
+            raise StatementFailure(CONNECTION_LOST, "the server does not read", FailureKind.LOST)
         conn.consume_input()
 
 
@@ -177,12 +173,7 @@ class LibpqPipeline:
         for each, values in zip(self._members, encoded, strict=True):
             self._conn.send_query_prepared(each.name, values, each.formats, each.result_format)
         self._conn.pipeline_sync()
-        room = select.poll()
-        room.register(self._conn.socket, select.POLLOUT | select.POLLIN)
-        while self._conn.flush():
-            if not room.poll(SEND_TIMEOUT_MS):
-                raise StatementFailure(CONNECTION_LOST, "the server does not read", FailureKind.LOST)
-            self._conn.consume_input()  # a server that cannot send its answers does not read either
+        _flush(self._conn)
 
     def received(self) -> bool:
         """Take the results that have been read; whether that was all. StatementFailure (lost)."""
@@ -222,11 +213,9 @@ def decoded(result: pq.abc.PGresult, decoders: Sequence[Callable[[bytes], Any]])
 
 
 # `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
-# Over an unencrypted socket, and compiled over one with TLS, statements bypass libpq (`postgres.protocol`), which then
-# only connects, prepares and cancels. Parameters and columns travel in binary where their type is an integer or text,
-# which the server reports when a statement is prepared, else as text. libpq keeps the socket non-blocking by itself;
-# statements are far smaller than its buffer, so `send` hands them to the kernel at once (a rest goes out with the next
-# `receive`).
+# Where it was compiled, statements bypass libpq (`postgres.protocol`), which then only connects, prepares and cancels.
+# Parameters and columns travel in binary where their type is an integer or text, which the server reports when a
+# statement is prepared, else as text.
 
 _DEFAULTS: dict[str, Any] = {"application_name": "proveout", "gssencmode": "disable"}
 CONNECT_S = 5.0
@@ -328,6 +317,7 @@ class PostgresSession:
                 return
             self._sent, self._group = prepared, None
             self._send(prepared.name, prepared.encode(arguments), prepared.formats, prepared.result_format)
+            _flush(self._conn)
         except OperationalError as error:
             raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
 
@@ -434,50 +424,6 @@ class PostgresSession:
         return StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind, line)
 
 
-class OnLibpq:
-    """The methods that a session that bypasses libpq leaves to libpq."""
-
-    __slots__ = ()
-    _libpq: PostgresSession
-
-    def fileno(self) -> int:
-        """The socket."""
-        return self._libpq.fileno()
-
-    def cancel(self) -> None:
-        """Send a cancel request over a connection of its own."""
-        self._libpq.cancel()
-
-    def close(self) -> None:
-        """Close the socket; the server ends the session when it notices."""
-        self._libpq.close()
-
-
-class WireSession(OnLibpq, WireSocket):
-    """A connection of libpq's whose statements bypass it (a `PolledSession`); see `postgres.protocol`."""
-
-    __slots__ = ("_libpq",)
-
-    def __init__(self, libpq: PostgresSession) -> None:
-        super().__init__(libpq.fileno(), failure_of)
-        self._libpq = libpq
-
-    def prepare(self, statement: Statement) -> WirePrepared:
-        """Prepare with libpq; the messages from then on are ours."""
-        return only(self.prepare_all((statement,)))
-
-    def prepare_all(self, statements: Sequence[Statement]) -> list[WirePrepared | StatementFailure]:
-        """See `PreparesTogether`."""
-        return [
-            each if isinstance(each, StatementFailure) else self._wired(each)
-            for each in self._libpq.prepare_all(statements)
-        ]
-
-    def _wired(self, prepared: PostgresPrepared) -> WirePrepared:
-        text = message(prepared.name, kinds_of(prepared), prepared.result_format)
-        return WirePrepared(prepared.statement, text, prepared.decoders)
-
-
 class PostgresDriver:
     """Connects with a libpq conninfo."""
 
@@ -509,9 +455,7 @@ class PostgresDriver:
         conn = _connected(make_conninfo("", **parameters), limit_s)
         conn.nonblocking = 1
         session = PostgresSession(conn)
-        if parameters["gssencmode"] != "disable":
-            return session
-        return encrypted_session(session) if conn.ssl_in_use else direct_session()(session)
+        return session_of(session) if parameters["gssencmode"] == "disable" else session
 
 
 def _given(dsn: str) -> dict[str, Any]:
@@ -582,24 +526,15 @@ def hosts_of(given: dict[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-@cache
-def direct_session() -> Callable[[PostgresSession], PolledSession]:
-    """The fastest session over an unencrypted socket that there is here: compiled where it was built, or in Python."""
-    if not os.environ.get(PURE_PYTHON):
-        with contextlib.suppress(ImportError):
-            session: type[PolledSession] = import_module("proveout.agent.engines.postgres.native_session").NativeSession
-            return session
-    return WireSession
-
-
-def encrypted_session(session: PostgresSession) -> PolledSession:
-    """The fastest session over a connection with TLS: compiled where it was built and OpenSSL is within reach, or
-    libpq's."""
+def session_of(libpq: PostgresSession) -> PolledSession:
+    """The fastest session over a connection: the compiled one where it was built and, for TLS, OpenSSL is within reach;
+    else libpq's."""
     if not os.environ.get(PURE_PYTHON):
         with contextlib.suppress(ImportError):
             native = import_module("proveout.agent.engines.postgres.native_session")
-            return native.encrypted_session(session) or session
-    return session
+            compiled: PolledSession | None = native.session_over(libpq)
+            return compiled or libpq
+    return libpq
 
 
 def kinds_of(prepared: PostgresPrepared) -> list[str | None]:

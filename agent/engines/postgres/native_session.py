@@ -1,6 +1,6 @@
 """A session whose statements bypass libpq on the compiled hot path (`protocol_native.pyx`), encrypted ones by TLS.
 
-Importing it raises ImportError where that was not built: then `driver` does the same in Python.
+Importing it raises ImportError where that was not built: then statements go through libpq.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from psycopg import pq
 
 from proveout.agent.engines.driver_contract import StatementFailure, only
 from proveout.agent.engines.postgres.driver import (
-    OnLibpq,
     PostgresPrepared,
     PostgresSession,
     binary_integer,
@@ -54,7 +53,7 @@ def addresses() -> tuple[int, ...] | None:
     return tuple(address or 0 for address in found)
 
 
-def session_of(conn: pq.abc.PGconn) -> int:
+def tls_session(conn: pq.abc.PGconn) -> int:
     """The address of a connection's `SSL`; 0 when it is not one of OpenSSL, or its functions are not known."""
     library = _library()
     if library is None or addresses() is None:
@@ -75,10 +74,7 @@ def _library() -> ctypes.CDLL | None:
     return library if hasattr(library, "PQsslStruct") else None
 
 
-# Importing it raises ImportError where that was not built: then `postgres.WireSession` does the same in Python.
-
-
-class NativeSession(OnLibpq, Wire):
+class NativeSession(Wire):
     """A `PolledSession`; `send`, `receive`, `exchange` and `rows` are compiled."""
 
     __slots__ = ("_libpq",)
@@ -99,6 +95,18 @@ class NativeSession(OnLibpq, Wire):
             each if isinstance(each, StatementFailure) else _wired(each) for each in self._libpq.prepare_all(statements)
         ]
 
+    def fileno(self) -> int:
+        """The socket."""
+        return self._libpq.fileno()
+
+    def cancel(self) -> None:
+        """Send a cancel request over a connection of its own."""
+        self._libpq.cancel()
+
+    def close(self) -> None:
+        """Close the socket; the server ends the session when it notices."""
+        self._libpq.close()
+
 
 def _wired(prepared: PostgresPrepared) -> Prepared:
     kinds = tuple(kinds_of(prepared))
@@ -107,10 +115,12 @@ def _wired(prepared: PostgresPrepared) -> Prepared:
     return Prepared(prepared.statement, head, kinds, tail, decoders)
 
 
-def encrypted_session(libpq: PostgresSession) -> NativeSession | None:
-    """The session of a connection with TLS; None where its statements must go through libpq."""
+def session_over(libpq: PostgresSession) -> NativeSession | None:
+    """The session over a connection; None where that has TLS and its statements must go through libpq."""
+    if not libpq.connection.ssl_in_use:
+        return NativeSession(libpq)
     found = addresses()
-    session = session_of(libpq.connection)
+    session = tls_session(libpq.connection)
     if found is None or not session:
         return None
     use_tls(*found)

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True
-"""The hot path of `postgres_wire` compiled: Bind, Execute and Sync out, the answer in, without a Python object per message.
+"""The hot path of PostgreSQL's sessions: Bind, Execute and Sync out, the answer in, without a Python object per message.
 
 Flow: `prepared(…)` keeps what every message of a statement has in common -> `exchange` writes the arguments between that
 into one buffer, sends, and reads into another -> the answer is walked in place, and its rows, where a transaction wants
 them, decoded out of it. Only what is rare leaves this module: errors (`fail`). The socket is non-blocking, so the GIL is kept.
 
-Same behaviour as `postgres_wire.WireSocket`, which takes over where this module was not built; the same tests run on both.
+Where this module was not built, statements go through libpq (`driver.PostgresSession`); the same tests of drivers run on both.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -53,14 +53,15 @@ cdef class Prepared(wire_native.Prepared):
 
 
 cdef class Pipeline(Prepared):
-    """See `protocol.WirePipeline`; it takes the place of a prepared statement, with requests for arguments."""
+    """The prepared statements of a session by name; it takes the place of one of them, with requests for arguments. `members` are
+    those of the group that was sent last."""
 
     def __init__(self, dict prepared):
         self.prepared, self.members, self.decoders = prepared, [], ()
 
 
 cdef class Answer:
-    """See `protocol.WireAnswer`."""
+    """The result of one statement of a group, decoded when its rows are asked for."""
 
     def rows(self):
         """The rows."""
@@ -206,7 +207,7 @@ cdef class Wire(wire_native.Wire):
         return False
 
     cdef object failed(self, bytes body):
-        """The exception of an ErrorResponse; see `protocol._place`."""
+        """The exception of an ErrorResponse: of the statement that fails when `done` of a group have ended."""
         cdef list members
         if type(self.sent) is not Pipeline:
             return self.fail(body, None if self.sent is None else self.sent.statement, 0, 0)

@@ -16,28 +16,30 @@ from proveout.coordinator.report.figures.figure import (
     Figure,
     Spec,
     category,
-    chooser,
     course,
     grid,
     joined,
-    logarithmic,
-    of_chosen,
+    layer,
+    panel,
     quantity,
-    slug,
     tips,
 )
-from proveout.coordinator.report.figures.latency_figures import name_of, peaks_of, series_of
-from proveout.coordinator.report.figures.load_figures import groups, heading
+from proveout.coordinator.report.figures.grammar import figure
+from proveout.coordinator.report.figures.latency_figures import Choice, choices
 from proveout.coordinator.report.figures.rung_timeline import (
+    APART,
     CHOICES_MAX,
     WIDTH,
     Rows,
     ends_of,
+    left,
     lines_of,
-    load_rows,
-    panel,
+    over_time,
+    responses,
+    throughput_rows,
+    time_axis,
 )
-from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline
+from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
@@ -177,24 +179,30 @@ _HEADS = (
 )  # fmt: skip
 
 
+@figure("fault-timeline", "no iteration has a fault with samples around it")
 def fault_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Throughput, errors, p99 and lag around the occurrence of each fault whose outage is the median one."""
     for (stage, fault), windows in _by_fault(timeline).items():
         shown = _typical(windows)
+        ends = [shown.answered[0][0], shown.answered[-1][0]]
+        charts = [
+            panel(_around(shown, one, {"domainMin": 0}, ends), FAULT_WIDTH, 90 if at else 150)
+            for at, one in enumerate(_panels(shown))
+        ]
         yield Figure(
-            name="fault-timeline",
-            slug=slug("fault-timeline", stage, fault),
+            of=(stage, fault),
             title=f"Fault {safe(fault)} in {safe(stage)}",
             caption=f"{_name(results, shown)}"
             + (f", the one with the median outage of {len(windows)}" if len(windows) > 1 else "")
             + f". Shaded: before the fault, the fault, from its healing to the recovery, after it, and the outage. "
             f"{_in_words(shown)}",
-            spec=grid([_panel(shown, *panel) for panel in _panels(shown)], columns=1),
+            spec=grid(charts, columns=1),
             heads=_HEADS,
             rows=tuple(_row(results, window) for window in windows),
         )
 
 
+@figure("fault-occurrences", "no fault began more than once with samples around it")
 def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """The throughput around each occurrence of a fault, small multiples on the same axes."""
     for (stage, fault), windows in _by_fault(timeline).items():
@@ -202,13 +210,21 @@ def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figur
             continue
         drawn = windows[:OCCURRENCES_MAX]
         most = max(value for window in drawn for _, value in window.answered)
-        ends = min(w.answered[0][0] for w in drawn), max(w.answered[-1][0] for w in drawn)
-        up, along = {"domain": [0.0, most * 1.05 or 1.0]}, {"domain": list(ends)}
-        charts = [_small(results, window, up, along) for window in drawn]
+        ends = [min(w.answered[0][0] for w in drawn), max(w.answered[-1][0] for w in drawn)]
+        y = {"domain": [0.0, most * 1.05 or 1.0]}
+        charts = [
+            panel(
+                _around(window, next(_panels(window)), y, ends),
+                FAULT_WIDTH // ACROSS - 60,
+                110,
+                _name(results, window),
+                fontSize=12,
+            )
+            for window in drawn
+        ]
         left = f" The first {len(drawn)} of {len(windows)} are drawn." if len(drawn) < len(windows) else ""
         yield Figure(
-            name="fault-occurrences",
-            slug=slug("fault-occurrences", stage, fault),
+            of=(stage, fault),
             title=f"{len(windows)} occurrences of fault {safe(fault)} in {safe(stage)}",
             caption=f"Transactions per second around each occurrence, on the same axes; shaded, before, "
             f"the fault, the recovery, after, and the outage.{left}",
@@ -266,24 +282,6 @@ def _panels(window: FaultWindow) -> Iterator[tuple[str, Points, str]]:
         yield "lag, s", window.lag_s, PALETTE[3]
 
 
-def _panel(window: FaultWindow, title: str, points: Points, colour: str) -> Spec:
-    ends = {"domain": [window.answered[0][0], window.answered[-1][0]]}
-    return {
-        "width": FAULT_WIDTH,
-        "height": 150 if title.startswith("transactions") else 90,
-        "layer": [*_shades(window), _line(points, title, colour, {"domainMin": 0}, ends)],
-    }
-
-
-def _small(results: RunResults, window: FaultWindow, y: Mapping[str, Any], x: Mapping[str, Any]) -> Spec:
-    return {
-        "title": {"text": _name(results, window), "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
-        "width": FAULT_WIDTH // ACROSS - 60,
-        "height": 110,
-        "layer": [*_shades(window), _line(window.answered, "transactions/s", PALETTE[0], y, x)],
-    }
-
-
 def _shades(window: FaultWindow) -> Iterator[Spec]:
     """The time before, of the fault, from there to the recovery, after it, and the outage over them.
 
@@ -303,35 +301,28 @@ def _shades(window: FaultWindow) -> Iterator[Spec]:
         {"what": what, "start": round(start, 4), "end": round(end, 4)} for what, start, end in spans if end > start
     ]
     if values:
-        yield {
-            "data": {"values": values},
-            "mark": {"type": "rect", "opacity": 0.6, "clip": True},
-            "encoding": {
-                "x": quantity("start", _TIME),
-                "x2": {"field": "end"},
-                "fill": category("what", scale={"domain": list(PARTS), "range": list(_SHADES)}),
-                "tooltip": tips(what="time", start="from, s", end="to, s"),
-            },
-        }
+        times = {"x": quantity("start", _TIME), "x2": {"field": "end"}}
+        shade = category("what", scale={"domain": list(PARTS), "range": list(_SHADES)})
+        about = tips(what="time", start="from, s", end="to, s")
+        yield layer("rect", {"opacity": 0.6, "clip": True}, rows=values, **times, fill=shade, tooltip=about)
 
 
-def _line(points: Points, title: str, colour: str, y: Mapping[str, Any], x: Mapping[str, Any]) -> Spec:
-    """The line of the points, with a gap where there is none for several times their usual distance."""
+def _around(window: FaultWindow, shown: tuple[str, Points, str], y: Spec, ends: Sequence[float]) -> list[Spec]:
+    """The times of a fault shaded, and the line of the points over them, with a gap where there is none for several
+    times their usual distance."""
+    title, points, colour = shown
     usual = min((after - before for (before, _), (after, _) in pairwise(points)), default=1.0)
-    values, piece = [], 0
-    for index, (at, value) in enumerate(points):
-        piece += index > 0 and at - points[index - 1][0] > GAP * usual
-        values.append({"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece})
-    return {
-        "data": {"values": values},
-        "mark": {"type": "line", "strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True},
-        "encoding": {
-            "x": quantity("t", _TIME, axis={"grid": False}, scale={**x, "nice": False}),
-            "y": quantity("value", title, scale=dict(y)),
-            "detail": category("piece"),
-            "tooltip": tips(t="s", shown=title),
-        },
+    values = [
+        {"t": round(at, 3), "value": float(f"{value:.6g}"), "shown": number(value), "piece": piece}
+        for at, value, piece in pieces(points, GAP * usual)
+    ]
+    look = {"strokeWidth": 1.5, "color": colour, "interpolate": "step", "clip": True}
+    axes = {
+        "x": quantity("t", _TIME, axis={"grid": False}, scale={"domain": list(ends), "nice": False}),
+        "y": quantity("value", title, scale=y),
     }
+    about = tips(t="s", shown=title)
+    return [*_shades(window), layer("line", look, rows=values, **axes, detail=category("piece"), tooltip=about)]
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------
@@ -367,7 +358,6 @@ _PHASE_SHADES = PALE[:6]
 _RAMPS = PALE[6]
 _OFFERED = "offered"
 _BAND: Spec = {
-    "x": {"field": "t"},
     "x2": {"field": "u"},
     "color": {"field": "shade", "type": "nominal", "scale": None},
     "tooltip": tips(what="", t="from, s", u="to, s"),
@@ -398,30 +388,27 @@ class _Phase:
         return sum(values) / len(values) if values else None
 
 
+@figure("phases", "no ladder with `phases` has samples of a valid iteration")
 def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Each group of ladders with phases, the rung with the highest throughput first."""
-    for stages in groups(results):
-        found = [one for one in series_of(timeline, stages) if len(one.points) > 1 and _windows(results, one)]
-        tops = peaks_of(stages, found)
-        shown = found if len(found) <= CHOICES_MAX else tops[:CHOICES_MAX]
-        if not shown:
-            continue
-        first = next((at for at, one in enumerate(shown) if one in tops), 0)
-        ids = list(dict.fromkeys(one.stage for one in shown))
-        labels = [f"{name_of(results, one, alone=len(ids) == 1)}, repeat {one.iteration.id.repeat}" for one in shown]
-        parts = [_phases(results, one) for one in shown]
+
+    def has(one: LoadSeries) -> bool:
+        return len(one.points) > 1 and bool(_windows(results, one))
+
+    for one in choices(results, timeline, CHOICES_MAX, has):
+        parts = [_phases(results, series) for series in one.shown]
+        name = one.labels[one.first]
         yield Figure(
-            name="phases",
-            slug=slug("phases", stages[0].id),
-            title="Phases of the load: " + heading(results, [results.stages[one] for one in ids]),
+            of=(one.group,),
+            title="Phases of the load: " + one.heading,
             caption="Offered and completed transactions at each time, and the response of those completed; of each "
             "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line: the load "
-            f"was back after a phase. The picture shows {labels[first]}.",
-            spec=_spec(shown, parts, labels, first, _unit(results, shown[0])),
+            f"was back after a phase. The picture shows {name}.",
+            spec=_spec(one, parts, _unit(results, one.shown[0])),
             heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",
             "back after"),
-            rows=tuple(row for label, of in zip(labels, parts, strict=True) for row in _rows(label, of)),
-            alt=f"{labels[first]}: {joined(_seen(parts[first], _unit(results, shown[first])))}",
+            rows=tuple(row for label, of in zip(one.labels, parts, strict=True) for row in _rows(label, of)),
+            alt=f"{name}: {joined(_seen(parts[one.first], _unit(results, one.shown[one.first])))}",
         )  # fmt: skip
 
 
@@ -457,71 +444,28 @@ def _phases(results: RunResults, one: LoadSeries) -> list[_Phase]:
 # ---- panels ------------------------------------------------------------------------------------------------------
 
 
-def _spec(
-    shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]], labels: Sequence[str], first: int, unit: str
-) -> Spec:
-    only = of_chosen(labels)
-    bands = _bands(shown, parts)
+def _spec(choice: Choice, parts: Sequence[Sequence[_Phase]], unit: str) -> Spec:
+    only, bands = choice.only, _bands(choice.shown, parts)
     offered = [row for at, of in enumerate(parts) for row in _offered(at, of)]
-    shaded: Spec = {
-        "data": {"values": bands},
-        "transform": only,
-        "mark": {"type": "rect", "opacity": 0.55, "clip": True},
-        "encoding": _BAND,
-    }
-    backs = _backs(parts)
-    rules: list[Spec] = [
-        {
-            "data": {"values": backs},
-            "transform": only,
-            "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1.5, "color": INK},
-            "encoding": {"x": {"field": "t"}, "tooltip": tips(what="", shown="back after")},
-        }
-    ] if backs else []  # fmt: skip
-    names = {"tps": "completed", **({"errors": "errors"} if any(p.errors for o in shown for p in o.points) else {})}
-    rows = load_rows(shown, names)
-    rated = offered if unit == "rate" else []
-    lines = ["completed", *([_OFFERED] if rated else []), *list(names.values())[1:]]
-    y = quantity("v", "per second", axis=_left(4), scale={"domainMin": 0, "nice": True})
-    drawn = [lines_of(rows, only, y, "per second", lines)]
-    if rated:
-        drawn.append(_straight(lines_of(rated, only, y, "per second", lines)))
-    throughput = panel(150, [shaded, *rules, *drawn])
-    panels = [_ribbon(bands, only), throughput]
+    shaded = layer("rect", {"opacity": 0.55, "clip": True}, rows=bands, only=only, **_BAND)
+    backs, about = _backs(parts), tips(what="", shown="back after")
+    look = {"strokeDash": [2, 3], "strokeWidth": 1.5, "color": INK}
+    under = [shaded, *([layer("rule", look, rows=backs, only=only, tooltip=about)] if backs else [])]
+    rows, (completed, *errors) = throughput_rows(choice.shown, "completed")
+    rated, up = offered if unit == "rate" else [], {"domainMin": 0, "nice": True}
+    names = [completed, *([_OFFERED] if rated else []), *errors]
+    y = left("v", "per second", scale=up)
+    ended = lines_of(rows, only, y, names, what="per second")
+    panels = [(150, [*under, *ended, *lines_of(rated, only, y, names, what="per second", shape="linear")])]
     if offered and not rated:
-        y = quantity("v", "active threads", axis=_left(3), scale={"domainMin": 0, "nice": True})
-        panels.append(panel(70, [shaded, _straight(lines_of(offered, only, y, "threads", [_OFFERED]))]))
-    responses = [row for row in load_rows(shown, {"p50_ms": "p50", "p99_ms": "p99"}, "ms") if row["v"] > 0.0]
-    if responses:
-        y = logarithmic("v", "response, ms", [row["v"] for row in responses], axis={"minExtent": 48})
-        panels.append(panel(130, [shaded, *rules, lines_of(responses, only, y, "response", ["p50", "p99"])]))
-    charts = [_on_time(one, titled=one is panels[-1]) for one in panels]
-    params = chooser(labels, first)
-    apart = {"scale": {"color": "independent", "strokeDash": "independent"}}
-    return grid(charts, columns=1, spacing=6, resolve=apart, **({"params": params} if params else {}))
-
-
-def _x(*, titled: bool = False) -> Spec:
-    axis = {"grid": False, "labels": titled, "ticks": titled, "format": "~g", "tickCount": 8}
-    return quantity("t", "s of the measure window" if titled else "", axis=axis, scale={"nice": False, "zero": False})
-
-
-def _on_time(one: Spec, *, titled: bool) -> Spec:
-    """A panel whose layers have the axis of this figure; at the bottom with its labels."""
-    layers = []
-    for layer in one["layer"]:
-        x = {**_x(titled=titled), "field": layer["encoding"].get("x", {}).get("field", "t")}
-        layers.append({**layer, "encoding": {**layer["encoding"], "x": x}})
-    return {**one, "layer": layers}
-
-
-def _straight(lines: Spec) -> Spec:
-    """Lines from point to point, as a level goes."""
-    return {**lines, "mark": {**lines["mark"], "interpolate": "linear"}}
-
-
-def _left(ticks: int) -> Spec:
-    return {"minExtent": 48, "tickCount": ticks}
+        y = left("v", "active threads", ticks=3, scale=up)
+        panels.append((70, [shaded, *lines_of(offered, only, y, [_OFFERED], what="threads", shape="linear")]))
+    if times := responses(choice):
+        panels.append((130, [*under, *times]))
+    charts = [_ribbon(bands, only)]
+    for at, (height, layers) in enumerate(panels, 1):
+        charts.append(panel(over_time(layers, time_axis(titled=at == len(panels))), WIDTH, height))
+    return grid(charts, columns=1, spacing=6, resolve=APART, **choice.params)
 
 
 def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Rows:
@@ -545,15 +489,12 @@ def _bands(shown: Sequence[LoadSeries], parts: Sequence[Sequence[_Phase]]) -> Ro
 
 def _ribbon(bands: Rows, only: Sequence[Spec]) -> Spec:
     """The names of the phases; a name that does not fit is in the tooltip alone."""
-    band: Spec = {
-        "mark": {"type": "rect", "clip": True},
-        "encoding": _BAND,
-    }
-    text: Spec = {
-        "mark": {"type": "text", "fontSize": 12, "color": INK, "clip": True},
-        "encoding": {"x": {"field": "middle"}, "text": {"field": "label", "type": "nominal"}},
-    }
-    return {"data": {"values": bands}, "transform": list(only), "width": WIDTH, "height": 20, "layer": [band, text]}
+    text = {"x": {"field": "middle"}, "text": {"field": "label", "type": "nominal"}}
+    layers = [
+        layer("rect", {"clip": True}, **_BAND),
+        layer("text", {"fontSize": 12, "color": INK, "clip": True}, **text),
+    ]
+    return {**panel(over_time(layers, time_axis(titled=False)), WIDTH, 20, rows=bands), "transform": list(only)}
 
 
 def _offered(at: int, of: Sequence[_Phase]) -> Rows:

@@ -97,6 +97,8 @@ def intervals(estimates: Iterable[Mapping[str, Any]]) -> str:
 
 
 Spec: TypeAlias = dict[str, Any]
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+"""The data of a chart or of a layer."""
 
 PALETTE = ("#0b6e99", "#e08a00", "#4b9b5f", "#b3446c", "#6a5acd", "#8c6d46", "#5f6b76", "#c0392b")
 """Colours that differ with the usual colour blindness, and in print by lightness.
@@ -111,6 +113,8 @@ INK = "#1d2a33"
 GREY = "#8a949c"
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 4], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
 """Dashes of lines, which differ with the colours of `PALETTE`."""
+STROKES = {"columns": 2, "symbolType": "stroke", "symbolSize": 700}
+"""The legend of two kinds of lines."""
 IN_THE_DARK: Mapping[str, str] = {
     **dict(
         zip(
@@ -147,14 +151,15 @@ _CONFIG: Spec = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`name` is the name in plans; `slug` is unique within a report and names the file; `spec` is Vega-Lite.
+    """`name` is the name in plans, which `grammar.figure` gives; `of` tells figures of one name apart; `spec` is
+    Vega-Lite.
 
     `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row. `alt` is
     the text for readers without the picture: made of the data.
     """
 
-    name: str
-    slug: str
+    name: str = ""
+    of: tuple[str, ...] = ()
     title: str
     caption: str
     spec: Spec
@@ -162,8 +167,35 @@ class Figure:
     rows: tuple[tuple[str, ...], ...]
     alt: str = ""
 
+    @property
+    def slug(self) -> str:
+        """Unique within a report, and safe for a file and for an anchor."""
+        text = "-".join((self.name, *self.of)).lower()
+        return "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in text)[:80]
 
-def chart(values: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height: int = 300, **more: Any) -> Spec:
+
+def layer(mark: str, look: Spec | None = None, *, rows: Any = None, only: Any = None, **channels: Any) -> Spec:
+    """Marks with a look and channels: of `rows`, else of those of the chart; `only` are transforms that leave some."""
+    own: Spec = {} if rows is None else {"data": {"values": list(rows)}}
+    chosen: Spec = {"transform": list(only)} if only else {}
+    return {**own, **chosen, "mark": {"type": mark, **(look or {})}, "encoding": channels}
+
+
+def panel(
+    layers: Sequence[Spec], width: float, height: float, title: str = "", rows: Rows | None = None, **heading: Any
+) -> Spec:
+    """A chart of a grid, px; `heading` is the look of its title."""
+    head = {"text": title, "anchor": "start", "fontSize": 13, "fontWeight": "normal", **heading}
+    own: Spec = {} if rows is None else {"data": {"values": list(rows)}}
+    return {**({"title": head} if title else {}), **own, "width": width, "height": height, "layer": list(layers)}
+
+
+def ends_of(estimate: Mapping[str, Any], by: float = 1.0) -> dict[str, float | None]:
+    """The ends of an interval in a row, divided by the factor of its axis; None where it has none."""
+    return {end: None if estimate.get(end) is None else estimate[end] / by for end in ("lower", "upper")}
+
+
+def chart(values: Rows, layers: Sequence[Spec], *, height: int = 300, **more: Any) -> Spec:
     """A layered chart over one list of rows, as wide as its container."""
     spec = {
         "$schema": _SCHEMA,
@@ -219,22 +251,6 @@ def logarithmic(field: str, title: str, values: Sequence[float], *, margin: floa
     return quantity(field, title, scale=scale, axis=axis, **more)
 
 
-def chooser(labels: Sequence[str], at: int) -> list[Spec]:
-    """A parameter that selects one of several parts of the data by its number, `of` in each row; none for one part.
-
-    On a page it is a list to choose from; a picture shows the part `at`.
-    """
-    if len(labels) < 2:
-        return []
-    bind = {"input": "select", "options": list(range(len(labels))), "labels": list(labels), "name": "Shown: "}
-    return [{"name": "chosen", "value": at, "bind": bind}]
-
-
-def of_chosen(labels: Sequence[str]) -> list[Spec]:
-    """The transform that leaves the part that `chooser` selects."""
-    return [{"filter": "datum.of == chosen"}] if len(labels) > 1 else []
-
-
 def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int = 9) -> Spec:
     """An interval as a layer: a rule from `lower` to `upper` with a cap at each end, where the row has both.
 
@@ -244,31 +260,37 @@ def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int
     scale = number.get("scale", {})
     least, most = scale.get("domain") or (None, scale.get("domainMax"))
     edge = {name: value for name, value in number.items() if name not in ("field", "scale")}
-    arrows: list[Spec] = [
-        {
-            "transform": [{"filter": f"datum.{end} {beyond} {at}"}],
-            "mark": {"type": "point", "shape": f"triangle-{towards[across == 'y']}", "filled": True, "size": 8 * size,
-                     "opacity": 1, "clip": False},
-            "encoding": {**shared, across: {**edge, "datum": at}, **colour},
-        }
+    arrows = [
+        layer(
+            "point",
+            {"shape": f"triangle-{towards[across == 'y']}", "filled": True, "size": 8 * size, "opacity": 1,
+             "clip": False},
+            only=[{"filter": f"datum.{end} {beyond} {at}"}], **shared, **{across: {**edge, "datum": at}}, **colour,
+        )
         for end, beyond, at, towards in (
             ("lower", "<", least, ("left", "down")), ("upper", ">", most, ("right", "up")))
         if at is not None
     ]  # fmt: skip
-    ends = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
-    cap: Spec = {"type": "tick", "thickness": 1.5, "size": size, "clip": True,
-                 "orient": "horizontal" if across == "y" else "vertical"}  # fmt: skip
+    span = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
+    cap = {"thickness": 1.5, "size": size, "clip": True, "orient": "horizontal" if across == "y" else "vertical"}
+    caps = (layer("tick", cap, **shared, **{across: {**number, "field": end}}, **colour) for end in ("lower", "upper"))
     return {
         "transform": [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}],
-        "layer": [
-            {"mark": {"type": "rule", "strokeWidth": 1.5, "clip": True}, "encoding": {**shared, **ends, **colour}},
-            *(
-                {"mark": cap, "encoding": {**shared, across: {**number, "field": end}, **colour}}
-                for end in ("lower", "upper")
-            ),
-            *arrows,
-        ],
+        "layer": [layer("rule", {"strokeWidth": 1.5, "clip": True}, **shared, **span, **colour), *caps, *arrows],
     }
+
+
+def ratio_layers(values: Rows, x: Spec, y: Spec, about: Sequence[Spec], *, size: int, **styles: Spec) -> list[Spec]:
+    """Ratios with their intervals on a logarithmic axis, and a rule at 1."""
+    one = [{x["field"]: 1}]
+    colour = {"color": styles["color"]}
+    dot = {"filled": True, "size": size, "opacity": 1}
+    bounded = any(value["lower"] is not None for value in values)
+    return [
+        layer("rule", {"strokeDash": [4, 3], "color": GREY}, rows=one, x=x),
+        *([whiskers({"y": y}, "x", x, colour)] if bounded else []),
+        layer("point", dot, y=y, x=x, tooltip=about, **styles),
+    ]
 
 
 def _rounded(spec: Spec, known: frozenset[str]) -> Spec:
@@ -306,9 +328,3 @@ def _tip(item: Spec, numbers: frozenset[str], shares: set[Any]) -> Spec:
     if "format" in item or item["field"] not in numbers:
         return item
     return {**item, "type": "quantitative", "format": ".3~p" if item["field"] in shares else ",.4~r"}
-
-
-def slug(*parts: str) -> str:
-    """A name that is safe for a file and for an anchor."""
-    text = "-".join(parts).lower()
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in text)[:80]

@@ -8,27 +8,29 @@ at most `timeline.COLUMNS_MAX` columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median_low
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import (
     DASHES,
     INK,
+    STROKES,
     Figure,
+    Rows,
     Spec,
     category,
     chart,
-    chooser,
     joined,
+    layer,
     logarithmic,
-    of_chosen,
     quantity,
-    slug,
     tips,
 )
-from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
+from proveout.coordinator.report.figures.grammar import figure, groups, heading, label, legend
 from proveout.coordinator.report.figures.timeline import COLUMNS_MAX, PER_DECADE, LoadSeries, Timeline
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.data_classes import dataclass
 from proveout.core.numbers import column, number, rung_name
 from proveout.core.numbers import quantity as amount
 from proveout.proto.wire import histogram
@@ -60,9 +62,62 @@ def peaks_of(stages: Sequence[StageResult], found: Sequence[LoadSeries]) -> list
     return [one for one in found if (one.stage, one.rung) in tops]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The rungs of a group, of which a page shows the chosen one: on a page from a list, in a picture the `first`.
+
+    A row has the number of its rung in `labels`, which is `of`.
+    """
+
+    group: str
+    heading: str
+    shown: Sequence[LoadSeries]
+    labels: Sequence[str]
+    first: int
+    alone: bool
+
+    @property
+    def only(self) -> list[Spec]:
+        """The transform that leaves the rows of the chosen one."""
+        return [{"filter": "datum.of == chosen"}] if len(self.labels) > 1 else []
+
+    @property
+    def params(self) -> Spec:
+        """The list, as an option of a chart; nothing for one rung."""
+        options = list(range(len(self.labels)))
+        bind = {"input": "select", "options": options, "labels": list(self.labels), "name": "Shown: "}
+        return {"params": [{"name": "chosen", "value": self.first, "bind": bind}]} if len(options) > 1 else {}
+
+
+def choices(
+    results: RunResults, timeline: Timeline, most: int, has: Callable[[LoadSeries], object], *, repeat: bool = True
+) -> Iterator[Choice]:
+    """Each group with the rungs for which `has` holds; of more than `most` the peaks of its ladders. The first is the
+    highest throughput; `repeat`: labels name the repeat."""
+    for stages in groups(results):
+        found = [one for one in series_of(timeline, stages) if has(one)]
+        tops = peaks_of(stages, found)
+        shown = found if len(found) <= most else tops[:most]
+        if not shown:
+            continue
+        ids = _ids(shown)
+        yield Choice(
+            group=stages[0].id,
+            heading=heading(results, [results.stages[one] for one in ids]),
+            shown=shown,
+            labels=[
+                name_of(results, one, alone=len(ids) == 1) + (f", repeat {one.iteration.id.repeat}" if repeat else "")
+                for one in shown
+            ],
+            first=next((at for at, one in enumerate(shown) if one in tops), 0),
+            alone=len(ids) == 1,
+        )
+
+
 # ---- percentiles -------------------------------------------------------------------------------------------------
 
 
+@figure("percentiles", "no ladder has samples of a valid iteration")
 def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Response times by percentile, each further nine as far from the last: the rungs of a ladder, or the ladders of a
     group at their peaks."""
@@ -73,17 +128,15 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         if not shown:
             continue
         named = [(name_of(results, one, alone=alone), one) for one in shown]
-        values = [value for name, one in named for value in _line(name, one)]
         at = "" if alone else " Each ladder at its highest throughput."
         repeats = sorted({one.repeats for one in shown})
         over = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
         yield Figure(
-            name="percentiles",
-            slug=slug("percentiles", stages[0].id),
+            of=(stages[0].id,),
             title="Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
             caption=f"All transactions in the measure windows of all valid repeats ({over}). Each further nine is as "
             f"wide as the one before; a line ends where fewer than {BEYOND_MIN} transactions are above it.{at}",
-            spec=_percentile_chart(values),
+            spec=_percentile_chart([value for name, one in named for value in _line(name, one)]),
             heads=("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
             rows=tuple(_percentile_rows(named)),
             alt=joined(_percentiles_seen(named)),
@@ -112,36 +165,24 @@ def _line(name: str, one: LoadSeries) -> Iterator[dict[str, Any]]:
                "percentile": f"p{percentile:g}", "shown": shown}  # fmt: skip
 
 
-def _percentile_chart(values: Sequence[dict[str, Any]]) -> Spec:
+def _percentile_chart(values: Rows) -> Spec:
     most = max(value["nines"] for value in values)
     ticks = [nines for nines in _NINES if nines <= most + 0.01] or [0]
     written = " : ".join(f"datum.value == {nines} ? '{_NINES[nines]}'" for nines in ticks) + " : ''"
     x = quantity("nines", "percentile", scale={"domain": [0, max(1.0, most)], "nice": False},
                  axis={"values": ticks, "labelExpr": written, "labelFlush": True})  # fmt: skip
     names = list(dict.fromkeys(value["ladder"] for value in values))
-    several = len(names) > 1
-    domain = {"domain": names}
+    several, domain = len(names) > 1, {"domain": names}
     colour = category("ladder", scale=domain, legend=legend(values) if several else None)
-    y = logarithmic("ms", "response, ms", [value["ms"] for value in values])
-    dash: Spec = (
-        {"strokeDash": category("ladder", scale={**domain, "range": list(DASHES[: len(names)])}, legend=legend(values))}
-        if several
-        else {}
-    )
-    line: Spec = {
-        "mark": {"type": "line", "strokeWidth": 2.5, "interpolate": "monotone", "clip": True},
-        "encoding": {"x": x, "y": y, "color": colour, **dash},
-    }
-    points: Spec = {
-        "mark": {"type": "point", "size": 40, "filled": True, "opacity": 1, "clip": True},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": colour,
-            "tooltip": tips(ladder="", percentile="percentile", shown="response"),
-        },
-    }
-    return chart(values, [line, points], height=300)
+    shared = {"x": x, "y": logarithmic("ms", "response, ms", [value["ms"] for value in values]), "color": colour}
+    dash = category("ladder", scale={**domain, "range": list(DASHES[: len(names)])}, legend=legend(values))
+    line = {"strokeWidth": 2.5, "interpolate": "monotone", "clip": True}
+    about = tips(ladder="", percentile="percentile", shown="response")
+    layers = [
+        layer("line", line, **shared, **({"strokeDash": dash} if several else {})),
+        layer("point", {"size": 40, "filled": True, "opacity": 1, "clip": True}, **shared, tooltip=about),
+    ]
+    return chart(values, layers, height=300)
 
 
 def _percentile_rows(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[tuple[str, ...]]:
@@ -166,52 +207,41 @@ def _percentiles_seen(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[str]:
 # ---- heat map ----------------------------------------------------------------------------------------------------
 
 
+@figure("latency-heat-map", "no ladder has samples of a valid iteration")
 def latency_heat_map(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Counts of transactions by time and response time: a rung at a time, the highest throughput first."""
-    for stages in groups(results):
-        found = [one for one in series_of(timeline, stages) if one.cells]
-        tops = peaks_of(stages, found)
-        shown = found if len(found) <= CHOICES_MAX else tops[:CHOICES_MAX]
-        if not shown:
-            continue
-        first = next((at for at, one in enumerate(shown) if one in tops), 0)
-        alone = len(_ids(found)) == 1
-        labels = [name_of(results, one, alone=alone) for one in shown]
-        top = shown[first]
+    for one in choices(results, timeline, CHOICES_MAX, lambda series: series.cells, repeat=False):
+        top, name = one.shown[one.first], one.labels[one.first]
         yield Figure(
-            name="latency-heat-map",
-            slug=slug("latency-heat-map", stages[0].id),
-            title="Response times over time: " + heading(results, [results.stages[s] for s in _ids(shown)]),
+            of=(one.group,),
+            title="Response times over time: " + one.heading,
             caption=f"Colour: the number of transactions that ended in a time (at most {COLUMNS_MAX} columns) with a "
             f"response time ({PER_DECADE} rows for each power of ten), of the repeat with the median throughput; "
-            f"lines: p50 and p99; before 0, the ramp-up. The picture shows {labels[first]}, repeat "
-            f"{top.iteration.id.repeat}.",
-            spec=_heat_chart(shown, labels, first),
-            heads=("ladder" if not alone else "threads", "repeat", "p50, first half", "second half", "p99, first half",
+            f"lines: p50 and p99; before 0, the ramp-up. The picture shows {name}, repeat {top.iteration.id.repeat}.",
+            spec=_heat_chart(one),
+            heads=("threads" if one.alone else "ladder", "repeat", "p50, first half", "second half", "p99, first half",
             "second half", "slowest"),
-            rows=tuple(_heat_row(name, one) for name, one in zip(labels, shown, strict=True)),
-            alt=_heat_seen(labels[first], top),
+            rows=tuple(_heat_row(label, series) for label, series in zip(one.labels, one.shown, strict=True)),
+            alt=_heat_seen(name, top),
         )  # fmt: skip
 
 
-def _heat_chart(shown: Sequence[LoadSeries], labels: Sequence[str], first: int) -> Spec:
+def _heat_chart(choice: Choice) -> Spec:
     cells = [
         {
             "of": at, "t": round(cell.start_s, 2), "u": round(cell.end_s, 2), "a": float(f"{cell.lower_ms:.5g}"),
             "b": float(f"{cell.upper_ms:.5g}"), "n": cell.count,
         }
-        for at, one in enumerate(shown)
+        for at, one in enumerate(choice.shown)
         for cell in one.cells
     ]  # fmt: skip
     lines = [
         {"of": at, "t": round((point.start_s + point.end_s) / 2.0, 2), "ms": float(f"{ms:.5g}"), "what": what}
-        for at, one in enumerate(shown)
+        for at, one in enumerate(choice.shown)
         for what in ("p50", "p99")
         for point in one.points
-        for ms in [point.p50_ms if what == "p50" else point.p99_ms]
-        if ms
+        if (ms := point.p50_ms if what == "p50" else point.p99_ms)
     ]
-    only = of_chosen(labels)
     x = quantity("t", "s of the measure window", axis={"grid": False, "tickCount": 8, "format": "~g"},
                  scale={"nice": False, "zero": False})  # fmt: skip
     y = logarithmic("a", "response, ms", [cell[end] for cell in cells for end in "ab"], margin=1.0)
@@ -223,53 +253,39 @@ def _heat_chart(shown: Sequence[LoadSeries], labels: Sequence[str], first: int) 
         "scale": {"type": "log", "range": ["rgba(70,150,215,0.15)", "#3f7fd0", "#d6246e"], "interpolate": "rgb"},
         "legend": {"orient": "right", "title": "transactions", "gradientLength": 160, "tickCount": 4, "format": "~s"},
     }
-    heat: Spec = {
-        "transform": only,
-        "mark": {"type": "rect", "clip": True},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "u"},
-            "y": y,
-            "y2": {"field": "b"},
-            "fill": count,
-            "tooltip": tips(t="from, s", u="to, s", a="from, ms", b="to, ms", n="transactions"),
-        },
-    }
-    dash = category("what", scale={"domain": ["p50", "p99"], "range": [[1, 0], [4, 3]]},
-                    legend={"orient": "top", "columns": 2, "symbolType": "stroke", "symbolSize": 700})  # fmt: skip
-    over: Spec = {
-        "data": {"values": lines},
-        "transform": only,
-        "mark": {"type": "line", "strokeWidth": 1.5, "color": INK, "clip": True},
-        "encoding": {"x": x, "y": {**y, "field": "ms"}, "strokeDash": dash},
-    }
-    params = chooser(labels, first)
-    return chart(cells, [heat, over], height=280, **({"params": params} if params else {}))
+    about = tips(t="from, s", u="to, s", a="from, ms", b="to, ms", n="transactions")
+    area = {"x": x, "x2": {"field": "u"}, "y": y, "y2": {"field": "b"}}
+    dash = category(
+        "what", scale={"domain": ["p50", "p99"], "range": [[1, 0], [4, 3]]}, legend={"orient": "top", **STROKES}
+    )
+    look, over = {"strokeWidth": 1.5, "color": INK, "clip": True}, {"x": x, "y": {**y, "field": "ms"}}
+    layers = [
+        layer("rect", {"clip": True}, only=choice.only, **area, fill=count, tooltip=about),
+        layer("line", look, rows=lines, only=choice.only, **over, strokeDash=dash),
+    ]
+    return chart(cells, layers, height=280, **choice.params)
 
 
-def _halves(one: LoadSeries) -> list[list[float]]:
+def _halves(one: LoadSeries) -> list[float]:
     """p50 of both halves of the window, then p99: the middle of the seconds."""
     inside = [point for point in one.points if 0.0 <= point.start_s < one.end_s]
     parts = inside[: (len(inside) + 1) // 2], inside[(len(inside) + 1) // 2 :] or inside
-    return [
-        [_middle([ms for point in part if (ms := getattr(point, name)) is not None]) for part in parts]
+    known = [
+        [ms for point in part if (ms := getattr(point, name)) is not None]
         for name in ("p50_ms", "p99_ms")
+        for part in parts
     ]
-
-
-def _middle(values: Sequence[float]) -> float:
-    return sorted(values)[(len(values) - 1) // 2] if values else math.nan
+    return [median_low(values) if values else math.nan for values in known]
 
 
 def _heat_row(name: str, one: LoadSeries) -> tuple[str, ...]:
-    times = [ms * 1e3 for pair in _halves(one) for ms in pair]
+    times = [ms * 1e3 for ms in _halves(one)]
     slowest = max(cell.upper_ms for cell in one.cells)
     return name, str(one.iteration.id.repeat), *column("_us", times), f"< {amount(slowest * 1e3, '_us')}"
 
 
 def _heat_seen(name: str, one: LoadSeries) -> str:
-    (early, late), (early_tail, late_tail) = _halves(one)
-    times = column("_us", [ms * 1e3 for ms in (early, late, early_tail, late_tail)])
+    times = column("_us", [ms * 1e3 for ms in _halves(one)])
     return (
         f"{name}: the median response is {times[0]} in the first half of the window and {times[1]} in the second, p99 "
         f"{times[2]} and {times[3]}."

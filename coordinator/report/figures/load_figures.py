@@ -9,39 +9,44 @@ from proveout.coordinator.measure.steady_state import Knee
 from proveout.coordinator.report.figures.figure import (
     DEEP,
     INK,
+    STROKES,
     Figure,
+    Rows,
     Spec,
     category,
     chart,
     course,
     ends,
+    ends_of,
     grid,
     intervals,
     joined,
+    layer,
     logarithmic,
+    panel,
     quantity,
-    slug,
     tips,
     whiskers,
 )
-from proveout.coordinator.report.figures.small_multiples import (
+from proveout.coordinator.report.figures.grammar import (
     BEYOND,
     Point,
     cases,
-    described,
-    panels,
-    table,
-    whiskers_of,
+    figure,
+    groups,
+    heading,
+    label,
+    legend,
+    named,
+    of_points,
 )
-from proveout.coordinator.report.summary import ladder_comparisons
+from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
     LoadRow,
-    cell_of,
     half,
     ladders,
     latency_cells,
     load_rows,
-    on_target,
     titled,
     transaction_rows,
 )
@@ -68,50 +73,14 @@ from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
-CELLS_NAMED = 2
-"""Cells that a figure's title names one by one."""
-LEGEND_LETTERS = 110
-"""Letters of a legend that fit beside each other in a picture."""
 _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
-
-
-def label(results: RunResults, stage: StageResult) -> str:
-    """A ladder with what it ran on, or the `label` of its stage where it is that of one of several runs."""
-    if name := results.plan_stage(stage.id).get("label"):
-        return safe(str(name))
-    where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
-    return safe(f"{titled(results, stage.id)} on {where}")
-
-
-def groups(results: RunResults) -> list[list[StageResult]]:
-    """The ladders, each with those that are compared with it; the cells of a matrix together."""
-    found = {stage.id: stage for stage in ladders(results)}
-    base_of = {pair.other: pair.base for pair in ladder_comparisons(results)}
-    kept: dict[str, list[StageResult]] = {}
-    for name, stage in found.items():
-        cell = cell_of(results, name)
-        kept.setdefault(base_of.get(name, name) if cell is None else f"matrix {cell.of}", []).append(stage)
-    return list(kept.values())
-
-
-def heading(results: RunResults, stages: Sequence[StageResult], between: str = " against ") -> str:
-    """The ladders of a figure in its title; of many cells their matrix and how many they are."""
-    cell = cell_of(results, stages[0].id)
-    if cell is not None and len(stages) > CELLS_NAMED:
-        return safe(f"{cell.of}, {len(stages)} cells")
-    return between.join(label(results, stage) for stage in stages)
-
-
-def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
-    """A legend of ladders in as many columns as their names leave room for."""
-    longest = max((len(str(value["ladder"])) for value in values), default=1)
-    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
 
 
 # ---- throughput and latency --------------------------------------------------------------------------------------
 
 
-def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
+@figure("relative-tps-latency", "no ladder has two valid rungs, nor is one compared with another")
+def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of relative throughput with lines of latency, one figure a group of ladders; none for one bar."""
     for stages in groups(results):
         first = next((rung for rung in stages[0].rungs if number_at(rung.tree, "tps")), None)
@@ -119,117 +88,106 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
         if first is None or unit is None:
             continue
         values = [
-            _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
+            {
+                "ladder": label(results, stage),
+                "threads": rung.threads,
+                "relative": tps["mean"] / unit,
+                **ends_of(tps, unit),
+                "tps": number(tps["mean"], half_width(tps)),
+                **times_ms({name: number_at(rung.tree, "response", name) for name in ("avg_us", "p99_us")}),
+            }
+            for stage in stages
+            for rung in stage.rungs
+            if rung.tree
+            for tps in [rung.tree["tps"]]
         ]
         if len(values) == 1:
             continue
-        base = threads(stages[0].rungs[0].threads)
+        base, name = threads(stages[0].rungs[0].threads), safe(titled(results, stages[0].id))
+        whiskers = intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
+        apart = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
         yield Figure(
-            name="relative-tps-latency",
-            slug=slug("relative-tps-latency", stages[0].id),
+            of=(stages[0].id,),
             title="Throughput and latency: " + heading(results, stages, ", "),
-            caption=f"Bars: transactions a second in units of {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {_whiskers(stages)} of each rung's throughput. "
+            caption=f"Bars: transactions a second in units of {name} with {base} "
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {whiskers} of each rung's throughput. "
             "The table has the factor to that rung with its own interval."
-            + (_LINES if _has_latency(values) else "")
-            + _apart(results, stages),
+            + (" Lines: response time, mean and 99th percentile, on the right axis." if has_times(values) else "")
+            + (f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if apart else ""),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *_LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, first)),
             alt=joined(
-                course(f"{label(results, stage)}: TPS", "tps", _course_of(stage)) for stage in stages if stage.rungs
+                course(f"{label(results, stage)}: TPS", "tps", _by_rung(stage.rungs, "tps"))
+                for stage in stages
+                if stage.rungs
             ),
         )
 
 
-_LINES = " Lines: response time, mean and 99th percentile, on the right axis."
+def _by_rung(rungs: Sequence[RungResult], *path: str) -> list[tuple[str, float]]:
+    """(rung, number) of the rungs that have it."""
+    found = [(rung.threads, value) for rung in rungs if (value := number_at(rung.tree, *path)) is not None]
+    return [(threads(count) if at == 0 else str(count), value) for at, (count, value) in enumerate(found)]
 
 
-def _whiskers(stages: Sequence[StageResult]) -> str:
-    return intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
-
-
-def _course_of(stage: StageResult) -> list[tuple[str, float]]:
-    """(rung, TPS) of a ladder."""
-    found = [(rung.threads, tps) for rung in stage.rungs if (tps := number_at(rung.tree, "tps")) is not None]
-    return [(threads(count) if at == 0 else str(count), tps) for at, (count, tps) in enumerate(found)]
-
-
-def _has_latency(values: Sequence[Mapping[str, Any]]) -> bool:
+def has_times(values: Rows) -> bool:
     """Whether there is a response time: programs may give none."""
     return any(value[name] is not None for value in values for name in ("avg_ms", "p99_ms"))
 
 
-def _apart(results: RunResults, stages: Sequence[StageResult]) -> str:
-    """The finding that the ladders of a figure were not interleaved, as the end of its caption."""
-    finding = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
-    return f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if finding else ""
+def times_ms(response_us: Mapping[str, float | None]) -> dict[str, float | None]:
+    """`avg_ms` and `p99_ms` of a row, from `avg_us` and `p99_us`."""
+    found = {name: response_us[f"{name}_us"] for name in ("avg", "p99")}
+    return {f"{name}_ms": None if us is None else us / 1e3 for name, us in found.items()}
 
 
-def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
-    tps, response = rung.tree["tps"], rung.tree.get("response", {})
-    lower, upper = tps.get("lower"), tps.get("upper")
-    avg, p99 = number_at(response, "avg_us"), number_at(response, "p99_us")
-    return {
-        "ladder": name,
-        "threads": rung.threads,
-        "relative": tps["mean"] / unit,
-        "lower": None if lower is None else lower / unit,
-        "upper": None if upper is None else upper / unit,
-        "tps": number(tps["mean"], half_width(tps)),
-        "avg_ms": None if avg is None else avg / 1e3,
-        "p99_ms": None if p99 is None else p99 / 1e3,
-    }
+def bars_and_times(
+    values: Rows, bars: Sequence[Spec], shared: Spec, about: Mapping[str, str], look: Spec, *, key: Spec, **of: Spec
+) -> Spec:
+    """Bars, and lines of `avg_ms` and `p99_ms` on the right axis, where there are any; `of` tells lines apart, `key` is
+    the look of their legend."""
+    steps = [
+        {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
+        {"filter": "isValid(datum.ms)"},
+        {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
+    ]
+    y = quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0})
+    right = {**shared, "y": y, "tooltip": tips(**about, measure="what", ms="ms"), **of}
+    dots: Spec = {}
+    drawn: Spec = {"strokeDash": category("measure", legend=key)}
+    if of:
+        drawn["detail"] = [category("ladder"), category("measure")]
+        dots["shape"] = category("measure", legend=None)
+    lines = [
+        layer("line", {"strokeWidth": 2.5, **look}, only=steps, **right, **drawn),
+        layer("point", {"size": 65, "fill": "white", "opacity": 1, **look}, only=steps, **right, **dots),
+    ]
+    layers = [{"layer": list(bars)}, *([{"layer": lines}] if has_times(values) else [])]
+    return chart(values, layers, resolve={"scale": {"y": "independent"}})
 
 
-def _rungs(field: str, count: int) -> Spec:
+def rungs_axis(field: str, title: str, count: int) -> Spec:
     """The axis of a ladder; the bars of few rungs are as narrow as those of many."""
     scale = {"paddingInner": 0.35, "paddingOuter": max(0.3, (6 - count) / 2)}
-    return {"field": field, "type": "ordinal", "title": field, "axis": {"labelAngle": 0}, "scale": scale}
+    return {"field": field, "type": "ordinal", "title": title, "axis": {"labelAngle": 0}, "scale": scale}
 
 
-def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    x = _rungs("threads", len({value["threads"] for value in values}))
+def _throughput_chart(values: Rows) -> Spec:
+    x = rungs_axis("threads", "threads", len({value["threads"] for value in values}))
     side = {"xOffset": category("ladder")} if len({value["ladder"] for value in values}) > 1 else {}
     number = quantity("relative", "throughput, relative", scale=_from_zero(values, "relative"))
-    bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.75},
-        "encoding": {
-            "x": x,
-            **side,
-            "y": number,
-            "color": category("ladder", legend=legend(values, symbolType="square")),
-            "tooltip": tips(ladder="ladder", threads="threads", tps="TPS", relative="relative"),
-        },
-    }
+    colour = category("ladder", legend=legend(values, symbolType="square"))
+    about = {"ladder": "ladder", "threads": "threads"}
+    tip = tips(**about, tps="TPS", relative="relative")
+    bar = layer("bar", {"opacity": 0.75}, x=x, **side, y=number, color=colour, tooltip=tip)
     interval = whiskers({"x": x, **side}, "y", number, {"color": {"value": INK}})
-    lines: Spec = {
-        "transform": [
-            {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
-            {"filter": "isValid(datum.ms)"},
-            {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
-        ],
-        "mark": {"type": "line", "strokeWidth": 2.5},
-        "encoding": {
-            "x": x,
-            **side,
-            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
-            "stroke": category("ladder", scale={"range": list(DEEP)}, legend=None),
-            "strokeDash": category("measure", legend=_DARK),
-            "detail": [category("ladder"), category("measure")],
-            "tooltip": tips(ladder="ladder", threads="threads", measure="what", ms="ms"),
-        },
-    }
-    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "strokeWidth": 2.5, "fill": "white", "opacity": 1}}
-    points["encoding"] = {**lines["encoding"], "shape": category("measure", legend=None)}
-    del points["encoding"]["strokeDash"]
-    del points["encoding"]["detail"]
-    both = {"layer": [bar, *_only(interval, values, "lower")]}
-    more = [{"layer": [lines, points]}] if _has_latency(values) else []
-    return chart(values, [both, *more], resolve={"scale": {"y": "independent"}})
+    stroke = category("ladder", scale={"range": list(DEEP)}, legend=None)
+    bars = [bar, *only_with(interval, values, "lower")]
+    return bars_and_times(values, bars, {"x": x, **side}, about, {"strokeWidth": 2.5}, key=_DARK, stroke=stroke)
 
 
-def _from_zero(values: Sequence[Mapping[str, Any]], *shown: str) -> Spec:
+def _from_zero(values: Rows, *shown: str) -> Spec:
     """The scale from 0 on; where an interval reaches far beyond the numbers that are `shown`, it ends a bit behind
     these and the other intervals."""
     most = max(value[name] or 0.0 for value in values for name in shown)
@@ -240,14 +198,13 @@ def _from_zero(values: Sequence[Mapping[str, Any]], *shown: str) -> Spec:
     return {"domainMin": 0, "domainMax": max([1.2 * most, *(1.02 * end for end in near)])}
 
 
-def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[Spec]:
+def only_with(one: Spec, values: Rows, field: str) -> list[Spec]:
     """The layer where there is a value for it: of a layer of nothing Vega complains."""
-    return [layer] if any(value[field] is not None for value in values) else []
+    return [one] if any(value[field] is not None for value in values) else []
 
 
 def _throughput_rows(name: str, stage: StageResult, first: RungResult) -> Iterator[tuple[str, ...]]:
-    rows = load_rows(stage)
-    for row, rung, latencies in zip(rows, stage.rungs, _times(rows), strict=True):
+    for (row, latencies), rung in zip(_timed(load_rows(stage)), stage.rungs, strict=True):
         repeats = counted(row.repeats, row.excluded) + (", server restarted" if rung.threads in stage.restarts else "")
         yield (name, row.label, *with_interval(row.tps), *factor_cells(rung, first), *latencies, repeats)
 
@@ -266,15 +223,17 @@ def scaling_factor(rung: RungResult, first: RungResult) -> dict[str, Any]:
     return statistics.ratio(rung.tree["tps"], first.tree["tps"]) if number_at(rung.tree, "tps") else {}
 
 
-def _times(rows: Sequence[LoadRow]) -> list[list[str]]:
+def _timed(rows: Sequence[LoadRow]) -> Iterator[tuple[LoadRow, list[str]]]:
+    """The rows with their response times under `_LATENCY_HEADS`."""
     halves = [list(row.half_response_us.values()) for row in rows]
-    return latency_cells([list(row.response_us.values()) for row in rows], halves)
+    return zip(rows, latency_cells([list(row.response_us.values()) for row in rows], halves), strict=True)
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------
 
 
-def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
+@figure("latency-by-transaction", "no ladder has a valid iteration")
+def latency_by_transaction(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Mean response with its interval and the 99th percentile, by transaction, the ladders of a group beside each
     other.
     """
@@ -283,12 +242,11 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
             at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
             named = [(label(results, stage), rung) for stage, rung in picked]
             title = "Latency by transaction: " + heading(results, [stage for stage, _ in picked])
-            yield from _by_transaction(
-                "latency-by-transaction", stages[0].id, title, f"Response time with {at}.", named
-            )
+            yield from _by_transaction(stages[0].id, title, f"Response time with {at}.", named)
 
 
-def latency_at_peak(results: RunResults) -> Iterator[Figure]:
+@figure("latency-at-peak", "no compared ladders have their peaks at different rungs")
+def latency_at_peak(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The same with each ladder at its own peak, where the peaks of a group differ: 64 threads beside 4."""
     for stages in groups(results):
         picked = [(stage, top) for stage in stages if (top := stage.peak) is not None]
@@ -297,24 +255,31 @@ def latency_at_peak(results: RunResults) -> Iterator[Figure]:
         named = [(f"{label(results, stage)}, {threads(rung.threads)}", rung) for stage, rung in picked]
         title = "Latency by transaction at each peak: " + heading(results, [stage for stage, _ in picked])
         text = "Response time of each ladder at its highest throughput; intervals hold for all rungs that could be it."
-        yield from _by_transaction("latency-at-peak", stages[0].id, title, text, named)
+        yield from _by_transaction(stages[0].id, title, text, named)
 
 
-def _by_transaction(
-    name: str, stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]
-) -> Iterator[Figure]:
+def _by_transaction(stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]) -> Iterator[Figure]:
     """Bars by transaction of rungs beside each other, each with its name; none without latencies, as some programs."""
     values = [value for ladder, rung in picked for value in _latencies(ladder, rung, alone=len(picked) == 1)]
     if not values:
         return
+    means = (
+        tree.get("response", {}).get("avg_us", {})
+        for _, rung in picked
+        for path in load_paths(rung.tree)
+        for tree in at_path(rung.tree, *path).get("transactions", {}).values()
+    )
     yield Figure(
-        name=name,
-        slug=slug(name, stage),
+        of=(stage,),
         title=title,
-        caption=f"{text} Bars: mean, with {intervals(_means(picked))}; ticks: 99th percentile. Shorter is better.",
+        caption=f"{text} Bars: mean, with {intervals(means)}; ticks: 99th percentile. Shorter is better.",
         spec=_latency_chart(values),
         heads=("ladder", "transaction", "TPS", "CI", "share", *_LATENCY_HEADS),
-        rows=tuple(row for ladder, rung in picked for row in _latency_rows(ladder, rung)),
+        rows=tuple(
+            (ladder, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
+            for ladder, rung in picked
+            for row, latencies in _timed(transaction_rows(rung))
+        ),
         alt=joined(
             ends(f"{ladder or 'mean response'}", "avg_us", [(one["transaction"], one["ms"] * 1e3) for one in found])
             for ladder in dict.fromkeys(value["ladder"] for value in values)
@@ -323,22 +288,15 @@ def _by_transaction(
     )
 
 
-def _means(picked: Sequence[tuple[str, RungResult]]) -> Iterator[Mapping[str, Any]]:
-    """The estimates of the mean response of each transaction."""
-    for _, rung in picked:
-        for path in load_paths(rung.tree):
-            for tree in at_path(rung.tree, *path).get("transactions", {}).values():
-                yield tree.get("response", {}).get("avg_us", {})
-
-
-def latency_by_threads(results: RunResults) -> Iterator[Figure]:
+@figure("latency-by-threads", "no ladder has two valid rungs")
+def latency_by_threads(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Lines of the mean response of each transaction over the rungs, a panel a ladder, or one for each of its several
     loads; a figure a group."""
     for stages in groups(results):
+        several = [stage for stage in stages if len(stage.rungs) > 1]
         points = [
             Point(panel=panel, metric="avg_us", at=str(rung.threads), series=name, estimate=estimate)
-            for stage in stages
-            if len(stage.rungs) > 1
+            for stage in several
             for rung in stage.rungs
             for path in load_paths(rung.tree)
             for panel in [", ".join((label(results, stage), *path[1:]))]
@@ -346,17 +304,10 @@ def latency_by_threads(results: RunResults) -> Iterator[Figure]:
             if isinstance(estimate := at_path(tree, "response", "avg_us"), Mapping)
         ]
         if points:
-            heads, rows = table(points, place="threads", series="transaction")
-            yield Figure(
-                name="latency-by-threads",
-                slug=slug("latency-by-threads", stages[0].id),
-                title="Latency by threads: " + heading(results, [one for one in stages if len(one.rungs) > 1]),
-                caption=f"Mean response time of each transaction by threads, with {whiskers_of(points)}.",
-                spec=panels(points, place="threads", mark="line"),
-                heads=heads,
-                rows=rows,
-                alt=described(points),
-            )
+            title = "Latency by threads: " + heading(results, several)
+            caption = "Mean response time of each transaction by threads, with {}."
+            of = (stages[0].id,)
+            yield of_points(points, title, caption, "threads", of=of, mark="line", series="transaction")
 
 
 def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult]]:
@@ -390,53 +341,37 @@ def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str
             ),
             "transaction": safe(transaction),
             "ms": avg["mean"] / 1e3,
-            "lower": avg["lower"] / 1e3 if avg.get("lower") is not None else None,
-            "upper": avg["upper"] / 1e3 if avg.get("upper") is not None else None,
+            **ends_of(avg, 1e3),
             "p99_ms": None if p99 is None else p99 / 1e3,
             "mean": amount(avg["mean"], "avg_us", half_width(avg)),
             "p99": amount(p99, "p99_us"),
         }
 
 
-def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _latency_chart(values: Rows) -> Spec:
     several = len({value["ladder"] for value in values}) > 1
-    y = category("transaction", axis={"labelLimit": 170})
     number = quantity("ms", "response, ms", scale=_from_zero(values, "ms", "p99_ms"), axis={"tickCount": 8})
     side = {"yOffset": category("ladder")} if several else {}
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "opacity": 0.8},
-            "encoding": {
-                "y": y,
-                **side,
-                "x": number,
-                "color": category("ladder", legend=legend(values) if several else None),
-                "tooltip": tips(ladder="ladder", transaction="transaction", mean="mean", p99="p99"),
-            },
-        },
+    shared = {"y": category("transaction", axis={"labelLimit": 170}), **side}
+    colour = category("ladder", legend=legend(values) if several else None)
+    about = tips(ladder="ladder", transaction="transaction", mean="mean", p99="p99")
+    look = {"thickness": 3, "color": INK, **({"size": 12} if several else {})}
+    p99 = quantity("p99_ms", "response, ms")
+    layers = [
+        layer("bar", {"opacity": 0.8}, **shared, x=number, color=colour, tooltip=about),
+        *only_with(whiskers(shared, "x", number, {"color": {"value": INK}}), values, "lower"),
+        *only_with(layer("tick", look, only=[{"filter": "isValid(datum.p99_ms)"}], **shared, x=p99), values, "p99_ms"),
     ]
-    interval = whiskers({"y": y, **side}, "x", number, {"color": {"value": INK}})
-    tick: Spec = {
-        "transform": [{"filter": "isValid(datum.p99_ms)"}],
-        "mark": {"type": "tick", "thickness": 3, "color": INK, **({"size": 12} if several else {})},
-        "encoding": {"y": y, **side, "x": quantity("p99_ms", "response, ms")},
-    }
-    layers += [*_only(interval, values, "lower"), *_only(tick, values, "p99_ms")]
     count = len({value["transaction"] for value in values})
     each = max(46, 12 * len({value["ladder"] for value in values})) if several else 34
     return chart(values, layers, height=max(120, count * each))
 
 
-def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
-    rows = transaction_rows(rung)
-    for row, latencies in zip(rows, _times(rows), strict=True):
-        yield (name, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
-
-
 # ---- TPROC-C -----------------------------------------------------------------------------------------------------
 
 
-def nopm_art(results: RunResults) -> Iterator[Figure]:
+@figure("nopm-art", "no ladder of TPROC-C has a valid iteration")
+def nopm_art(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """New orders and transactions a minute with the mean response time, a panel each, by users or by ladder; only of
     TPROC-C. Ladders without a matrix, such as those of one, two and four nodes, share a figure."""
     for group in cases(results, lambda rung: "nopm" in rung.tree, ladders(results)):
@@ -446,18 +381,14 @@ def nopm_art(results: RunResults) -> Iterator[Figure]:
             for case in group.found
             if isinstance(estimate := at_path(case.rung.tree, *path), Mapping)
         ]
-        place = "users" if group.place == "threads" else group.place
-        heads, rows = table(points, place=place, series="ladder")
-        yield Figure(
-            name="nopm-art",
-            slug=slug("nopm-art", group.of or group.found[0].stage.id),
-            title=f"New orders and response time{f': {safe(group.of)}' if group.of else ''}",
-            caption="New orders a minute (NOPM), the database's transactions a minute (TPM) and the mean response time "
-            f"of all transactions (ART), with {whiskers_of(points)}.",
-            spec=panels(points, place=place),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            f"New orders and response time{named(group.of)}",
+            "New orders a minute (NOPM), the database's transactions a minute (TPM) and the mean response time of all "
+            "transactions (ART), with {}.",
+            "users" if group.place == "threads" else group.place,
+            of=(group.of or group.found[0].stage.id,),
+            series="ladder",
         )
 
 
@@ -476,96 +407,73 @@ TIMES = (("p50", "p50_us"), ("p99", "p99_us"))
 _KINDS = ["measured", "ideal"]
 
 
-def scaling(results: RunResults) -> Iterator[Figure]:
+@figure("scaling", "no ladder of two valid rungs ran without a fixed rate")
+def scaling(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Throughput by threads against ideal scaling from the first rung, and the response times."""
     for group in groups(results):
-        found = [stage for stage in group if _scales(results, stage)]
+        found = [
+            stage
+            for stage in group  # with a rate the rungs share a throughput
+            if (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is None and len(_measured(stage)) > 1
+        ]
         for at in range(0, len(found), LADDERS_MAX):
             yield _figure(results, found[at : at + LADDERS_MAX])
 
 
-def _scales(results: RunResults, stage: StageResult) -> bool:
-    """Whether it has two rungs and no rate: with a rate the rungs share a throughput."""
-    given = (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None
-    return len(_scaling_rungs(stage)) > 1 and not given
-
-
-def _scaling_rungs(stage: StageResult) -> list[RungResult]:
+def _measured(stage: StageResult) -> list[RungResult]:
     return [rung for rung in stage.rungs if number_at(rung.tree, "tps")]
 
 
 def _figure(results: RunResults, stages: Sequence[StageResult]) -> Figure:
-    named = [(label(results, stage), stage) for stage in stages]
-    values = [value for name, stage in named for value in _scaling_throughput(name, stage)]
-    times = [value for name, stage in named for value in _scaling_times(name, stage)]
-    estimates = [rung.tree["tps"] for stage in stages for rung in _scaling_rungs(stage)]
-    knees = "".join(_knee(results, stage, alone=len(stages) == 1) for stage in stages)
+    labelled = [(label(results, stage), _measured(stage)) for stage in stages]
+    alone = len(stages) == 1
+    values: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = []
+    for name, rungs in labelled:
+        for rung in rungs:
+            at, tps = {"ladder": name, "threads": rung.threads}, rung.tree["tps"]
+            shown = amount(tps["mean"], "tps", half(rung.tree, "tps"))
+            values.append({**at, "kind": "measured", "tps": tps["mean"], **ends_of(tps), "shown": shown})
+            for what, metric in TIMES:
+                found = at_path(rung.tree, "response", metric)
+                if isinstance(found, Mapping) and (mean := found.get("mean")):
+                    drawn, shown = ends_of(found, 1e3), amount(mean, metric, half(rung.tree, "response", metric))
+                    if drawn["lower"] is not None:
+                        drawn["lower"] = max(drawn["lower"], mean / 1e4)
+                    times.append({**at, "what": what, "ms": mean / 1e3, **drawn, "shown": shown})
+    knees = (
+        f" The knee{'' if alone else f' of {safe(titled(results, stage.id))}'} is at {threads(stage.knee.threads)}."
+        for stage in stages
+        if isinstance(stage.knee, Knee)
+    )
     beneath = " Beneath: response time, p50 and p99, on a logarithmic axis." if times else ""
     return Figure(
-        name="scaling",
-        slug=slug("scaling", stages[0].id),
+        of=(stages[0].id,),
         title="Scaling: " + heading(results, stages),
-        caption=f"Transactions a second by threads, with {intervals(estimates)}; dashed, ideal scaling from the first "
-        f"rung.{beneath}{knees}",
-        spec=_spec(values, [_ideal(name, stage, values) for name, stage in named], times),
-        heads=(*(("ladder",) if len(stages) > 1 else ()), "threads", "TPS", "CI", "factor", "CI of the factor",
-        "ideal", "efficiency",
-        *(name for name, _ in TIMES)),
-        rows=tuple(row for name, stage in named for row in _rows(name, stage, alone=len(stages) == 1)),
-        alt=joined(sentence for name, stage in named for sentence in _seen(name, stage, alone=len(stages) == 1)),
+        caption="Transactions a second by threads, with "
+        f"{intervals(rung.tree['tps'] for _, rungs in labelled for rung in rungs)}; dashed, ideal scaling from the "
+        f"first rung.{beneath}{''.join(knees)}",
+        spec=_spec(values, [row for name, rungs in labelled for row in _ideal(name, rungs, _top(values))], times),
+        heads=(*(() if alone else ("ladder",)), "threads", "TPS", "CI", "factor", "CI of the factor", "ideal",
+        "efficiency", *(name for name, _ in TIMES)),
+        rows=tuple(_row("" if alone else name, rung, rungs[0]) for name, rungs in labelled for rung in rungs),
+        alt=joined(
+            course(what if alone else f"{name}: {what}", path[-1], points)
+            for name, rungs in labelled
+            for what, path in (("TPS", ("tps",)), ("p99 response", ("response", "p99_us")))
+            if (points := _by_rung(rungs, *path))
+        ),
     )  # fmt: skip
-
-
-def _knee(results: RunResults, stage: StageResult, *, alone: bool) -> str:
-    if not isinstance(stage.knee, Knee):
-        return ""
-    of = "" if alone else f" of {safe(titled(results, stage.id))}"
-    return f" The knee{of} is at {threads(stage.knee.threads)}."
-
-
-def _seen(name: str, stage: StageResult, *, alone: bool) -> Iterator[str]:
-    of = "" if alone else f"{name}: "
-    rungs = _scaling_rungs(stage)
-    for what, metric, path in (("TPS", "tps", ("tps",)), ("p99 response", "p99_us", ("response", "p99_us"))):
-        points = [
-            (threads(rung.threads) if at == 0 else str(rung.threads), value)
-            for at, rung in enumerate(rungs)
-            if (value := number_at(rung.tree, *path)) is not None
-        ]
-        if points:
-            yield of + course(what, metric, points)
 
 
 # ---- chart -------------------------------------------------------------------------------------------------------
 
 
-def _scaling_throughput(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
-    for rung in _scaling_rungs(stage):
-        tps = rung.tree["tps"]
-        shown = amount(tps["mean"], "tps", half(rung.tree, "tps"))
-        yield {"ladder": name, "threads": rung.threads, "kind": "measured", "tps": tps["mean"],
-               "lower": tps.get("lower"), "upper": tps.get("upper"), "shown": shown}  # fmt: skip
-
-
-def _scaling_times(name: str, stage: StageResult) -> Iterator[dict[str, Any]]:
-    for rung in _scaling_rungs(stage):
-        for what, metric in TIMES:
-            found = at_path(rung.tree, "response", metric)
-            if isinstance(found, Mapping) and found.get("mean"):
-                low, high = (None if found.get(end) is None else found[end] / 1e3 for end in ("lower", "upper"))
-                yield {
-                    "ladder": name, "threads": rung.threads, "what": what, "ms": found["mean"] / 1e3,
-                    "lower": None if low is None else max(low, found["mean"] / 1e4), "upper": high,
-                    "shown": amount(found["mean"], metric, half(rung.tree, "response", metric)),
-                }  # fmt: skip
-
-
-def _ideal(name: str, stage: StageResult, values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _ideal(name: str, rungs: Sequence[RungResult], highest: float) -> list[dict[str, Any]]:
     """The line of ideal scaling, up to the top of the axis."""
-    rungs = _scaling_rungs(stage)
     first, last = rungs[0], rungs[-1].threads
     each = (number_at(first.tree, "tps") or 0.0) / first.threads
-    top = min(float(last), _top(values) / each if each else float(last))
+    top = min(float(last), highest / each if each else float(last))
     if top <= first.threads:
         return []
     ratio = top / first.threads
@@ -573,45 +481,34 @@ def _ideal(name: str, stage: StageResult, values: Sequence[Mapping[str, Any]]) -
     return [{"ladder": name, "threads": round(count, 4), "kind": "ideal", "tps": count * each} for count in counts]
 
 
-def _top(values: Sequence[Mapping[str, Any]]) -> float:
+def _top(values: Rows) -> float:
     """The top of the throughput axis."""
     return HEADROOM * max(float(value["tps"]) for value in values)
 
 
-def _spec(
-    values: Sequence[Mapping[str, Any]],
-    ideals: Sequence[Sequence[Mapping[str, Any]]],
-    times: Sequence[Mapping[str, Any]],
-) -> Spec:
+def _spec(values: Rows, ideal: Rows, times: Rows) -> Spec:
     counts = sorted({value["threads"] for value in values})
     names = list(dict.fromkeys(value["ladder"] for value in values))
-    legend: Spec = {} if len(names) > 1 else {"legend": None}
-    colour = {"color": category("ladder", scale={"domain": names}, **legend)}
-    x = threads_axis(counts, titled=not times)
-    y = quantity("tps", "transactions/s", scale={"domainMin": 0, "domainMax": _top(values), "nice": False},
-                 axis=_Y)  # fmt: skip
-    dash = category(
-        "kind",
-        scale={"domain": _KINDS, "range": [[1, 0], [6, 4]]},
-        legend={"columns": 2, "symbolType": "stroke", "symbolSize": 700},
-    )
-    line = {"type": "line", "strokeWidth": 2.5, "clip": True}
+    hidden: Spec = {} if len(names) > 1 else {"legend": None}
+    colour = {"color": category("ladder", scale={"domain": names}, **hidden)}
+    x, top = threads_axis(counts, titled=not times), _top(values)
+    y = quantity("tps", "transactions/s", scale={"domainMin": 0, "domainMax": top, "nice": False}, axis=_Y)
+    dash = category("kind", scale={"domain": _KINDS, "range": [[1, 0], [6, 4]]}, legend=STROKES)
+    look = {"strokeWidth": 1.5, "clip": True, "opacity": 0.8}
     about = tips(ladder="ladder", threads="threads", shown="TPS")
-    ideal = [value for one in ideals for value in one]
-    upper: list[Spec] = [
-        {"data": {"values": ideal}, "mark": {**line, "strokeWidth": 1.5, "opacity": 0.8},
-         "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
-        whiskers({"x": x}, "y", y, colour),
-        {"mark": line, "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
-        {"mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
-         "encoding": {"x": x, "y": y, "tooltip": about, **colour}},
-    ]  # fmt: skip
-    panels: list[Spec] = [{"data": {"values": list(values)}, "width": WIDTH, "height": 260, "layer": upper}]
+    upper = [
+        layer("line", look, rows=ideal, x=x, y=y, strokeDash=dash, **colour),
+        *_curves({"x": x, "y": y}, dash, colour, about, size=60),
+    ]
+    panels = [panel(upper, WIDTH, 260, rows=values)]
     if times:
-        panels.append({"data": {"values": list(times)}, "width": WIDTH, "height": 150,
-                       "layer": _below(times, threads_axis(counts), colour)})  # fmt: skip
-    apart = {"scale": {"strokeDash": "independent"}}
-    return grid(panels, columns=1, spacing=12, resolve=apart)
+        y = logarithmic("ms", "response, ms", [one["ms"] for one in times], margin=1.6, axis={"minExtent": 52})
+        forms = [name for name, _ in TIMES]
+        dash = category("what", scale={"domain": forms, "range": [[1, 0], [2, 3]]}, legend=STROKES)
+        about = tips(ladder="ladder", threads="threads", what="what", shown="response")
+        lower = _curves({"x": threads_axis(counts), "y": y}, dash, colour, about, size=55, detail=category("what"))
+        panels.append(panel(lower, WIDTH, 150, rows=times))
+    return grid(panels, columns=1, spacing=12, resolve={"scale": {"strokeDash": "independent"}})
 
 
 _Y = {"minExtent": 52, "tickCount": 6}
@@ -627,46 +524,35 @@ def threads_axis(counts: Sequence[int], *, titled: bool = True) -> Spec:
     return quantity("threads", "threads" if titled else "", scale=scale, axis=axis)
 
 
-def _below(times: Sequence[Mapping[str, Any]], x: Spec, colour: Spec) -> list[Spec]:
-    shown = [value["ms"] for value in times]
-    y = logarithmic("ms", "response, ms", shown, margin=1.6, axis={"minExtent": 52})
-    form = [name for name, _ in TIMES]
-    dash = category(
-        "what",
-        scale={"domain": form, "range": [[1, 0], [2, 3]]},
-        legend={"columns": 2, "symbolType": "stroke", "symbolSize": 700},
-    )
-    about = tips(ladder="ladder", threads="threads", what="what", shown="response")
-    lines = {"type": "line", "strokeWidth": 2.5, "clip": True}
+def _curves(place: Spec, dash: Spec, colour: Spec, about: Sequence[Spec], *, size: int, **detail: Spec) -> list[Spec]:
+    """Lines with their points and intervals; `place` has the axes."""
+    dot = {"size": size, "filled": True, "opacity": 1}
     return [
-        whiskers({"x": x, "detail": category("what")}, "y", y, colour),
-        {"mark": lines, "encoding": {"x": x, "y": y, "strokeDash": dash, **colour}},
-        {"mark": {"type": "point", "size": 55, "filled": True, "opacity": 1},
-         "encoding": {"x": x, "y": y, "detail": category("what"), "tooltip": about, **colour}},
-    ]  # fmt: skip
+        whiskers({"x": place["x"], **detail}, "y", place["y"], colour),
+        layer("line", {"strokeWidth": 2.5, "clip": True}, **place, strokeDash=dash, **colour),
+        layer("point", dot, **place, **detail, tooltip=about, **colour),
+    ]
 
 
 # ---- table -------------------------------------------------------------------------------------------------------
 
 
-def _rows(name: str, stage: StageResult, *, alone: bool) -> Iterator[tuple[str, ...]]:
-    rungs = _scaling_rungs(stage)
-    for rung in rungs:
-        ideal, factor = rung.threads / rungs[0].threads, scaling_factor(rung, rungs[0])
-        spread = half_width(factor)
-        response = (
-            amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
-            for _, metric in TIMES
-        )
-        yield (
-            *(() if alone else (name,)),
-            str(rung.threads),
-            *with_interval(rung.tree["tps"]),
-            *factor_cells(rung, rungs[0]),
-            f"{number(ideal)} ×",
-            percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
-            *response,
-        )
+def _row(ladder: str, rung: RungResult, first: RungResult) -> tuple[str, ...]:
+    ideal, factor = rung.threads / first.threads, scaling_factor(rung, first)
+    spread = half_width(factor)
+    response = (
+        amount(number_at(rung.tree, "response", metric), metric, half(rung.tree, "response", metric))
+        for _, metric in TIMES
+    )
+    return (
+        *([ladder] if ladder else []),
+        str(rung.threads),
+        *with_interval(rung.tree["tps"]),
+        *factor_cells(rung, first),
+        f"{number(ideal)} ×",
+        percent(factor["mean"] / ideal, None if spread is None else spread / ideal),
+        *response,
+    )
 
 
 INTERFERENCE_HEADS = ("threads", "load", "", "together", "alone", "ratio", "CI")
@@ -729,7 +615,8 @@ def interference_cells(rows: Sequence[InterferenceRow]) -> Iterator[tuple[str, .
         )
 
 
-def interference(results: RunResults) -> Iterator[Figure]:
+@figure("interference", "no ladder with `interference: true` has a valid repeat of its loads together and alone")
+def interference(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The ratios of each load over the rungs, a figure a ladder."""
     for stage in ladders(results):
         rows = interference_rows(stage)
@@ -746,16 +633,12 @@ def interference(results: RunResults) -> Iterator[Figure]:
             )
             for row in sorted(rows, key=lambda row: list(_SHOWN).index(row.name))
         ]
-        place = "threads" if several else ""
-        heads, body = table(points, place=place)
-        yield Figure(
-            name=GROUP,
-            slug=slug(GROUP, stage.id),
-            title=f"Interference of the loads of {safe(titled(results, stage.id))}",
-            caption=f"Each number of a load together with the others over that alone, with the {level(rows[0].ratio)} "
+        yield of_points(
+            points,
+            f"Interference of the loads of {safe(titled(results, stage.id))}",
+            f"Each number of a load together with the others over that alone, with the {level(rows[0].ratio)} "
             "confidence interval over the pairs of the same repeat; 1: no interference.",
-            spec=panels(points, place=place, mark="line" if several else "bar"),
-            heads=heads,
-            rows=body,
-            alt=described(points),
+            "threads" if several else "",
+            of=(stage.id,),
+            mark="line" if several else "bar",
         )

@@ -12,15 +12,19 @@ from proveout.coordinator.report.figures.figure import (
     Spec,
     category,
     chart,
+    ends_of,
     grid,
     intervals,
     joined,
+    layer,
     logarithmic,
+    panel,
     quantity,
-    slug,
+    ratio_layers,
     tips,
-    whiskers,
 )
+from proveout.coordinator.report.figures.grammar import figure
+from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import cell_of, climbing, on_target
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
@@ -60,7 +64,8 @@ class _Factor:
         return _TONES[0] if lower is not None and lower > 1.0 else _TONES[1] if upper and upper < 1.0 else _TONES[2]
 
 
-def matrix_overview(results: RunResults) -> Iterator[Figure]:
+@figure("matrix-overview", "no matrix has two cells with a valid iteration at the same rung")
+def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The cells of each matrix against its first one."""
     for of, stages in _matrices(results).items():
         found = list(_factors(results, stages))
@@ -70,21 +75,17 @@ def matrix_overview(results: RunResults) -> Iterator[Figure]:
         cells = list(dict.fromkeys(one.cell for one in found))
         drawn = [one for one in found if one.factor and one.cell in cells[:CELLS_MAX]]
         cut = f" The first {CELLS_MAX} of {len(cells)} cells are drawn." if len(cells) > CELLS_MAX else ""
+        whiskers = intervals(one.factor for one in drawn if "n" in one.factor)
         yield Figure(
-            name="matrix-overview",
-            slug=slug("matrix-overview", of),
+            of=(of,),
             title=f"Overview: {safe(of)}, {len(stages)} cells",
-            caption=f"Each cell against {base} = 1, with {_whiskers(drawn)}. To the right is better: more throughput, "
+            caption=f"Each cell against {base} = 1, with {whiskers}. To the right is better: more throughput, "
             f"or a shorter time. An interval across 1 tells nothing apart.{cut}",
             spec=_spec(drawn),
             heads=("cell", "", "rung", "value", "factor", "CI"),
             rows=tuple(map(_row, found)),
             alt=joined(_seen(drawn)),
         )
-
-
-def _whiskers(drawn: Sequence[_Factor]) -> str:
-    return intervals(one.factor for one in drawn if "n" in one.factor)
 
 
 def _matrices(results: RunResults) -> dict[str, list[StageResult]]:
@@ -145,9 +146,8 @@ def _spec(drawn: Sequence[_Factor]) -> Spec:
 def _panel(found: Sequence[_Factor], what: str, across: int) -> Spec:
     values = [
         {
-            "cell": one.cell, "factor": one.factor["mean"], "lower": one.factor.get("lower"),
-            "upper": one.factor.get("upper"), "tone": one.tone, "shown": _factor_text(one),
-            "interval": bounds(one.factor.get("lower"), one.factor.get("upper")),
+            "cell": one.cell, "factor": one.factor["mean"], **ends_of(one.factor), "tone": one.tone,
+            "shown": _factor_text(one), "interval": bounds(one.factor.get("lower"), one.factor.get("upper")),
             "value": amount(one.value.get("mean"), one.metric, half_width(one.value)),
         }
         for one in found
@@ -159,22 +159,10 @@ def _panel(found: Sequence[_Factor], what: str, across: int) -> Spec:
     x["axis"] |= {"format": "~r", "labelExpr": "datum.label + ' ×'"}
     y = category("cell", axis={"labelLimit": 190}, scale={"domain": list(dict.fromkeys(one.cell for one in found))})
     scale = {"domain": _TONES, "range": [PALETTE[2], PALETTE[7], GREY]}
-    colour = {"color": category("tone", scale=scale, legend={"columns": 3})}
+    colour = category("tone", scale=scale, legend={"columns": 3})
     about = tips(cell="cell", value=what, shown="factor", interval="CI")
-    layers: list[Spec] = [
-        {"data": {"values": [{"factor": 1}]}, "mark": {"type": "rule", "strokeDash": [4, 3], "color": GREY},
-         "encoding": {"x": x}},
-        *([whiskers({"y": y}, "x", x, colour)] if any(value["lower"] for value in values) else []),
-        {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-         "encoding": {"y": y, "x": x, "tooltip": about, **colour}},
-    ]  # fmt: skip
-    return {
-        "title": {"text": what, "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
-        "data": {"values": values},
-        "width": (WIDTH // across) - 130,
-        "height": max(60, 22 * len(values)),
-        "layer": layers,
-    }
+    layers = ratio_layers(values, x, y, about, size=80, color=colour)
+    return panel(layers, (WIDTH // across) - 130, max(60, 22 * len(values)), what, values)
 
 
 def _factor_text(one: _Factor) -> str:
@@ -199,14 +187,14 @@ def _seen(drawn: Sequence[_Factor]) -> Iterator[str]:
         )
 
 
-_GOOD, _BAD = PALETTE[2], PALETTE[7]
 _LOG_FROM = 20.0
 """From this ratio of the highest to the lowest rate on the axis is logarithmic."""
 _OUTCOMES = ["accepted", "refused"]
 _EVIDENCE_MAX = 160
 
 
-def search(results: RunResults) -> Iterator[Figure]:
+@figure("search", "no search has a probe")
+def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The probes of each search."""
     for stage in results.stages.values():
         if not stage.probes:
@@ -216,8 +204,7 @@ def search(results: RunResults) -> Iterator[Figure]:
         )  # fmt: skip
         target = on_target(results, stage.id)
         yield Figure(
-            name="search",
-            slug=slug("search", stage.id),
+            of=(stage.id,),
             title=safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
             caption="Each probe at its rate, in their order; shaded, what is left after it between the highest "
             "rate that was accepted and the lowest that was refused; the line is the answer.",
@@ -266,37 +253,23 @@ def _search_spec(stage: StageResult) -> Spec:
     )  # fmt: skip
     layers: list[Spec] = []
     if brackets := _brackets(probes):
-        band: Spec = {"type": "rect", "color": PALETTE[0], "opacity": 0.16, "clip": True}
-        ends = {"x": x, "x2": {"field": "next"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
-        layers.append({"data": {"values": brackets}, "mark": band, "encoding": ends})
-    layers += _answer(stage, y)
-    shape = category("outcome", scale={"domain": _OUTCOMES, "range": ["circle", "cross"]}, legend={"columns": 2})
-    colour = category("outcome", scale={"domain": _OUTCOMES, "range": [_GOOD, _BAD]}, legend={"columns": 2})
-    about = tips(probe="probe", phase="phase", shown="rate", outcome="outcome", evidence="evidence")
-    layers.append(
-        {
-            "mark": {"type": "point", "filled": True, "opacity": 1, "size": 90},
-            "encoding": {"x": x, "y": y, "shape": shape, "color": colour, "tooltip": about},
-        }
+        area = {"x": x, "x2": {"field": "next"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        layers.append(layer("rect", {"color": PALETTE[0], "opacity": 0.16, "clip": True}, rows=brackets, **area))
+    if stage.search is not None and (answer := stage.search.rate) is not None:
+        rows = [{"rate": answer, "text": f"answer {number(answer)}/s"}]
+        look = {"align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 12}
+        layers += [
+            layer("rule", {"color": PALETTE[0], "strokeWidth": 2, "clip": True}, rows=rows, y=y),
+            layer("text", look, rows=rows, x={"value": 0}, y=y, text={"field": "text"}),
+        ]
+    shape, colour = (
+        category("outcome", scale={"domain": _OUTCOMES, "range": kinds}, legend={"columns": 2})
+        for kinds in (["circle", "cross"], [PALETTE[2], PALETTE[7]])
     )
+    about = tips(probe="probe", phase="phase", shown="rate", outcome="outcome", evidence="evidence")
+    dot = {"filled": True, "opacity": 1, "size": 90}
+    layers.append(layer("point", dot, x=x, y=y, shape=shape, color=colour, tooltip=about))
     return chart(values, layers, height=280)
-
-
-def _answer(stage: StageResult, y: Spec) -> list[Spec]:
-    """The answer as a line, with the lowest rate that was shown to be too high."""
-    found = stage.search
-    if found is None or found.rate is None:
-        return []
-    lines = [{"rate": found.rate, "text": f"answer {number(found.rate)}/s"}]
-    where = {"data": {"values": lines}}
-    return [
-        {**where, "mark": {"type": "rule", "color": PALETTE[0], "strokeWidth": 2, "clip": True}, "encoding": {"y": y}},
-        {
-            **where,
-            "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 12},
-            "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "text"}},
-        },
-    ]
 
 
 def _search_seen(stage: StageResult, answer: str) -> str:

@@ -18,146 +18,138 @@ from proveout.coordinator.report.figures.figure import (
     Figure,
     Spec,
     category,
-    chooser,
     course,
     grid,
+    layer,
     logarithmic,
-    of_chosen,
+    panel,
     quantity,
-    slug,
     tips,
 )
-from proveout.coordinator.report.figures.latency_figures import name_of, peaks_of, series_of
-from proveout.coordinator.report.figures.load_figures import groups, heading
-from proveout.coordinator.report.figures.timeline import Line, LoadSeries, Timeline
+from proveout.coordinator.report.figures.grammar import figure
+from proveout.coordinator.report.figures.latency_figures import Choice, choices
+from proveout.coordinator.report.figures.timeline import GAP_S, Line, LoadSeries, Timeline, pieces
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import column, number, percent, safe, seconds
 
 CHOICES_MAX = 6
 WIDTH = 700
-_GAP_S = 3.0
-_TIME = "s of the measure window"
+APART = {"scale": {"color": "independent", "strokeDash": "independent"}}
+"""Panels with colours and dashes of their own."""
 _RAMPS = "#dadde0"
 Rows: TypeAlias = list[dict[str, Any]]
 """`of` a choice, `t` seconds, the value `v` and its text `shown`, `what` it is, and the `piece` of its line."""
 
 
+@figure("rung-timeline", "no ladder has samples of a valid iteration of two seconds or more")
 def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Each group's rungs over time, the one with the highest throughput first."""
-    for stages in groups(results):
-        found = [one for one in series_of(timeline, stages) if len(one.points) > 1]
-        tops = peaks_of(stages, found)
-        shown = found if len(found) <= CHOICES_MAX else tops[:CHOICES_MAX]
-        if not shown:
-            continue
-        first = next((at for at, one in enumerate(shown) if one in tops), 0)
-        ids = list(dict.fromkeys(one.stage for one in shown))
-        labels = [f"{name_of(results, one, alone=len(ids) == 1)}, repeat {one.iteration.id.repeat}" for one in shown]
-        panels = [made for make in _PANELS if (made := make(shown, timeline, of_chosen(labels)))]
-        panels[-1] = _with_time(panels[-1])
+    for one in choices(results, timeline, CHOICES_MAX, lambda series: len(series.points) > 1):
         yield Figure(
-            name="rung-timeline",
-            slug=slug("rung-timeline", stages[0].id),
-            title="A rung over time: " + heading(results, [results.stages[one] for one in ids]),
+            of=(one.group,),
+            title="A rung over time: " + one.heading,
             caption="Of each rung the repeat with the median throughput, by second or longer; shaded, the ramps, "
-            f"which are not measured. Drag in the strip to show a part. The picture shows {labels[first]}.",
-            spec=_spec(shown, panels, labels, first),
+            f"which are not measured. Drag in the strip to show a part. The picture shows {one.labels[one.first]}.",
+            spec=_spec(one, timeline),
             heads=("rung", "TPS, lowest", "median", "highest", "p99, lowest", "median", "highest", "CPU, highest",
             "lag, highest"),
-            rows=tuple(_row(name, one, timeline) for name, one in zip(labels, shown, strict=True)),
-            alt=_seen(labels[first], shown[first]),
+            rows=tuple(_row(name, series, timeline) for name, series in zip(one.labels, one.shown, strict=True)),
+            alt=_seen(one.labels[one.first], one.shown[one.first]),
         )  # fmt: skip
 
 
-def _spec(shown: Sequence[LoadSeries], panels: Sequence[Spec], labels: Sequence[str], first: int) -> Spec:
-    params = chooser(labels, first)
-    charts = [_strip(shown, of_chosen(labels)), *panels]
-    apart = {"scale": {"color": "independent", "strokeDash": "independent"}}
-    return grid(charts, columns=1, spacing=8, resolve=apart, **({"params": params} if params else {}))
+def _spec(choice: Choice, timeline: Timeline) -> Spec:
+    brushed = {"domain": {"param": "brush"}}
+    drawn = [(height, layers) for height, layers in _panels(choice, timeline) if layers]
+    charts = [_strip(choice)]
+    for at, (height, layers) in enumerate(drawn, 1):
+        x = time_axis(scale=brushed, titled=at == len(drawn))
+        charts.append(panel(over_time([_ramps(choice), *layers], x), WIDTH, height))
+    return grid(charts, columns=1, spacing=8, resolve=APART, **choice.params)
 
 
 # ---- panels ------------------------------------------------------------------------------------------------------
 
 
-def _x(*, titled: bool = False, brushed: bool = True) -> Spec:
-    scale: Spec = {"nice": False, "zero": False, **({"domain": {"param": "brush"}} if brushed else {})}
-    axis = {"grid": False, "labels": titled or not brushed, "ticks": titled or not brushed, "format": "~g",
-            "tickCount": 8}  # fmt: skip
-    return quantity("t", _TIME if titled else "", axis=axis, scale=scale)
+def time_axis(*, titled: bool, scale: Spec | None = None) -> Spec:
+    """The time of a rung, with its labels where it is `titled`."""
+    axis = {"grid": False, "labels": titled, "ticks": titled, "format": "~g", "tickCount": 8}
+    title = "s of the measure window" if titled else ""
+    return quantity("t", title, axis=axis, scale={"nice": False, "zero": False, **(scale or {})})
 
 
-def _y(field: str, title: str, **more: Any) -> Spec:
-    return quantity(field, title, **{"axis": {"minExtent": 48, "tickCount": 4, **more.pop("axis", {})}, **more})
+def over_time(layers: Sequence[Spec], x: Spec) -> list[Spec]:
+    """The layers on an axis of time, by `t` where a layer has no other field on it."""
+    channels = [one["encoding"] for one in layers]
+    shown = [{"x": {}, **own} | {"x": {**x, **own.get("x", {})}} for own in channels]
+    return [{**one, "encoding": encoding} for one, encoding in zip(layers, shown, strict=True)]
 
 
-def _ramps(shown: Sequence[LoadSeries], only: Sequence[Spec]) -> Spec:
+def left(field: str, title: str, *, ticks: int = 4, **more: Any) -> Spec:
+    """The vertical axis of a panel of several below each other."""
+    return quantity(field, title, **{"axis": {"minExtent": 48, "tickCount": ticks, **more.pop("axis", {})}, **more})
+
+
+def _panels(choice: Choice, timeline: Timeline) -> Iterator[tuple[int, list[Spec]]]:
+    """(height, layers) of each panel; no layer without numbers."""
+    shown, up = choice.shown, {"domainMin": 0, "nice": True}
+    rows, names = throughput_rows(shown)
+    yield 110, lines_of(rows, choice.only, left("v", "per second", scale=up), names, what="per second")
+    yield 110, responses(choice)
+    busy = _captured(shown, timeline, timeline.cpu, percent, 1.0)
+    y = left("v", "CPU busy", scale={"domain": [0, 1.04], "nice": False}, axis={"format": "%", "values": [0, 0.5, 1]})
+    yield 80, lines_of(busy, choice.only, y, _names(busy), what="busy")
+    lag = _captured(shown, timeline, timeline.lag, seconds, 1e3)
+    yield 70, lines_of(lag, choice.only, left("v", "lag, ms", scale=up), _names(lag), what="lag")
+    waits = [row for at, one in enumerate(shown) for row in _stacked(at, one)]
+    names = _names(waits)
+    y = left("v", "active sessions", scale=up)
+    colour = category("what", scale={"domain": names, "range": list(PALETTE[: len(names)])},
+                      legend={"orient": "top", "columns": 3, "offset": 2})  # fmt: skip
+    about = tips(t="from, s", u="to, s", what="event", shown="average active sessions")
+    area = {"x2": {"field": "u"}, "y": y, "y2": {"field": "w"}}
+    bars = layer("rect", {"clip": True}, rows=waits, only=choice.only, **area, color=colour, tooltip=about)
+    yield 100, [bars] if waits else []
+
+
+def _ramps(choice: Choice) -> Spec:
     """The ramps shaded; they also give every panel the same ends."""
     values: Rows = []
-    for at, one in enumerate(shown):
+    for at, one in enumerate(choice.shown):
         first_s, last_s = ends_of(one)
-        values += [
-            {"of": at, "t": round(first_s, 2), "u": 0},
-            {"of": at, "t": round(one.end_s, 2), "u": round(last_s, 2)},
-        ]
-    return {
-        "data": {"values": values},
-        "transform": list(only),
-        "mark": {"type": "rect", "color": _RAMPS, "opacity": 0.6, "clip": True},
-        "encoding": {"x": _x(), "x2": {"field": "u"}},
-    }
+        spans = (first_s, 0), (one.end_s, round(last_s, 2))
+        values += [{"of": at, "t": round(start_s, 2), "u": end_s} for start_s, end_s in spans]
+    look = {"color": _RAMPS, "opacity": 0.6, "clip": True}
+    return layer("rect", look, rows=values, only=choice.only, x2={"field": "u"})
 
 
-def _with_time(panel: Spec) -> Spec:
-    """The panel at the bottom, with the labels of the axis."""
-    layers = [{**layer, "encoding": {**layer["encoding"], "x": _x(titled=True)}} for layer in panel["layer"]]
-    return {**panel, "layer": layers}
-
-
-def panel(height: int, layers: Sequence[Spec]) -> Spec:
-    """A panel of the width of all of them."""
-    return {"width": WIDTH, "height": height, "layer": list(layers)}
-
-
-def _strip(shown: Sequence[LoadSeries], only: Sequence[Spec]) -> Spec:
+def _strip(choice: Choice) -> Spec:
     """The throughput in small, where a time is selected."""
     values = [
         {"of": at, "t": round(point.start_s, 2), "u": round(point.end_s, 2), "tps": float(f"{point.tps:.5g}"), "w": 0}
-        for at, one in enumerate(shown)
+        for at, one in enumerate(choice.shown)
         for point in one.points
     ]
-    return {
-        "width": WIDTH,
-        "height": 34,
-        "data": {"values": values},
-        "transform": list(only),
-        "params": [{"name": "brush", "select": {"type": "interval", "encodings": ["x"]}}],
-        "mark": {"type": "rect", "color": GREY, "opacity": 0.5},
-        "encoding": {
-            "x": _x(brushed=False),
-            "x2": {"field": "u"},
-            "y": quantity("tps", "", axis=None, scale={"domainMin": 0}),
-            "y2": {"field": "w"},
-        },
-    }
+    y = quantity("tps", "", axis=None, scale={"domainMin": 0})
+    x = {**time_axis(titled=True), "title": ""}
+    area = {"x": x, "x2": {"field": "u"}, "y": y, "y2": {"field": "w"}}
+    brush = {"params": [{"name": "brush", "select": {"type": "interval", "encodings": ["x"]}}]}
+    drawn = layer("rect", {"color": GREY, "opacity": 0.5}, rows=values, only=choice.only, **area)
+    return {"width": WIDTH, "height": 34, **brush, **drawn}
 
 
-def lines_of(rows: Rows, only: Sequence[Spec], y: Spec, what: str, domain: Sequence[str]) -> Spec:
-    """Lines by `what`, broken where a number is missing, over the time that the strip selects."""
-    names = list(domain)
+def lines_of(
+    rows: Rows, only: Sequence[Spec], y: Spec, names: Sequence[str], *, what: str, shape: str = "step"
+) -> list[Spec]:
+    """Lines by `what`, broken where a number is missing; none without rows. `what` is in their tooltip."""
     legend: Spec | None = {"orient": "top", "columns": 4, "offset": 2} if len(names) > 1 else None
-    return {
-        "data": {"values": rows},
-        "transform": list(only),
-        "mark": {"type": "line", "strokeWidth": 1.8, "interpolate": "step", "clip": True},
-        "encoding": {
-            "x": _x(),
-            "y": y,
-            "color": category("what", scale={"domain": names, "range": list(PALETTE[: len(names)])}, legend=legend),
-            "strokeDash": category("what", scale={"domain": names, "range": list(DASHES[: len(names)])}, legend=legend),
-            "detail": category("piece"),
-            "tooltip": tips(t="s", what="", shown=what),
-        },
+    styles = {
+        channel: category("what", scale={"domain": list(names), "range": list(kinds[: len(names)])}, legend=legend)
+        for channel, kinds in (("color", PALETTE), ("strokeDash", DASHES))
     }
+    look, about = {"strokeWidth": 1.8, "interpolate": shape, "clip": True}, tips(t="s", what="", shown=what)
+    piece = category("piece")
+    return [layer("line", look, rows=rows, only=only, y=y, **styles, detail=piece, tooltip=about)] if rows else []
 
 
 def load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str = "") -> Rows:
@@ -177,82 +169,37 @@ def load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str =
     return rows
 
 
-def _throughput(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
-    names = {"tps": "transactions", **({"errors": "errors"} if any(p.errors for o in shown for p in o.points) else {})}
-    y = _y("v", "per second", scale={"domainMin": 0, "nice": True})
-    rows = load_rows(shown, names)
-    return panel(110, [_ramps(shown, only), lines_of(rows, only, y, "per second", list(names.values()))])
+def throughput_rows(shown: Sequence[LoadSeries], ended: str = "transactions") -> tuple[Rows, list[str]]:
+    """Transactions, and errors where there are any, a second; with their names."""
+    failed = any(point.errors for one in shown for point in one.points)
+    names = {"tps": ended, **({"errors": "errors"} if failed else {})}
+    return load_rows(shown, names), list(names.values())
 
 
-def _response(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
+def responses(choice: Choice) -> list[Spec]:
+    """The lines of p50 and p99 on a logarithmic axis."""
     names = {"p50_ms": "p50", "p99_ms": "p99"}
-    rows = [row for row in load_rows(shown, names, "ms") if row["v"] > 0.0]
-    if not rows:
-        return None
-    y = logarithmic("v", "response, ms", [row["v"] for row in rows], axis={"minExtent": 48})
-    return panel(110, [_ramps(shown, only), lines_of(rows, only, y, "response", list(names.values()))])
+    rows = [row for row in load_rows(choice.shown, names, "ms") if row["v"] > 0.0]
+    y = logarithmic("v", "response, ms", [row["v"] for row in rows], axis={"minExtent": 48}) if rows else {}
+    return lines_of(rows, choice.only, y, list(names.values()), what="response")
 
 
 def _captured(
     shown: Sequence[LoadSeries], timeline: Timeline, lines: Sequence[Line], text: Callable[[float], str], factor: float
 ) -> Rows:
-    rows: Rows = []
-    for at, one in enumerate(shown):
-        span = timeline.window(one.iteration)
-        for line in lines:
-            if span is None or line.iteration.id != one.iteration.id:
-                continue
-            first_s, last_s = ends_of(one)
-            piece, before = 0, None
-            for when, value in zip(line.times, line.values, strict=True):
-                if not first_s <= when - span.start_s <= last_s:
-                    continue
-                piece += before is not None and when - before > _GAP_S
-                before = when
-                rows.append({"of": at, "t": round(when - span.start_s, 2), "v": float(f"{value * factor:.5g}"),
-                             "what": safe(line.name), "shown": text(value), "piece": piece})  # fmt: skip
-    return rows
-
-
-def _cpu(shown: Sequence[LoadSeries], timeline: Timeline, only: Sequence[Spec]) -> Spec | None:
-    if not (rows := _captured(shown, timeline, timeline.cpu, percent, 1.0)):
-        return None
-    y = _y("v", "CPU busy", scale={"domain": [0, 1.04], "nice": False}, axis={"format": "%", "values": [0, 0.5, 1]})
-    return panel(80, [_ramps(shown, only), lines_of(rows, only, y, "busy", _names(rows))])
-
-
-def _lag(shown: Sequence[LoadSeries], timeline: Timeline, only: Sequence[Spec]) -> Spec | None:
-    if not (rows := _captured(shown, timeline, timeline.lag, seconds, 1e3)):
-        return None
-    y = _y("v", "lag, ms", scale={"domainMin": 0, "nice": True})
-    return panel(70, [_ramps(shown, only), lines_of(rows, only, y, "lag", _names(rows))])
+    """The readings of the load's time."""
+    return [
+        {"of": at, "t": round(when, 2), "v": float(f"{value * factor:.5g}"), "what": safe(line.name),
+         "shown": text(value), "piece": piece}
+        for at, one in enumerate(shown)
+        for line in lines
+        if line.iteration.id == one.iteration.id
+        for when, value, piece in pieces(timeline.readings(line, *ends_of(one)), GAP_S)
+    ]  # fmt: skip
 
 
 def _names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["what"] for row in rows))[: len(PALETTE)]
-
-
-def _waits(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
-    """Average active sessions by wait event, stacked."""
-    rows: Rows = [row for at, one in enumerate(shown) for row in _stacked(at, one)]
-    if not rows:
-        return None
-    names = _names(rows)
-    bars: Spec = {
-        "data": {"values": rows},
-        "transform": list(only),
-        "mark": {"type": "rect", "clip": True},
-        "encoding": {
-            "x": _x(),
-            "x2": {"field": "u"},
-            "y": _y("v", "active sessions", scale={"domainMin": 0, "nice": True}),
-            "y2": {"field": "w"},
-            "color": category("what", scale={"domain": names, "range": list(PALETTE[: len(names)])},
-                              legend={"orient": "top", "columns": 3, "offset": 2}),
-            "tooltip": tips(t="from, s", u="to, s", what="event", shown="average active sessions"),
-        },
-    }  # fmt: skip
-    return panel(100, [_ramps(shown, only), bars])
 
 
 def _stacked(at: int, one: LoadSeries) -> Rows:
@@ -275,9 +222,6 @@ def _stacked(at: int, one: LoadSeries) -> Rows:
 def ends_of(one: LoadSeries) -> tuple[float, float]:
     """The first and the last second of the load."""
     return min(one.points[0].start_s, 0.0), max(one.end_s, *(point.end_s for point in one.points))
-
-
-_PANELS = (_throughput, _response, _cpu, _lag, _waits)
 
 
 # ---- words -------------------------------------------------------------------------------------------------------
@@ -306,15 +250,8 @@ def _row(name: str, one: LoadSeries, timeline: Timeline) -> tuple[str, ...]:
 
 
 def _highest(one: LoadSeries, timeline: Timeline, lines: Sequence[Line]) -> float | None:
-    span = timeline.window(one.iteration)
-    values = [
-        value
-        for line in lines
-        if span is not None and line.iteration.id == one.iteration.id
-        for when, value in zip(line.times, line.values, strict=True)
-        if span.start_s <= when <= span.end_s
-    ]
-    return max(values, default=None)
+    of = (line for line in lines if line.iteration.id == one.iteration.id)
+    return max((value for line in of for _, value in timeline.readings(line)), default=None)
 
 
 def _seen(name: str, one: LoadSeries) -> str:

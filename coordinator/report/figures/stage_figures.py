@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import (
     INK,
     PALETTE,
     Figure,
+    Rows,
     Spec,
     category,
     chart,
     course,
     ends,
+    ends_of,
     intervals,
     joined,
+    layer,
     quantity,
-    slug,
     tips,
     whiskers,
 )
-from proveout.coordinator.report.figures.small_multiples import (
-    BEYOND,
-    Point,
-    cases,
-    described,
-    panels,
-    table,
-    whiskers_of,
-)
+from proveout.coordinator.report.figures.grammar import BEYOND, Point, cases, figure, named, of_points
+from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis
+from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
-    IO_HEADS,
     STEP,
-    IoRow,
     SizeRow,
     SolveRow,
     cell_of,
-    io_cells,
-    io_rows,
+    io_columns,
     size_rows,
     solve_rows,
     tool_title,
     tools,
 )
 from proveout.coordinator.results.estimates import value_estimates
-from proveout.coordinator.results.results import FUNCTIONS, RunResults, StageResult, environment
+from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResults, StageResult, environment
+from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.syntax import Name, parse, walk
@@ -55,7 +50,8 @@ SIZES = "sizes"
 _OF_TIME = frozenset({ELAPSED, "wait_s"})
 
 
-def stage_values(results: RunResults) -> Iterator[Figure]:
+@figure("stage-values", "no stage took metrics with a query")
+def stage_values(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the metrics that stages take with a query, a panel a metric; sizes share one."""
     alike: dict[tuple[str, ...], list[StageResult]] = {}
     for stage in results.stages.values():
@@ -66,18 +62,16 @@ def stage_values(results: RunResults) -> Iterator[Figure]:
         repeats = len(stages) == 1 and len(stages[0].values) > 1
         points = [point for name in names for point in _points(stages, name, names, repeats=repeats)]
         points.sort(key=lambda point: point.panel != SIZES)
-        heads, rows = table(points, place="at", series="stage")
         sizes = all(point.panel == SIZES for point in points)
         each = "Each repeat, and the mean over the repeats" if repeats and not sizes else "Means over the repeats"
-        yield Figure(
-            name="stage-values",
-            slug=slug("stage-values", stages[0].id),
-            title=safe("Measured values: " + ", ".join(stage.id for stage in stages)),
-            caption=f"{each}, with {whiskers_of(points)}.",
-            spec=panels(points, place="repeat" if repeats and points[0].panel != SIZES else ""),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            safe("Measured values: " + ", ".join(stage.id for stage in stages)),
+            f"{each}, with {{}}.",
+            "repeat" if repeats and points[0].panel != SIZES else "",
+            of=(stages[0].id,),
+            head="at",
+            series="stage",
         )
 
 
@@ -100,7 +94,8 @@ def _series(stages: Sequence[StageResult], stage: StageResult) -> str:
     return stage.id if len(stages) > 1 else ""
 
 
-def stage_times(results: RunResults) -> Iterator[Figure]:
+@figure("stage-times", "no `sql` stage came to its end")
+def stage_times(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the time of the statements, or of the command, of each stage, such as the updates of a study.
 
     A step of a matrix has a panel, its cells are the places.
@@ -112,17 +107,12 @@ def stage_times(results: RunResults) -> Iterator[Figure]:
         for panel, place in (_step(results, stage.id),)
     ]
     if points:
-        heads, rows = table(points, place="stage")
-        yield Figure(
-            name="stage-times",
-            slug="stage-times",
-            title="Time of statements and commands by stage",
-            caption=f"Time of all statements of a stage, or of its command: mean over the repeats, with "
-            f"{whiskers_of(points)}. Shorter is better.",
-            spec=panels(points, place=""),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            "Time of statements and commands by stage",
+            "Time of all statements of a stage, or of its command: mean over the repeats, with {}. Shorter is better.",
+            "",
+            head="stage",
         )
 
 
@@ -147,80 +137,56 @@ LARGE_BYTES = 128 * 1024
 """From this size on what counts is how much is moved, not how often."""
 
 
-def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
+@figure("iops-by-queue-depth", "no tool stage has a valid iteration")
+def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of IOPS or MB/s with lines of response time, one figure a stage, which is one pattern."""
     for stage in tools(results):
         job = results.plan_stage(stage.id).get("job") or {}
         large = float(job.get("block_bytes", 0)) >= LARGE_BYTES
-        rows = [row for row in io_rows(stage) if row.iops]
+        rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
         unit = "MB/s" if large else "IOPS"
+        heads, _paths, cells = zip(*io_columns(stage), strict=True)
         yield Figure(
-            name="iops-by-queue-depth",
-            slug=slug("iops-by-queue-depth", stage.id),
+            of=(stage.id,),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
             caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
             "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
             "each job.",
-            spec=_drawn([_value(row, large=large) for row in rows], unit),
-            heads=IO_HEADS,
-            rows=tuple(io_cells(io_rows(stage))),
-            alt=course("IOPS", "iops", [(f"depth {row.depth}", row.iops) for row in rows if row.iops is not None]),
+            spec=_drawn([_value(rung, large=large) for rung in rungs], unit),
+            heads=heads,
+            rows=tuple(zip(*cells, strict=True)),
+            alt=course("IOPS", "iops", [(f"depth {rung.threads}", rung.tree["iops"]["mean"]) for rung in rungs]),
         )
 
 
-def _value(row: IoRow, *, large: bool) -> dict[str, Any]:
+def _value(rung: RungResult, *, large: bool) -> dict[str, Any]:
     """A bar: its bounds move with it when it is drawn in MB/s."""
-    shown = row.mb_per_s if large else row.iops
-    factor = (shown or 0.0) / row.iops if row.iops else 0.0
-    avg, p99 = row.response_us["avg_us"], row.response_us["p99_us"]
+    iops, avg, p99 = (
+        number_at(rung.tree, *path) for path in (("iops",), *(("response", name) for name in ("avg_us", "p99_us")))
+    )
+    shown = number_at(rung.tree, "mb_per_s") if large else iops
+    factor = (shown or 0.0) / iops if iops else 0.0
+    lower, upper = (rung.tree["iops"].get(name) for name in ("lower", "upper"))
     return {
-        "depth": row.depth,
+        "depth": rung.threads,
         "shown": shown,
-        "lower": None if row.lower is None else max(row.lower * factor, 0.0),
-        "upper": None if row.upper is None else row.upper * factor,
+        "lower": None if lower is None else max(lower * factor, 0.0),
+        "upper": None if upper is None else upper * factor,
         "avg_ms": None if avg is None else avg / 1e3,
         "p99_ms": None if p99 is None else p99 / 1e3,
     }
 
 
-def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
-    outer = max(0.3, (6 - len(values)) / 2)
-    x: Spec = {
-        "field": "depth",
-        "type": "ordinal",
-        "title": "I/O depth of each job",
-        "axis": {"labelAngle": 0},
-        "scale": {"paddingInner": 0.35, "paddingOuter": outer},
-    }
-    bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.75, "color": PALETTE[0]},
-        "encoding": {
-            "x": x,
-            "y": quantity("shown", unit, scale={"domainMin": 0}),
-            "tooltip": tips(depth="I/O depth", shown=unit),
-        },
-    }
-    interval = whiskers({"x": x}, "y", quantity("shown", unit), {"color": {"value": INK}})
-    lines: Spec = {
-        "transform": [
-            {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
-            {"filter": "isValid(datum.ms)"},
-            {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
-        ],
-        "mark": {"type": "line", "strokeWidth": 2.5, "color": _LINE},
-        "encoding": {
-            "x": x,
-            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
-            "strokeDash": category("measure", legend=_LEGEND),
-            "tooltip": tips(depth="I/O depth", measure="what", ms="ms"),
-        },
-    }
-    points: Spec = {**lines, "mark": {"type": "point", "size": 65, "color": _LINE, "fill": "white", "opacity": 1}}
-    points["encoding"] = {name: channel for name, channel in lines["encoding"].items() if name != "strokeDash"}
-    bounded = [interval] if any(value["lower"] is not None for value in values) else []
-    return chart(
-        values, [{"layer": [bar, *bounded]}, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}}
-    )
+def _drawn(values: Rows, unit: str) -> Spec:
+    shared, about = {"x": rungs_axis("depth", "I/O depth of each job", len(values))}, {"depth": "I/O depth"}
+    y = quantity("shown", unit, scale={"domainMin": 0})
+    look = {"opacity": 0.75, "color": PALETTE[0]}
+    interval = whiskers(shared, "y", quantity("shown", unit), {"color": {"value": INK}})
+    bars = [
+        layer("bar", look, **shared, y=y, tooltip=tips(**about, shown=unit)),
+        *only_with(interval, values, "lower"),
+    ]
+    return bars_and_times(values, bars, shared, about, {"color": _LINE}, key=_LEGEND)
 
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")
@@ -257,23 +223,20 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
     ]
 
 
-def named(of: str) -> str:
-    """The name of a matrix as the end of a title."""
-    return f": {of}" if of else ""
-
-
 # ---- time to solve -----------------------------------------------------------------------------------------------
 
 
-def time_to_solve(results: RunResults) -> Iterator[Figure]:
+@figure(
+    "time-to-solve", "no ladder or load of a set of queries (`kind: tproch`, or `in_order`) has a time of every query"
+)
+def time_to_solve(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the speed of the set, the first mode being 100 % in each case; a figure a matrix."""
     for of, rows in solve_rows(results).items():
         values = [value for row in rows if (value := _bar(row)) is not None]
         if not values:
             continue
         yield Figure(
-            name="time-to-solve",
-            slug=slug("time-to-solve", of),
+            of=(of,),
             title=f"Time to solve{named(of)}",
             caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case "
             f"(half its time is 200 %), with {intervals(row.relative for row in rows)} "
@@ -299,38 +262,31 @@ def _bar(row: SolveRow) -> dict[str, Any] | None:
         "mode": safe(row.mode),
         "at": safe(row.at) or "all queries",
         "relative": mean,
-        "lower": row.relative.get("lower"),
-        "upper": row.relative.get("upper"),
+        **ends_of(row.relative),
         "seconds": number(row.solve.get("mean"), half_width(row.solve)),
     }
 
 
-def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
+def _solve_chart(values: Rows) -> Spec:
     # as in `panels`: an interval that reaches far beyond the bars is cut at the edge
     highest = BEYOND * max(value["relative"] for value in values)
     cut = any((value["upper"] or 0.0) > highest for value in values)
     scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
     cases = len({value["at"] for value in values})
     x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
-    number = quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale)
-    bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.85},
-        "encoding": {
-            "x": x,
-            "xOffset": category("mode"),
-            "y": number,
-            "color": category("mode", legend={"symbolType": "square"}),
-            "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
-        },
-    }
-    interval = whiskers({"x": x, "xOffset": category("mode")}, "y", number, {"color": {"value": INK}})
-    return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
+    y = quantity("relative", "speed, relative", axis={"format": "%"}, scale=scale)
+    shared, colour = {"x": x, "xOffset": category("mode")}, category("mode", legend={"symbolType": "square"})
+    about = tips(mode="mode", at="at", seconds="s", relative="relative")
+    interval = whiskers(shared, "y", y, {"color": {"value": INK}})
+    bar = layer("bar", {"opacity": 0.85}, **shared, y=y, color=colour, tooltip=about)
+    return chart(values, [bar, *only_with(interval, values, "lower")])
 
 
 # ---- time to update ----------------------------------------------------------------------------------------------
 
 
-def update_time(results: RunResults) -> Iterator[Figure]:
+@figure("update-time", "no ladder of a set has a time of each transaction that changes rows (refresh functions)")
+def update_time(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the time of the transactions of a set that change rows, by case; a figure a matrix."""
     for group in cases(results, lambda rung: "update_s" in rung.tree):
         points = [
@@ -339,29 +295,29 @@ def update_time(results: RunResults) -> Iterator[Figure]:
             )
             for case in group.found
         ]
-        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder")
-        yield Figure(
-            name="update-time",
-            slug=slug("update-time", group.of),
-            title=f"Time to update{named(group.of)}",
-            caption="The sum of the mean response times of the transactions that change rows, one of each: a refresh "
-            f"set inserted (RF1) and one deleted (RF2); with {whiskers_of(points)}.",
-            spec=panels(points, place=group.place),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            f"Time to update{named(group.of)}",
+            "The sum of the mean response times of the transactions that change rows, one of each: a refresh set "
+            "inserted (RF1) and one deleted (RF2); with {}.",
+            group.place,
+            of=(group.of,),
+            series="mode" if group.of else "ladder",
         )
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
 
 
-def sizes_compression(results: RunResults) -> Iterator[Figure]:
+@figure(
+    "sizes-compression",
+    "no ladder has samples of a `sizes` capture, and no steps or stages took sizes (`…_bytes`)",
+)
+def sizes_compression(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the size of each table in each mode, and of all tables; a figure a matrix."""
     for of, rows in size_rows(results).items():
         yield Figure(
-            name="sizes-compression",
-            slug=slug("sizes-compression", of),
+            of=(of,),
             title=f"Sizes and compression{named(of)}",
             caption="Size of tables and their indexes at the end of the load, or as queries gave it, "
             f"in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the mode: above 1, the "
@@ -388,23 +344,15 @@ def _size_chart(rows: Sequence[SizeRow]) -> Spec:
         }
         for row in rows
     ]
-    y = category("table", axis={"labelLimit": 190})
-    bar: Spec = {
-        "mark": {"type": "bar", "opacity": 0.85},
-        "encoding": {
-            "y": y,
-            "yOffset": category("mode"),
-            "x": quantity("mb", "MB"),
-            "color": category("mode", legend={"symbolType": "square"}),
-            "tooltip": tips(table="table", mode="mode", mb="MB", factor="factor"),
-        },
-    }
-    text: Spec = {
-        "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
-        "encoding": {"y": y, "yOffset": category("mode"), "x": quantity("mb", "MB"), "text": {"field": "factor"}},
-    }
+    shared = {"y": category("table", axis={"labelLimit": 190}), "yOffset": category("mode"), "x": quantity("mb", "MB")}
+    colour = category("mode", legend={"symbolType": "square"})
+    about = tips(table="table", mode="mode", mb="MB", factor="factor")
+    layers = [
+        layer("bar", {"opacity": 0.85}, **shared, color=colour, tooltip=about),
+        layer("text", {"align": "left", "dx": 4, "fontSize": 11}, **shared, text={"field": "factor"}),
+    ]
     tables, modes = (len({value[name] for value in values}) for name in ("table", "mode"))
-    return chart(values, [bar, text], height=max(120, tables * (14 + 18 * modes)))
+    return chart(values, layers, height=max(120, tables * (14 + 18 * modes)))
 
 
 NAME = "chart"
@@ -427,23 +375,19 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
             missing[str(one["id"])] = "none of its results has a number"
             continue
         place, relative = str(one.get("place", "")), bool(one.get("relative_to"))
-        heads, rows = table(points, place=place)
         against = f", relative to {safe(str(one['relative_to']))} = 1" if relative else ""
         absent = len(one["points"]) - len(points)
         remarks = _offered(one, results)
         remarks += f" {absent} of {len(one['points'])} numbers were not measured." if absent else ""
-        drawn.append(
-            Figure(
-                name=NAME,
-                slug=slug(NAME, str(one["id"])),
-                title=safe(str(one.get("title") or one["id"])),
-                caption=f"Means over the repeats{against}, with {whiskers_of(points)}.{remarks}",
-                spec=panels(points, place=place, mark="line" if one.get("lines") else "bar"),
-                heads=heads,
-                rows=rows,
-                alt=described(points),
-            )
+        made = of_points(
+            points,
+            safe(str(one.get("title") or one["id"])),
+            f"Means over the repeats{against}, with {{}}.{remarks}",
+            place,
+            of=(str(one["id"]),),
+            mark="line" if one.get("lines") else "bar",
         )
+        drawn.append(replace(made, name=NAME))
     return drawn, missing
 
 

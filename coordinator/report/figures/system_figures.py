@@ -12,33 +12,34 @@ from proveout.coordinator.report.figures.figure import (
     PALE,
     PALETTE,
     Figure,
+    Rows,
     Spec,
     category,
     chart,
     ends,
     grid,
     joined,
+    layer,
+    panel,
     quantity,
-    slug,
     tips,
 )
-from proveout.coordinator.report.figures.load_figures import groups, heading, label
-from proveout.coordinator.report.figures.small_multiples import (
-    Case,
-    Cases,
+from proveout.coordinator.report.figures.grammar import (
     Point,
     cases,
-    described,
-    panels,
-    table,
-    whiskers_of,
+    figure,
+    groups,
+    heading,
+    label,
+    named,
+    of_points,
 )
-from proveout.coordinator.report.figures.timeline import Line, Timeline
+from proveout.coordinator.report.figures.timeline import GAP_S, Line, Timeline, pieces
 from proveout.coordinator.report.section_tables import currency_of, has_cost
 from proveout.coordinator.report.section_tables import label as cost_label
-from proveout.coordinator.report.tables import cell_of, climbing, host_rows, ladders, machines
+from proveout.coordinator.report.tables import CPU_NUMBERS, cell_of, climbing, columns, host_trees, ladders, machines
 from proveout.coordinator.results.published import WaitRow, wait_rows, wait_systems
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
@@ -59,95 +60,60 @@ def iteration_name(item: IterationFinished, kind: str = "") -> str:
     return safe(f"{item.id.stage}, {rung_name(kind, item.id.rung)}, {repeat} {item.id.repeat}{void}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LagDrawn:
-    """An iteration: its name, the readings of its window, and the two ends of the line of its slope."""
-
-    line: Line
-    name: str
-    points: list[dict[str, Any]]
-    trend: list[dict[str, Any]]
-
-
+@figure("lag", "there are no samples of a `lag` capture inside a measure window")
 def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Replication lag in the measure windows with the slope that verdicts use, one figure a stage."""
     for stage in results.stages.values():
         lines = [line for line in timeline.lag if line.iteration.id.stage == stage.id]
-        found = [one for line in lines if (one := _drawn(timeline, line, stage.kind)).points]
+        found = [(line, inside) for line in lines if (inside := timeline.readings(line))]
         if not found:
             continue
         drawn = found[-PANELS_MAX:]  # of a search the last ones, which it ends with
         least = f" The last {len(drawn)} of {len(found)} iterations are drawn." if len(drawn) < len(found) else ""
-        means = [(one.name, number_at(one.line.iteration.metrics, "lag", "avg_s")) for one in found]
         yield Figure(
-            name="lag",
-            slug=slug("lag", stage.id),
+            of=(stage.id,),
             title=f"Replication lag: {label(results, stage)}",
             caption="Each iteration's lag over its measure window, on the same axes; dashed, its slope, the mean of 5 "
             "blocks of the window: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an "
             f"attempt that does not count.{least}",
-            spec=_lag_spec(drawn),
+            spec=_lag_spec(drawn, stage.kind),
             heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
             rows=tuple(_row(line.iteration, stage.kind) for line in lines),
-            alt=ends("mean lag", "avg_s", [(name, mean) for name, mean in means if mean is not None]),
-        )
+            alt=ends("mean lag", "avg_s", [
+                (iteration_name(line.iteration, stage.kind), mean)
+                for line, _ in found
+                if (mean := number_at(line.iteration.metrics, "lag", "avg_s")) is not None
+            ]),
+        )  # fmt: skip
 
 
-def _drawn(timeline: Timeline, line: Line, kind: str) -> _LagDrawn:
-    name, inside = iteration_name(line.iteration, kind), _inside(timeline, line)
-    points = [{"t": round(at, 3), "ms": float(f"{value * 1e3:.5g}"), "iteration": name} for at, value in inside]
-    return _LagDrawn(line=line, name=name, points=points, trend=_slope(line, inside))
-
-
-def _inside(timeline: Timeline, line: Line) -> list[tuple[float, float]]:
-    """The readings of the measure window, at seconds from its start."""
-    span = timeline.window(line.iteration)
-    if span is None:
-        return []
-    pairs = zip(line.times, line.values, strict=True)
-    return [(at - span.start_s, value) for at, value in pairs if span.start_s <= at <= span.end_s]
-
-
-def _slope(line: Line, points: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
-    """The two ends of the slope's line, through the median of the readings after the slope is subtracted."""
-    slope = number_at(line.iteration.metrics, "lag", "slope")
-    if slope is None or len(points) < 2:
-        return []
-    level = median(value - slope * at for at, value in points)
-    return [{"t": round(at, 3), "ms": (level + slope * at) * 1e3} for at in (points[0][0], points[-1][0])]
-
-
-def _lag_spec(drawn: Sequence[_LagDrawn]) -> Spec:
-    every = [point for one in drawn for point in one.points]
-    most, last = (max(point[name] for point in every) or 1.0 for name in ("ms", "t"))
-    across = min(ACROSS, len(drawn))
-    alone = len({one.line.name for one in drawn}) == 1
-    return grid([_panel(one, most, last, across, alone=alone) for one in drawn], columns=across, spacing=18)
-
-
-def _panel(one: _LagDrawn, most: float, last: float, across: int, *, alone: bool) -> Spec:
-    item = one.line.iteration
-    rate = "" if item.rate is None else f", {number(item.rate)}/s"
-    named = one.name.removeprefix(f"{safe(item.id.stage)}, ") + rate + ("" if alone else f", {safe(one.line.name)}")
-    encoding = {
-        "x": quantity("t", "s of the window", axis={"grid": False, "tickCount": 4},
-                      scale={"domain": [0, last], "nice": False}),
-        "y": quantity("ms", "lag, ms", axis={"tickCount": 4}, scale={"domain": [0, most]}),
-    }  # fmt: skip
-    readings = {"color": {"value": PALETTE[0] if item.valid else GREY}, "tooltip": tips(t="s", ms="lag, ms")}
-    layers: list[Spec] = [
-        {"mark": {"type": "line", "strokeWidth": 1.2, "clip": True}, "encoding": {**encoding, **readings}}
+def _lag_spec(drawn: Sequence[tuple[Line, Sequence[tuple[float, float]]]], kind: str) -> Spec:
+    names = [iteration_name(line.iteration, kind) for line, _ in drawn]
+    rows: list[list[dict[str, Any]]] = [
+        [{"t": round(at, 3), "ms": float(f"{value * 1e3:.5g}"), "iteration": name} for at, value in inside]
+        for name, (_, inside) in zip(names, drawn, strict=True)
     ]
-    if one.trend:
-        mark = {"type": "line", "strokeWidth": 2, "strokeDash": [6, 4], "clip": True, "color": PALETTE[3]}
-        layers.append({"data": {"values": one.trend}, "mark": mark, "encoding": encoding})
-    return {
-        "title": {"text": named, "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
-        "data": {"values": one.points},
-        "width": WIDTH // across - 60,
-        "height": 110 if across > 1 else 200,
-        "layer": layers,
-    }
+    most, last = (max(point[name] for points in rows for point in points) or 1.0 for name in ("ms", "t"))
+    across, alone = min(ACROSS, len(drawn)), len({line.name for line, _ in drawn}) == 1
+    x = quantity("t", "s of the window", axis={"grid": False, "tickCount": 4},
+                 scale={"domain": [0, last], "nice": False})  # fmt: skip
+    y = quantity("ms", "lag, ms", axis={"tickCount": 4}, scale={"domain": [0, most]})
+    charts = []
+    for name, points, (line, inside) in zip(names, rows, drawn, strict=True):
+        item = line.iteration
+        rate = "" if item.rate is None else f", {number(item.rate)}/s"
+        title = name.removeprefix(f"{safe(item.id.stage)}, ") + rate + ("" if alone else f", {safe(line.name)}")
+        colour, about = {"value": PALETTE[0] if item.valid else GREY}, tips(t="s", ms="lag, ms")
+        layers = [layer("line", {"strokeWidth": 1.2, "clip": True}, x=x, y=y, color=colour, tooltip=about)]
+        slope = number_at(item.metrics, "lag", "slope")
+        if slope is not None and len(inside) > 1:
+            # through the median of the readings after the slope is subtracted
+            level = median(value - slope * at for at, value in inside)
+            trend = [{"t": round(at, 3), "ms": (level + slope * at) * 1e3} for at in (inside[0][0], inside[-1][0])]
+            look = {"strokeWidth": 2, "strokeDash": [6, 4], "clip": True, "color": PALETTE[3]}
+            layers.append(layer("line", look, rows=trend, x=x, y=y))
+        charts.append(panel(layers, WIDTH // across - 60, 110 if across > 1 else 200, title, points, fontSize=12))
+    return grid(charts, columns=across, spacing=18)
 
 
 def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
@@ -159,155 +125,109 @@ def _row(item: IterationFinished, kind: str) -> tuple[str, ...]:
     return (iteration_name(item, kind), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")
 
 
-_GAP_S = 3.0
-"""Seconds without a reading after which a line is broken."""
-
-
 # ---- CPU ---------------------------------------------------------------------------------------------------------
 
 
+@figure("host-cpu", "there are no samples of an `os` capture")
 def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """CPU of every machine over the whole run, the measure windows shaded by stage."""
+    read: dict[str, list[tuple[float, float]]] = {}
+    for line in timeline.cpu:
+        read.setdefault(safe(line.name), []).extend(zip(line.times, line.values, strict=True))
     if not timeline.cpu:
         return
-    points = [point for name in dict.fromkeys(line.name for line in timeline.cpu) for point in _points(timeline, name)]
-    shades = _shades(results, [span.iteration.id.stage for span in timeline.windows])
-    spans = [
+    points = [
+        {"t": round(at, 3), "busy": round(value, 4), "machine": name, "piece": piece}
+        for name, found in read.items()
+        for at, value, piece in pieces(sorted(found), GAP_S)
+    ]
+    machine_trees = [
+        (label(results, stage), str(rung.threads), safe(hosts), tree)
+        for stage in climbing(results)
+        for rung in stage.rungs
+        for hosts, tree in host_trees(results, rung).items()
+    ]
+    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in machine_trees))]
+    yield Figure(
+        title="CPU over time",
+        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
+        "measured. The table has the measure windows alone, as means over the repeats; the peak is the busiest second "
+        "of all of them.",
+        spec=_cpu_chart(points, _spans(results, timeline)),
+        heads=("ladder", "rung", "machine", "busy", "peak", "user", "system", "iowait", "servers, cores",
+        "load, cores"),
+        rows=tuple((*about, *cells) for (*about, _), *cells in zip(machine_trees, *numbers, strict=True)),
+        alt=joined(
+            f"{name}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
+            for name, found in read.items()
+            if (values := [value for _, value in found])
+        ),
+    )  # fmt: skip
+
+
+def _spans(results: RunResults, timeline: Timeline) -> list[dict[str, Any]]:
+    """The measure windows; the name of their colour is that of the stage, or of its matrix where there are more stages
+    than colours."""
+    stages = {span.iteration.id.stage for span in timeline.windows}
+    cells = {name: cell_of(results, name) for name in stages} if len(stages) > len(PALE) else {}
+    return [
         {
             "start": span.start_s,
             "end": span.end_s,
-            "stage": shades[span.iteration.id.stage],
-            "what": iteration_name(span.iteration, results.stages[span.iteration.id.stage].kind),
+            "stage": safe(cell.of if (cell := cells.get(stage)) else stage),
+            "what": iteration_name(span.iteration, results.stages[stage].kind),
         }
         for span in timeline.windows
+        for stage in [span.iteration.id.stage]
     ]
-    rows = [
-        (label(results, stage), str(rung.threads), *_host_cells(row))
-        for stage in climbing(results)
-        for rung in stage.rungs
-        if rung.tree
-        for row in host_rows(results, rung)
-    ]
-    yield Figure(
-        name="host-cpu",
-        slug="host-cpu",
-        title="CPU over time",
-        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
-        "measured. The table "
-        "has the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
-        spec=_cpu_chart(points, spans),
-        heads=(
-            "ladder",
-            "rung",
-            "machine",
-            "busy",
-            "peak",
-            "user",
-            "system",
-            "iowait",
-            "servers, cores",
-            "load, cores",
-        ),
-        rows=tuple(rows),
-        alt=_cpu_seen(timeline),
-    )
 
 
-def _cpu_seen(timeline: Timeline) -> str:
-    """The mean and the busiest reading of each machine in the whole run."""
-    busy: dict[str, list[float]] = {}
-    for line in timeline.cpu:
-        busy.setdefault(line.name, []).extend(line.values)
-    return joined(
-        f"{safe(name)}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
-        for name, values in busy.items()
-        if values
-    )
-
-
-def _shades(results: RunResults, stages: Sequence[str]) -> dict[str, str]:
-    """The name of the colour of each stage: its own, or that of its matrix where there are more stages than colours."""
-    names = dict.fromkeys(stages)
-    cells = {name: cell_of(results, name) for name in names} if len(names) > len(PALE) else {}
-    return {name: safe(cell.of if (cell := cells.get(name)) else name) for name in names}
-
-
-def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
-    """A machine's readings in order of time; `piece` counts up at every gap."""
-    found = sorted(
-        (at, value)
-        for line in timeline.cpu
-        if line.name == name
-        for at, value in zip(line.times, line.values, strict=True)
-    )
-    piece = 0
-    for before, (at, value) in zip([None, *found], found, strict=False):
-        piece += before is not None and at - before[0] > _GAP_S
-        yield {"t": round(at, 3), "busy": round(value, 4), "machine": safe(name), "piece": piece}
-
-
-def _host_cells(row: Any) -> tuple[str, ...]:
-    fractions = (percent(value) for value in (row.busy, row.busy_peak, row.user, row.system, row.iowait))
-    return (safe(row.label), *fractions, number(row.servers_cores), number(row.load_cores))
-
-
-def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]]) -> Spec:
-    time = quantity("start", "s since the run began", axis={"grid": False})
-    shade = {
-        "data": {"values": [dict(span) for span in spans]},
-        "mark": {"type": "rect"},
-        "encoding": {
-            "x": time,
-            "x2": {"field": "end"},
-            "fill": category("stage", scale={"range": list(PALE)}),
-            "tooltip": tips(what="measured"),
-        },
-    }
+def _cpu_chart(points: Rows, spans: Rows) -> Spec:
+    since = "s since the run began"
+    time = {"x": quantity("start", since, axis={"grid": False}), "x2": {"field": "end"}}
+    shade = category("stage", scale={"range": list(PALE)})
     line = {
-        "mark": {"type": "line", "strokeWidth": 1.5},
-        "encoding": {
-            "x": quantity("t", "s since the run began", axis={"grid": False}),
-            "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
-            "stroke": category("machine"),
-            "detail": category("piece"),
-            "tooltip": tips(machine="machine", t="s", busy="busy"),
-        },
+        "x": quantity("t", since, axis={"grid": False}),
+        "y": quantity("busy", "CPU busy", axis={"format": "%"}, scale={"domain": [0, 1]}),
+        "stroke": category("machine"),
+        "detail": category("piece"),
+        "tooltip": tips(machine="machine", t="s", busy="busy"),
     }
-    return chart(points, [shade, line], height=240)
+    layers = [
+        layer("rect", rows=spans, **time, fill=shade, tooltip=tips(what="measured")),
+        layer("line", {"strokeWidth": 1.5}, **line),
+    ]
+    return chart(points, layers, height=240)
 
 
-def peak_cpu(results: RunResults) -> Iterator[Figure]:
+@figure("peak-cpu", "no ladder has samples of an `os` capture")
+def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the busiest second of each machine by case, with the mean as a tick; a figure a matrix."""
     for group in cases(results, lambda rung: bool(rung.tree.get("hosts"))):
-        points = [point for case in group.found for point in _peaks(results, case)]
-        if not points:
-            continue
-        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder", tick="mean busy")
-        yield Figure(
-            name="peak-cpu",
-            slug=slug(*filter(None, ("peak-cpu", group.of))),
-            title=f"Peak CPU{f': {safe(group.of)}' if group.of else ''}",
-            caption="Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
-            f"over the repeats with {whiskers_of(points)}. Ticks: the mean of the window.",
-            spec=panels(points, place=group.place),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
-        )
-
-
-def _peaks(results: RunResults, case: Case) -> Iterator[Point]:
-    for hosts in machines(results, case.rung.tree["hosts"]):
-        cpu = at_path(case.rung.tree["hosts"], hosts[0], "cpu") or {}
-        peak_of_window = at_path(cpu, "peak", "busy_fraction")
-        if isinstance(peak_of_window, Mapping):
-            yield Point(
+        points = [
+            Point(
                 panel=", ".join(sorted(hosts)),
                 metric="busy_fraction",
                 at=case.at,
                 series=case.series,
-                estimate=peak_of_window,
+                estimate=busiest,
                 tick=number_at(cpu, "busy_fraction"),
+            )
+            for case in group.found
+            for hosts in machines(results, case.rung.tree["hosts"])
+            for cpu in [at_path(case.rung.tree["hosts"], hosts[0], "cpu") or {}]
+            if isinstance(busiest := at_path(cpu, "peak", "busy_fraction"), Mapping)
+        ]
+        if points:
+            yield of_points(
+                points,
+                f"Peak CPU{named(group.of)}",
+                "Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
+                "over the repeats with {}. Ticks: the mean of the window.",
+                group.place,
+                of=(group.of,) if group.of else (),
+                series="mode" if group.of else "ladder",
+                tick="mean busy",
             )
 
 
@@ -328,54 +248,54 @@ class _Bar:
     seconds: float
     transactions: float
 
-    def sessions(self, row: WaitRow) -> float:
-        return row.seconds / self.seconds
+    def sessions(self, *rows: WaitRow) -> float:
+        return sum(row.seconds / self.seconds for row in rows)
 
-    def per_transaction_us(self, row: WaitRow) -> float | None:
-        return row.seconds / self.transactions * 1e6 if self.transactions else None
+    def per_transaction_us(self, *rows: WaitRow) -> float | None:
+        return sum(row.seconds / self.transactions * 1e6 for row in rows) if self.transactions else None
 
 
-def wait_events(results: RunResults) -> Iterator[Figure]:
+@figure("wait-events", "no ladder has samples of a `waits` capture")
+def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Where the sessions spend their time at each rung, the ladders that are compared below each other."""
     for stages in groups(results):
         bars = [bar for stage in stages for bar in _bars(results, stage, alone=len(stages) == 1)]
         if not bars:
             continue
-        having = [stage for stage in stages if any(rung.iterations and _systems(rung) for rung in stage.rungs)]
+        having = [stage for stage in stages if any(wait_systems(rung.iterations) for rung in stage.rungs)]
         cut = f" The first {BARS_MAX} of {len(bars)} are drawn." if len(bars) > BARS_MAX else ""
         yield Figure(
-            name="wait-events",
-            slug=slug("wait-events", stages[0].id),
+            of=(stages[0].id,),
             title="Waits: " + heading(results, having),
             caption="Above: average active sessions, the seconds that foreground sessions waited or used a CPU in each "
             "second of the measure windows of all repeats. Below: the same time per transaction: what grows there with "
             f"the load is what stops it.{cut}",
             spec=_spec(bars[:BARS_MAX]),
             heads=("at", "event", "class", "active sessions", "per transaction", "DB time"),
-            rows=tuple(row for bar in bars for row in _rows(bar)),
-            alt=joined(map(_seen, bars)),
-        )
-
-
-def _systems(rung: RungResult) -> tuple[str, ...]:
-    return wait_systems(rung.iterations)
+            rows=tuple(
+                (bar.place, safe(row.event), safe(row.wait_class), number(bar.sessions(row)),
+                 amount(bar.per_transaction_us(row), "_us"), percent(row.db_time_fraction))
+                for bar in bars
+                for row in bar.rows
+            ),
+            alt=joined(
+                f"{bar.place}: {number(bar.sessions(*bar.rows))} active sessions, "
+                f"{percent(bar.rows[0].db_time_fraction)} in {safe(bar.rows[0].event)}."
+                for bar in bars
+            ),
+        )  # fmt: skip
 
 
 def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_Bar]:
     for rung in stage.rungs:
-        systems = _systems(rung)
-        for system in systems:
+        for system in wait_systems(rung.iterations):
             rows = wait_rows(rung.iterations, most=_ALL, system=system)
             measured = sum(item.measure_s for item in rung.iterations)
-            if not rows or not measured:
-                continue
-            parts = ("" if alone else label(results, stage), threads(rung.threads), safe(system))
-            yield _Bar(
-                place=", ".join(filter(None, parts)),
-                rows=tuple(rows),
-                seconds=measured,
-                transactions=sum((number_at(item.metrics, "tps") or 0.0) * item.measure_s for item in rung.iterations),
-            )
+            if rows and measured:
+                parts = ("" if alone else label(results, stage), threads(rung.threads), safe(system))
+                ended = sum((number_at(item.metrics, "tps") or 0.0) * item.measure_s for item in rung.iterations)
+                place = ", ".join(filter(None, parts))
+                yield _Bar(place=place, rows=tuple(rows), seconds=measured, transactions=ended)
 
 
 def _spec(bars: Sequence[_Bar]) -> Spec:
@@ -390,48 +310,24 @@ def _spec(bars: Sequence[_Bar]) -> Spec:
                       legend={"columns": 3, "symbolType": "square"})  # fmt: skip
     values = [value for bar in bars for value in _values(bar, named)]
     longest = max((bar.place for bar in bars), key=len)
-    charts = [
-        {
-            "title": {"text": title, "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
-            "data": {"values": [value for value in values if value[field] is not None]},
-            "width": WIDTH - (60 if len(longest) < 12 else 190),
-            "height": max(50, 24 * len(bars)),
-            "layer": [_stacked(field, shown, unit, colour, [bar.place for bar in bars])],
-        }
-        for field, shown, title, unit in _PANELS
-        if any(value[field] is not None for value in values)
-    ]
+    width, height = WIDTH - (60 if len(longest) < 12 else 190), max(50, 24 * len(bars))
+    places = {"domain": list(dict.fromkeys(bar.place for bar in bars)), "paddingInner": 0.25}
+    y, order = category("at", axis={"labelLimit": 220}, scale=places), {"field": "rank", "type": "quantitative"}
+    charts = []
+    for field, title, unit in (("sessions", "average active sessions", ""), ("us", "time per transaction", "µs")):
+        if found := [value for value in values if value[field] is not None]:
+            x = quantity(field, unit, stack="zero", scale={"domainMin": 0})
+            about = tips(**{"at": "at", "event": "event", f"{field}_shown": "value", "share": "share of DB time"})
+            stacked = layer("bar", y=y, x=x, color=colour, order=order, tooltip=about)
+            charts.append(panel([stacked], width, height, title, found))
     return grid(charts, columns=1)
-
-
-_PANELS = (
-    ("sessions", "sessions_shown", "average active sessions", ""),
-    ("us", "us_shown", "time per transaction", "µs"),
-)
-
-
-def _stacked(field: str, shown: str, unit: str, colour: Spec, places: Sequence[str]) -> Spec:
-    return {
-        "mark": {"type": "bar"},
-        "encoding": {
-            "y": category("at", axis={"labelLimit": 220}, scale={"domain": list(dict.fromkeys(places)),
-            "paddingInner": 0.25}),
-            "x": quantity(field, unit, stack="zero", scale={"domainMin": 0}),
-            "color": colour,
-            "order": {"field": "rank", "type": "quantitative"},
-            "tooltip": [*tips(at="at", event="event"), {"field": shown, "title": "value"},
-            *tips(share="share of DB time")],
-        },
-    }  # fmt: skip
 
 
 def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
     others = [row for row in bar.rows if row.event not in named]
     parts = [(safe(row.event), [row]) for row in bar.rows if row.event in named]
     for event, rows in [*parts, *([(OTHERS, others)] if others else [])]:
-        sessions = sum(bar.sessions(row) for row in rows)
-        us = [bar.per_transaction_us(row) for row in rows]
-        spent = None if None in us else sum(value for value in us if value is not None)
+        sessions, spent = bar.sessions(*rows), bar.per_transaction_us(*rows)
         yield {
             "at": bar.place,
             "event": event,
@@ -444,64 +340,31 @@ def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _rows(bar: _Bar) -> Iterator[tuple[str, ...]]:
-    for row in bar.rows:
-        yield (
-            bar.place,
-            safe(row.event),
-            safe(row.wait_class),
-            number(bar.sessions(row)),
-            amount(bar.per_transaction_us(row), "_us"),
-            percent(row.db_time_fraction),
-        )
-
-
-def _seen(bar: _Bar) -> str:
-    sessions = sum(map(bar.sessions, bar.rows))
-    top = bar.rows[0]
-    return f"{bar.place}: {number(sessions)} active sessions, {percent(top.db_time_fraction)} in {safe(top.event)}."
-
-
-NAME = "transaction-cost"
-_CAPTION = (
-    "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the tables of "
-    "the cost name the source of each number: a whole host, or the processes of the servers alone. A "
-    "number that was not captured, or is 0 at every rung, has no panel."
-)
-
-
-def transaction_cost(results: RunResults) -> Iterator[Figure]:
+@figure("transaction-cost", "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`")
+def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """A figure for each matrix, and one for all ladders without one."""
     currency = currency_of(results)
     for found in cases(results, has_cost, ladders(results)):
-        points = list(_cost_points(found, currency))
+        trees = [(case, case.rung.tree["cost"]) for case in found.found]
+        points = [
+            Point(panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=tree[name])
+            for name in COST
+            if any(number_at(tree, name, "mean") for _, tree in trees)
+            for case, tree in trees
+            if tree.get(name)
+        ]
         lines = found.place == "threads" and len({point.at for point in points}) > 1
-        heads, rows = table(points, place=found.place, series="ladder")
-        yield Figure(
-            name=NAME,
-            slug=slug(NAME, found.of) if found.of else NAME,
-            title=f"Cost of a transaction{f': {safe(found.of)}' if found.of else ''}",
-            caption=_CAPTION.format(whiskers_of(points)),
-            spec=panels(points, place=found.place, mark="line" if lines else "bar"),
-            heads=heads,
-            rows=rows,
-            alt=described(points),
+        yield of_points(
+            points,
+            f"Cost of a transaction{named(found.of)}",
+            "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the "
+            "tables of the cost name the source of each number: a whole host, or the processes of the servers alone. A "
+            "number that was not captured, or is 0 at every rung, has no panel.",
+            found.place,
+            of=(found.of,) if found.of else (),
+            mark="line" if lines else "bar",
+            series="ladder",
         )
-
-
-def _cost_points(found: Cases, currency: str) -> Iterator[Point]:
-    nothing = {name for name in COST if not any(_mean(case, name) for case in found.found)}
-    for name in COST:
-        for case in found.found:
-            estimate = case.rung.tree["cost"].get(name)
-            if estimate and name not in nothing:
-                yield Point(
-                    panel=cost_label(name, currency), metric=name, at=case.at, series=case.series, estimate=estimate
-                )
-
-
-def _mean(case: Case, name: str) -> float | None:
-    return number_at(case.rung.tree, "cost", name, "mean")
 
 
 _BOX, _ROW, _PAD, _GAP = 300, 34, 14, 26

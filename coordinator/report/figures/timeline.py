@@ -452,6 +452,8 @@ _STATES = ("user", "system", "iowait", "idle", "steal")
 _IDLE = ("idle", "iowait")
 POINTS_MAX = 400
 """Per line; longer lines are thinned out evenly."""
+GAP_S = 3.0
+"""Seconds without a reading after which a line is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,6 +489,24 @@ class Timeline:
     def window(self, item: IterationFinished) -> Span | None:
         """The measure window of an iteration."""
         return next((span for span in self.windows if span.iteration.id == item.id), None)
+
+    def readings(self, line: Line, first_s: float = 0.0, last_s: float | None = None) -> list[tuple[float, float]]:
+        """(s of the measure window, value) of a line from `first_s` to `last_s`, which is the end of the window."""
+        span = self.window(line.iteration)
+        if span is None:
+            return []
+        end_s = span.end_s - span.start_s if last_s is None else last_s
+        since = ((at - span.start_s, value) for at, value in zip(line.times, line.values, strict=True))
+        return [(at, value) for at, value in since if first_s <= at <= end_s]
+
+
+def pieces(points: Iterable[tuple[float, float]], gap_s: float) -> Iterator[tuple[float, float, int]]:
+    """(s, value, piece) of a line, which is in a new piece after a distance above `gap_s`."""
+    piece, before = 0, None
+    for at, value in points:
+        piece += before is not None and at - before > gap_s
+        before = at
+        yield at, value, piece
 
 
 def read_timeline(results: RunResults, samples: Path) -> Timeline:

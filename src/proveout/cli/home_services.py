@@ -237,11 +237,10 @@ class LocalServices:
 
 def tunes_here(plan: Plan) -> bool:
     """Whether a plan changes settings of a machine whose agent is started here."""
-    from proveout.dsl.plan.stages import Tune
+    from proveout.dsl.plan.plan import all_tunings
 
     local = {host.name for host in plan.hosts if host.is_local}
-    tunings = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
-    return any(local & set(one.hosts) for one in tunings)
+    return any(local & set(one.hosts) for one in all_tunings(plan))
 
 
 def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float, *, driven: bool) -> shown.RunCard:

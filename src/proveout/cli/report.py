@@ -134,7 +134,7 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
         case "parquet":
             return csv_export.to_parquet(results)
         case _:
-            return csv_export.TABLES[kind](results).encode()
+            return csv_export.to_csv(results, kind).encode()
 
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:

@@ -15,11 +15,11 @@ from proveout.core.data_classes import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """A position in a plan file: path as given, line and column from 1."""
+    """A position in a plan file."""
 
-    file: str = "<plan>"
-    line: int = 0
-    column: int = 0
+    file: str = "<plan>"  # path as given
+    line: int = 0  # from 1
+    column: int = 0  # from 1
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

@@ -81,6 +81,11 @@ def format_duration(seconds: float) -> str:
     return " ".join([f"{number}{unit}" for number, unit in parts if number][:2])
 
 
+def length(seconds: float) -> str:
+    """A length of time that may be none: `0s`, `1m 30s`."""
+    return "0s" if seconds <= 0.0 else format_duration(seconds)
+
+
 def format_size(size_bytes: int) -> str:
     """Bytes in the largest unit that says them exactly: `8k`, `1MiB`, `5GB`."""
     for power, letter in ((4, "T"), (3, "G"), (2, "M")):

@@ -1,5 +1,5 @@
-"""The wire sessions of PostgreSQL and MySQL, in Python and compiled, against a peer that shows more than a server does:
-answers that are split at any byte, and invalid ones."""
+"""The wire sessions of PostgreSQL (compiled) and MySQL (in Python and compiled) against a peer that shows more than a
+server does: answers that are split at any byte, and invalid ones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from proveout.agent.engines.mysql import protocol as mysql
 from proveout.agent.engines.mysql.driver import failure_of as mysql_failure
 from proveout.agent.engines.mysql.driver import kind_of
 from proveout.agent.engines.mysql.protocol import execution, lenenc, length, placeholders
-from proveout.agent.engines.mysql.protocol import message as mysql_message
 from proveout.agent.engines.postgres import protocol as postgres
-from proveout.agent.engines.postgres.driver import binary_integer
 from proveout.agent.engines.postgres.driver import failure_of as postgres_failure
 from proveout.coordinator.certificates import Authority
 from proveout.dsl.workloads.base import Statement
@@ -52,37 +50,12 @@ def reported(code: str, text: bytes = b"no\nway", severity: bytes = b"ERROR") ->
     return part(b"E", b"V" + severity + b"\0C" + code.encode() + b"\0M" + text + b"\0DKey C4 V\0\0")
 
 
-class PostgresInPython:
-    """The session in Python, and its prepared statements."""
-
-    native = ""
-    expected = "23505"
-    decoders: tuple[Any, ...] = (bytes.decode, binary_integer)
-
-    @staticmethod
-    def session(here: socket.socket) -> Any:
-        return postgres.WireSocket(here.fileno(), postgres_failure)
-
-    @classmethod
-    def prepared(cls, statement: Statement, name: bytes = b"s0", kinds: Sequence[str | None] = ("i",)) -> Any:
-        decoders = cls.decoders[: len(statement.columns)]
-        return postgres.WirePrepared(statement, postgres.message(name, list(kinds), 1), decoders)
-
-    @staticmethod
-    def answer(*rows: Row) -> bytes:
-        tag = part(b"C", b"SELECT %d\0" % len(rows))
-        return part(b"2") + b"".join(row(*one) for one in rows) + tag + part(b"Z", b"I")
-
-    @staticmethod
-    def error(code: str, text: bytes = b"no\nway") -> bytes:
-        return reported(code, text) + part(b"Z", b"T")
-
-
-class PostgresCompiled(PostgresInPython):
-    """The same, compiled."""
+class Postgres:
+    """The session, which is compiled, and its prepared statements."""
 
     native = "proveout.agent.engines.postgres.protocol_native"
-    decoders = (bytes.decode, None)  # it decodes integers itself
+    expected = "23505"
+    decoders: tuple[Any, ...] = (bytes.decode, None)  # it decodes integers itself
 
     @staticmethod
     def session(here: socket.socket) -> Any:
@@ -98,6 +71,15 @@ class PostgresCompiled(PostgresInPython):
 
         head, tail = postgres.around(name, list(kinds), 1)
         return Prepared(statement, head, tuple(kinds), tail, cls.decoders[: len(statement.columns)])
+
+    @staticmethod
+    def answer(*rows: Row) -> bytes:
+        tag = part(b"C", b"SELECT %d\0" % len(rows))
+        return part(b"2") + b"".join(row(*one) for one in rows) + tag + part(b"Z", b"I")
+
+    @staticmethod
+    def error(code: str, text: bytes = b"no\nway") -> bytes:
+        return reported(code, text) + part(b"Z", b"T")
 
 
 # ---- MySQL's packets -------------------------------------------------------------------------------------------------
@@ -143,7 +125,7 @@ class MysqlInPython:
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
-        return mysql.WirePrepared(statement, mysql_message(execution(number), statement.arguments, order))
+        return mysql.WirePrepared(statement, mysql.message(execution(number), order))
 
     @staticmethod
     def answer(*rows: Row) -> bytes:
@@ -163,8 +145,10 @@ class MysqlCompiled(MysqlInPython):
     def session(here: socket.socket) -> Any:
         from proveout.agent.engines.mysql.protocol_native import Wire
 
-        here.setblocking(False)
-        return Wire(here.fileno(), mysql.Failures(mysql_failure).of, mysql.lost, mysql.send_rest)
+        file = mysql.file_of(here)
+        stream = file if isinstance(file, mysql.TlsFile) else None
+        failures = mysql.Failures(mysql_failure).of
+        return Wire(here.fileno(), failures, mysql.lost, lambda _, rest: mysql.send_all(file, rest), stream)
 
     @staticmethod
     def prepared(statement: Statement, number: int = 7, order: tuple[int, ...] = (0,)) -> Any:
@@ -175,7 +159,7 @@ class MysqlCompiled(MysqlInPython):
 
 # ---- every session ---------------------------------------------------------------------------------------------------
 
-POSTGRES, MYSQL = (PostgresInPython, PostgresCompiled), (MysqlInPython, MysqlCompiled)
+POSTGRES, MYSQL = (Postgres,), (MysqlInPython, MysqlCompiled)
 on_postgres = pytest.mark.parametrize("way", POSTGRES, indirect=True)
 on_mysql = pytest.mark.parametrize("way", MYSQL, indirect=True)
 
@@ -214,7 +198,7 @@ def peer(way: Any) -> Iterator[Peer]:
     peer.close()
 
 
-TEXTS = st.none() | st.text(max_size=300) | st.just(PostgresInPython.answer().decode())
+TEXTS = st.none() | st.text(max_size=300) | st.just(Postgres.answer().decode())
 
 
 @given(
@@ -526,7 +510,8 @@ def test_kinds_of_failures_by_error_number(code: str, kind: FailureKind) -> None
     assert kind_of(code, frozenset({"1062"})) is kind
 
 
-def test_an_encrypted_session_reads_all_that_is_decrypted(tmp_path: Path) -> None:
+@on_mysql
+def test_an_encrypted_session_reads_all_that_is_decrypted(way: Any, tmp_path: Path) -> None:
     """A TLS record holds more bytes than one read takes, and poll() does not report the decrypted rest."""
     shown, certificate = Authority.create().issue_agent("db", ["127.0.0.1"]), tmp_path / "both.pem"
     certificate.write_bytes(shown.key + shown.certificate)
@@ -542,14 +527,12 @@ def test_an_encrypted_session_reads_all_that_is_decrypted(tmp_path: Path) -> Non
     thread.join(PATIENCE_S)
     (server,) = wrapped
     try:
-        file = mysql.file_of(client)
-        assert isinstance(file, mysql.TlsFile)
-        session = mysql.WireSocket(file, mysql_failure)
-        session.send(MysqlInPython.prepared(FIND), (41,))
+        session = way.session(client)
+        session.send(way.prepared(FIND), (41,))
         assert len(server.recv(1000)) == 26
         assert session.receive() is False
         rows: list[Row] = [("x" * 120, number) for number in range(100)]
-        server.sendall(MysqlInPython.answer(*rows))
+        server.sendall(way.answer(*rows))
         ended = False
         while not ended:
             ended = session.receive()

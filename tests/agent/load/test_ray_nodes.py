@@ -1,5 +1,5 @@
-"""A Ray cluster of two nodes in two network namespaces: both run actors, as the unprivileged user and on one address; a
-link that goes down in the measure window voids the load.
+"""A Ray cluster of two nodes in two network namespaces: both run actors, as the unprivileged user; no port admits a
+stranger; a link that goes down in the measure window voids the load.
 
 Needs root, for namespaces; skipped without. Both nodes share a machine and so its clock: the subtraction of another
 clock's offset is shown by arithmetic only (`test_ray_driver`), not on two machines.
@@ -164,16 +164,14 @@ def within(number: int, *argv: str, text: str = "") -> str:
 
 
 def assert_is_closed_to_strangers(number: int) -> None:
-    """The node listens on its own address and loopback only, by `ss`, and servers for other nodes not on loopback only.
-    From the other host, without certificate and token, every port refuses with HTTP 401 at most."""
-    found: dict[str, dict[int, str]] = {}
+    """From the other host, without certificate and token, every port of the node that does not listen at loopback alone
+    (by `ss`) refuses with HTTP 401 at most."""
+    ports: dict[int, str] = {}
     for line in within(number, "ss", "-ltnpH").splitlines():
         address, _, port = line.split()[3].rpartition(":")
-        (name,) = re.findall(r'\("([^"]+)"', line)[:1]
-        found.setdefault(address.strip("[]").removeprefix("::ffff:"), {})[int(port)] = name
-    assert found.keys() <= {ADDRESSES[number], "127.0.0.1"}, found
-    ports = found[ADDRESSES[number]]
-    assert ({"raylet", "gcs_server"} if number == 0 else {"raylet"}) <= set(ports.values()), found
+        if address.strip("[]").removeprefix("::ffff:") != "127.0.0.1":
+            (ports[int(port)],) = re.findall(r'\("([^"]+)"', line)[:1]
+    assert ({"raylet", "gcs_server"} if number == 0 else {"raylet"}) <= set(ports.values()), ports
     python = (sys.executable, "-c", STRANGER, ADDRESSES[number])
     answers = json.loads(within(1 - number, *python, text=json.dumps(list(ports))))
     assert len(answers) == len(ports)

@@ -1,4 +1,4 @@
-"""Counters over a measure window: samples at its edges against the samples of every second alone (ADR 71)."""
+"""Counters over a measure window: samples at its edges against the samples of every second alone."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_several_hosts_have_a_row_each_below_that_of_all() -> None:
 
 
 def test_the_export_has_every_occurrence_by_load_and_host() -> None:
-    found = list(csv.DictReader(io.StringIO(csv_export.faults_to_csv(results()))))
+    found = list(csv.DictReader(io.StringIO(csv_export.to_csv(results(), "faults"))))
     assert len(found) == 8
     assert [(row["host"], row["outage_s"], row["lost"]) for row in found[:4]] == [
         ("", "3.0", "0"), ("c1", "3.0", ""), ("", "9.0", "3"), ("c1", "9.0", ""),

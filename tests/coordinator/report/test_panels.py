@@ -17,8 +17,8 @@ from synthetic_run import number, synthetic_results
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures import stage_figures, vega
 from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.grammar import Point, cases, panels, table
 from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_transaction
-from proveout.coordinator.report.figures.small_multiples import Point, cases, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_values
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
@@ -54,7 +54,7 @@ def test_names_are_values_and_harmless() -> None:
     hostile = "{{datum}}'\"\x1b[2J</script>"
     found = replace(point(hostile, "tps", hostile, 1.0), series=hostile)
     for points in ([found], [found, point("b", "tps", "x", 2.0)]):
-        figure = Figure(name="a", slug="a", title="", caption="", spec=panels(points, place=hostile), heads=(), rows=())
+        figure = Figure(name="a", title="", caption="", spec=panels(points, place=hostile), heads=(), rows=())
         assert "\x1b" not in str(figure.spec) + vega.svg(figure)
         assert vega.png(figure).startswith(b"\x89PNG")
     _, rows = table([found], place="")

@@ -155,7 +155,7 @@ def test_csv_has_the_times_in_the_row_of_all_and_sizes_have_a_file_of_their_own(
         (mode, str(degree), str(time)) for (mode, degree), time in TIMES.items()
     ]
     assert rows.to_table(found).column("geomean_s").to_pylist() == [float(row["geomean_s"]) for row in read]
-    sizes = list(csv.DictReader(io.StringIO(rows.sizes_to_csv(found))))
+    sizes = list(csv.DictReader(io.StringIO(rows.to_csv(found, "sizes"))))
     assert len(sizes) == 4 * 3 * 4
     last = sizes[-1]
     about = (last["matrix.mode"], last["table"], last["part"], float(last["end_bytes"]))

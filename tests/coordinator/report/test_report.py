@@ -18,9 +18,10 @@ from proveout.coordinator.report import ci_reports, json_documents, markdown, te
 from proveout.coordinator.report.document import Details, Table
 from proveout.coordinator.report.run_document import run_document, run_summary
 from proveout.coordinator.report.summary import end_sentence, ladder_comparisons
-from proveout.coordinator.report.tables import host_rows, load_rows, validity_notes
+from proveout.coordinator.report.tables import host_trees, load_rows, validity_notes
 from proveout.coordinator.results import results
 from proveout.coordinator.schedule.next_step import outcome_text
+from proveout.core.json_data import number_at
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES
 from proveout.proto import events as e
 from proveout.proto.wire.results import TableDifference
@@ -138,9 +139,9 @@ def test_hosts_on_one_machine_share_a_row() -> None:
     found = loaded()
     top = found.stages["base"].highest
     assert top is not None
-    (row,) = host_rows(found, top)
-    assert row.label == "db1, client1"
-    assert (row.ours_cores, row.load_cores, row.servers_cores) == (0.9, pytest.approx(0.4), None)
+    ((hosts, tree),) = host_trees(found, top).items()
+    cores = [number_at(tree, "ours", name) for name in ("cpu_cores", "load_cores", "servers_cores")]
+    assert (hosts, cores) == ("db1, client1", [0.9, pytest.approx(0.4), None])
 
 
 def test_ladders_of_one_workload_on_different_systems_are_compared() -> None:

@@ -12,7 +12,8 @@ import pytest
 from records import begun, ended, iteration, run_started
 
 from proveout.coordinator.report import markdown
-from proveout.coordinator.report.figures.load_figures import groups, interference, interference_rows
+from proveout.coordinator.report.figures.grammar import groups
+from proveout.coordinator.report.figures.load_figures import interference, interference_rows
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.results.results import RunResults, environment, load_results, stage_metrics

@@ -15,7 +15,7 @@ from simulated import PLAN, Model, assert_ended, results, simulate
 from proveout.coordinator.measure import summarise
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.stage_figures import iops_by_queue_depth
-from proveout.coordinator.report.tables import io_rows, node_rows
+from proveout.coordinator.report.tables import io_columns, node_trees
 from proveout.coordinator.results.results import load_results
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
@@ -211,12 +211,12 @@ def finished_run() -> list[events.Event]:
 def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     run = load_results(finished_run())
     stage = run.stages["mixed"]
-    low, high = io_rows(stage)
-    assert (low.depth, high.depth) == (2, 4)
-    assert low.iops == pytest.approx((210 + 220) / 2)
-    assert low.lower is not None and low.upper is not None
-    assert high.read_mb_per_s == pytest.approx(400 * 8192 / 1e6)
-    assert [row[0] for row in node_rows(stage)] == ["client1", "client2"]
+    columns = {head: cells for head, _, cells in io_columns(stage)}
+    assert columns["I/O depth"] == ["2", "4"]
+    assert columns["IOPS"][0] == "215"
+    assert " … " in columns["CI"][0]
+    assert columns["read MB/s"][1] == "3.277"
+    assert list(node_trees(stage)) == ["client1", "client2"]
     (figure,) = iops_by_queue_depth(run)
     assert figure.slug == "iops-by-queue-depth-mixed"
     assert "IOPS" in figure.title

@@ -3,22 +3,23 @@ timetable. Tables with the same content in two places agree."""
 
 from __future__ import annotations
 
-import typing
 from pathlib import Path
 
 import pytest
 
 from proveout.agent.engines.postgres import roles as embedded
 from proveout.agent.engines.sqlite import sql as embedded_sqlite
+from proveout.coordinator.schedule.ladders import RUNS
 from proveout.core.errors import PlanError
 from proveout.dsl import metrics
-from proveout.dsl.compile import result_names, stage_rules, stages
+from proveout.dsl.compile import result_names, stage_rules
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
+from proveout.dsl.explain.outlines import terminals
+from proveout.dsl.explain.timetable import estimate_s, timetable
 from proveout.dsl.expr import checking
 from proveout.dsl.plan import topology
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
+from proveout.dsl.plan.stages import KINDS, Ladder, Open, Search
 from proveout.dsl.rules import host_rules
 from proveout.dsl.schema import stage_models
 
@@ -33,9 +34,8 @@ def everything() -> Plan:
 def test_tables_of_the_compiler_are_those_of_the_agents_and_the_language() -> None:
     assert dict(embedded.DEFAULTS)["max_connections"] == str(stage_rules.CONNECTIONS)
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
-    kinds = {kind.__dataclass_fields__["kind"].default for kind in typing.get_args(Stage)}
-    assert kinds == set(stage_models.STAGES)
-    assert stages._limits(stage_models.LimitsEntry.model_validate({})) == Limits()
+    assert set(KINDS) == set(stage_models.STAGES)
+    assert set(KINDS.values()) == set(RUNS)
 
 
 def test_the_digest_depends_on_content_and_not_on_positions(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from proveout.proto.wire.results import (
     Histogram,
     LoadResult,
     LoadSecond,
-    Reading,
     SqlDone,
     TransactionCounts,
     TransactionLoad,
@@ -111,44 +110,6 @@ def test_every_message_survives_the_wire(cls: type) -> None:
         assert through_the_wire(message) == message
 
     check()
-
-
-def dataclasses_on_the_wire() -> set[type]:
-    found: set[type] = set()
-
-    def visit(hint: Any) -> None:
-        if dataclasses.is_dataclass(hint) and hint not in found:
-            found.add(typing.cast(type, hint))
-            for inner in typing.get_type_hints(hint).values():
-                visit(inner)
-        for argument in typing.get_args(hint):
-            visit(argument)
-
-    for cls in MESSAGE_TYPES:
-        visit(cls)
-    return found
-
-
-def test_every_message_of_the_file_has_the_fields_of_its_dataclass() -> None:
-    """But for those of values, columns and envelopes."""
-    own = {"Nothing", "Value", "Values", "NamedText", "NamedCount", "NamedNumber", "NamedValue"}
-    own |= {
-        "CoordinatorEnvelope",
-        "AgentEnvelope",
-        "ReadingNames",
-        "ReadingColumns",
-        "TransactionColumns",
-        "ErrorColumn",
-    }
-
-    def on_the_wire(descriptor: Any) -> set[str]:
-        oneofs = {name: one for name, one in descriptor.oneofs_by_name.items() if not name.startswith("_")}
-        inside = {field.name for one in oneofs.values() for field in one.fields}
-        return {field.name for field in descriptor.fields if field.name not in inside} | set(oneofs)
-
-    messages = {name: on_the_wire(one) for name, one in pb.DESCRIPTOR.message_types_by_name.items() if name not in own}
-    classes = dataclasses_on_the_wire() - {Reading}  # which goes in columns alone
-    assert messages == {cls.__name__: {field.name for field in dataclasses.fields(cls)} for cls in classes}
 
 
 def populate(*parameters: tuple[str, Value]) -> Task:

@@ -22,7 +22,6 @@ import psycopg
 import pymysql
 import pytest
 from eventually import PATIENCE_S
-from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from shared_servers import LabMysql, mysql_database
 
@@ -34,7 +33,7 @@ from proveout.agent.engines.mysql.driver import direct_session as mysql_direct_s
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.postgres import provision as embedded_postgres
 from proveout.agent.engines.postgres import roles as postgres_roles
-from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession, WireSession, direct_session
+from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
@@ -151,30 +150,21 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_
         server.close(keep_data=False)
 
 
-def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "compiled"]) -> Iterator[Subject]:
-    """PostgreSQL: statements by libpq, as over an encrypted connection, or by our own wire protocol, in Python or
-    compiled."""
+def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled"]) -> Iterator[Subject]:
+    """PostgreSQL: statements by libpq, as where nothing is compiled, or by our own wire protocol, compiled."""
     if way == "compiled":
         pytest.importorskip(
             "proveout.agent.engines.postgres.protocol_native", reason="the hot path was not compiled here"
         )
-    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "wire" else "")
-    direct_session.cache_clear()
+    request.getfixturevalue("monkeypatch").setenv(PURE_PYTHON, "1" if way == "libpq" else "")
     server: embedded_postgres.Server = request.getfixturevalue("own_postgres")
     dsn = make_conninfo(postgres_roles.administration(server.start()), options="")
     administer = partial(ask, dsn)
     administer("DROP TABLE IF EXISTS part, item")
 
-    def by_libpq() -> PostgresSession:
-        conn = pq.PGconn.connect(f"{dsn} application_name=proveout".encode())
-        if conn.status != pq.ConnStatus.OK:
-            return PostgresDriver().connect(dsn)  # type: ignore[return-value]  # fails as the driver does
-        conn.nonblocking = 1
-        return PostgresSession(conn)
-
     def directly() -> PolledSession:
         session = PostgresDriver().connect(dsn)
-        assert isinstance(session, WireSession) == (way == "wire")
+        assert isinstance(session, PostgresSession) == (way == "libpq")
         return session
 
     yield Subject(
@@ -186,14 +176,13 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "wire", "c
         duplicate="23505",
         foreign="23503",
         unreachable_dsn="host=127.0.0.1 port=1 user=nobody dbname=none",
-        connect=by_libpq if way == "libpq" else directly,
+        connect=directly,
         restart=partial(restarted, server),
         end_session=lambda _: administer(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE application_name = 'proveout' AND datname = current_database()"
         ),
     )
-    direct_session.cache_clear()
 
 
 # ---- SQLite ---------------------------------------------------------------------------------------------------------
@@ -361,7 +350,6 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "postgres-libpq": partial(postgres, way="libpq"),
-    "postgres-wire": partial(postgres, way="wire"),
     "postgres-compiled": partial(postgres, way="compiled"),
     "sqlite": sqlite,
     "duckdb": duckdb_file,

@@ -291,7 +291,7 @@ def load(endpoint: Endpoint, measure_s: float) -> RunLoad:
     )
 
 
-@pytest.mark.parametrize("subject", ["postgres-wire", "sqlite", "duckdb", "mysql", "oracle-wire"], indirect=True)
+@pytest.mark.parametrize("subject", ["postgres-libpq", "sqlite", "duckdb", "mysql", "oracle-wire"], indirect=True)
 async def test_hlr_can_be_populated_twice_and_matches_its_specification(subject: Subject, task_context: Any) -> None:
     """The second population replaces the first; mix and logical failures of a load match the specification."""
     workload = hlr()
@@ -320,7 +320,7 @@ async def test_hlr_can_be_populated_twice_and_matches_its_specification(subject:
     assert [finding for finding in conform(workload, seen) if not finding.ok] == []
 
 
-@pytest.mark.parametrize("subject", ["postgres-wire"], indirect=True)
+@pytest.mark.parametrize("subject", ["postgres-libpq"], indirect=True)
 async def test_a_load_goes_on_after_the_server_has_restarted(subject: Subject, task_context: Any) -> None:
     """Lost connections are counted as errors and reopened by the load; transactions succeed again."""
     endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)

@@ -12,9 +12,7 @@ from proveout.agent.engines.postgres.driver import PostgresDriver, kind_of
 from proveout.dsl.workloads.base import Statement
 
 Subject = Any  # conftest's
-on_postgres = pytest.mark.parametrize(
-    "subject", ["postgres-libpq", "postgres-wire", "postgres-compiled"], indirect=True
-)
+on_postgres = pytest.mark.parametrize("subject", ["postgres-libpq", "postgres-compiled"], indirect=True)
 
 
 def rows_of(subject: Subject, text: str, *values: Any, arguments: tuple[Any, ...] = (), **more: Any) -> list[Any]:
@@ -43,7 +41,7 @@ def test_types_of_rows_and_arguments(subject: Subject) -> None:
         assert rows_of(subject, "SELECT $1::int", value, arguments=(object,)) == [row]
 
 
-@pytest.mark.parametrize("subject", ["postgres-wire"], indirect=True)
+@pytest.mark.parametrize("subject", ["postgres-libpq"], indirect=True)
 def test_impossible_argument_types_are_refused_by_prepare(filled: Subject) -> None:
     session = filled.open()
     filled.administer("ALTER TABLE item ALTER small TYPE smallint")
@@ -118,6 +116,12 @@ def test_a_group_that_fills_the_buffers_both_ways(subject: Subject) -> None:
     session.send(pipeline, [(say, (word,)) for word in words])
     subject.finish(session)
     assert [result.rows() for result in session.results()] == [[(word,)] for word in words]
+
+
+@on_postgres
+def test_a_statement_longer_than_the_buffers_of_a_socket(subject: Subject) -> None:
+    length = subject.statement("SELECT length($1::text)", str, columns=(int,))
+    assert subject.execute(subject.open(), length, "y" * 8_000_000).rows() == [(8_000_000,)]
 
 
 def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> None:

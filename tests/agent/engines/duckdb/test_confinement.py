@@ -1,5 +1,5 @@
 """SQL of a plan stays in the DuckDB file that it is for: every escape on one connection; every path that opens such a
-file has the same settings (ADR 58, 75)."""
+file has the same settings (ADR 58)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,448 @@
+"""The grammar of the figures of a report: their declaration, the ladders that share one, and panels of points.
+
+A figure is one function below `@figure(name, needs)`, which yields a `Figure` for each group of data and nothing
+without any: rows of points, a chart of layers (`figure.layer`) in panels, a caption, the table, and the alternative
+text. Its name stands once more in `dsl.schema.models.FigureName`: `check` and editors know it where no report is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+from proveout.coordinator.report.figures.figure import (
+    DASHES,
+    INK,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chart,
+    course,
+    ends,
+    ends_of,
+    grid,
+    intervals,
+    joined,
+    layer,
+    panel,
+    quantity,
+    tips,
+    whiskers,
+)
+from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.report.summary import ladder_comparisons
+from proveout.coordinator.report.tables import cell_of, climbing, ladders, on_target, titled
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.data_classes import dataclass
+from proveout.core.numbers import axis_unit, half_width, level, notation, rung_name, safe
+from proveout.dsl.plan.stages import Cell, label_text, written
+from proveout.dsl.schema.models import FigureName
+
+Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A figure that a plan can name; `needs` is the reason where it is missing."""
+
+    name: FigureName
+    needs: str
+    draw: Draw
+
+    def __call__(self, results: RunResults, timeline: Timeline | None = None) -> Iterator[Figure]:
+        """Its pictures."""
+        for one in self.draw(results, timeline or Timeline()):
+            yield replace(one, name=self.name)
+
+
+DECLARED: dict[str, Declared] = {}
+
+
+def figure(name: FigureName, needs: str) -> Callable[[Draw], Declared]:
+    """Declare the figure that a function draws."""
+
+    def declare(draw: Draw) -> Declared:
+        return DECLARED.setdefault(name, Declared(name=name, needs=needs, draw=draw))
+
+    return declare
+
+
+# ---- the ladders of a figure -------------------------------------------------------------------------------------
+
+CELLS_NAMED = 2
+"""Cells that a figure's title names one by one."""
+LEGEND_LETTERS = 110
+"""Letters of a legend that fit beside each other in a picture."""
+
+
+def label(results: RunResults, stage: StageResult) -> str:
+    """A ladder with what it ran on, or the `label` of its stage where it is that of one of several runs."""
+    if name := results.plan_stage(stage.id).get("label"):
+        return safe(str(name))
+    where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
+    return safe(f"{titled(results, stage.id)} on {where}")
+
+
+def groups(results: RunResults) -> list[list[StageResult]]:
+    """The ladders, each with those that are compared with it; the cells of a matrix together."""
+    found = {stage.id: stage for stage in ladders(results)}
+    base_of = {pair.other: pair.base for pair in ladder_comparisons(results)}
+    kept: dict[str, list[StageResult]] = {}
+    for name, stage in found.items():
+        cell = cell_of(results, name)
+        kept.setdefault(base_of.get(name, name) if cell is None else f"matrix {cell.of}", []).append(stage)
+    return list(kept.values())
+
+
+def heading(results: RunResults, stages: Sequence[StageResult], between: str = " against ") -> str:
+    """The ladders of a figure in its title; of many cells their matrix and how many they are."""
+    cell = cell_of(results, stages[0].id)
+    if cell is not None and len(stages) > CELLS_NAMED:
+        return safe(f"{cell.of}, {len(stages)} cells")
+    return between.join(label(results, stage) for stage in stages)
+
+
+def named(of: str) -> str:
+    """The name of a matrix as the end of a title."""
+    return f": {safe(of)}" if of else ""
+
+
+def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
+    """A legend of ladders in as many columns as their names leave room for."""
+    longest = max((len(str(value["ladder"])) for value in values), default=1)
+    return {"columns": max(1, min(4, LEGEND_LETTERS // (longest + 4))), **more}
+
+
+# - In a matrix the series is the label of the first axis, the place the labels of the others; a matrix of one axis has
+#   one series and its labels as places. Several rungs are part of the place.
+# - Without a matrix a ladder is a series and its rungs are the places; ladders of one rung each (two nodes with 200
+#   users, four with 400) are the places of one series.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A rung of a stage at a place of the axis; `series` is "" where there is one alone."""
+
+    stage: StageResult
+    rung: RungResult
+    at: str
+    series: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """`of` is the id of the matrix, "" without one; `place` the title of the axis, "" where each place is named."""
+
+    of: str
+    place: str
+    found: tuple[Case, ...]
+
+
+def cases(
+    results: RunResults,
+    has: Callable[[RungResult], bool] = lambda rung: bool(rung.tree),
+    stages: Iterable[StageResult] | None = None,
+) -> list[Cases]:
+    """The rungs for which `has` holds, by matrix; `stages` are all ladders and tools by default."""
+    families: dict[str, list[StageResult]] = {}
+    for stage in climbing(results) if stages is None else stages:
+        if any(map(has, stage.rungs)):
+            cell = cell_of(results, stage.id)
+            families.setdefault(cell.of if cell else "", []).append(stage)
+    return [_of_matrix(results, of, found, has) if of else _of_ladders(found, has) for of, found in families.items()]
+
+
+def _of_ladders(stages: Iterable[StageResult], has: Callable[[RungResult], bool]) -> Cases:
+    measured = [(stage, rung) for stage in stages for rung in stage.rungs if has(rung)]
+    ladders = {stage.id for stage, _ in measured}
+    if len(ladders) == len(measured) > 1:
+        return Cases(of="", place="", found=tuple(
+            Case(stage=stage, rung=rung, at=f"{stage.id}, {rung_name(stage.kind, rung.threads)}")
+            for stage, rung in measured
+        ))  # fmt: skip
+    found = tuple(
+        Case(stage=stage, rung=rung, at=str(rung.threads), series=stage.id if len(ladders) > 1 else "")
+        for stage, rung in sorted(measured, key=lambda one: one[1].threads)
+    )
+    kinds = {stage.kind for stage, _ in measured}
+    return Cases(of="", place="I/O depth" if kinds == {"tool"} else "threads", found=found)
+
+
+def _of_matrix(results: RunResults, of: str, stages: Iterable[StageResult], has: Callable[[RungResult], bool]) -> Cases:
+    measured = [
+        (stage, rung, cell)
+        for stage in stages
+        for rung in stage.rungs
+        if has(rung) and (cell := cell_of(results, stage.id)) is not None
+    ]
+    several = len({rung.threads for _, rung, _ in measured}) > 1
+    axes = [axis for axis, _ in measured[0][2].labels]
+    rest = 0 if len(axes) == 1 else 1
+    found = [
+        Case(
+            stage=stage,
+            rung=rung,
+            at=_place(cell, rest, rung_name(stage.kind, rung.threads) if several else ""),
+            series=written(cell.labels[0][1]) if rest else "",
+        )
+        for stage, rung, cell in measured
+    ]
+    places = list(dict.fromkeys(case.at for case in found))
+    single = not several and len(axes) - rest == 1
+    return Cases(
+        of=of, place=axes[rest] if single else "", found=tuple(sorted(found, key=lambda one: places.index(one.at)))
+    )
+
+
+def _place(cell: Cell, rest: int, rung: str) -> str:
+    labels = cell.labels[rest:]
+    if not rung and len(labels) == 1:
+        return written(labels[0][1])
+    return ", ".join(filter(None, (label_text(labels), rung)))
+
+
+Mark: TypeAlias = Literal["bar", "line"]
+
+WIDTH = 700
+"""Pixels that the panels of a row share."""
+COLUMNS_MAX = 3
+LETTER = 7
+"""Pixels of a letter of a label, about."""
+BEYOND = 2.0
+"""An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
+FAR = 10.0
+"""Ends are drawn up to this many times the largest number: pictures with places far outside cannot be made as PNG."""
+_UNITLESS = ("", "%", "1/s")
+"""Units that an axis does not name: its numbers or the heading of its panel say enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A number of a figure: `estimate` has `mean` and, where known, `lower`, `upper`, `n`.
+
+    `panel` is the heading of its chart and `metric` the name whose ending is its unit; `at` is the place on the axis;
+    `series` the colour, "" for a single one. `tick`: a second number of the same unit, drawn as a tick.
+    """
+
+    panel: str
+    metric: str
+    at: str
+    estimate: Mapping[str, Any]
+    series: str = ""
+    tick: float | None = None
+
+
+def of_points(
+    points: Sequence[Point],
+    title: str,
+    caption: str,
+    place: str,
+    *,
+    of: tuple[str, ...] = (),
+    mark: Mark = "bar",
+    series: str = "series",
+    tick: str = "",
+    head: str | None = None,
+) -> Figure:
+    """A figure of points: its chart, table and words. `{}` in the caption stands for their intervals; `place` is the
+    title of the axis; `series`, `tick` and `head`, which is the place without it, are heads of the table."""
+    heads, rows = table(points, place=place if head is None else head, series=series, tick=tick)
+    return Figure(
+        of=of,
+        title=title,
+        caption=caption.replace("{}", intervals(point.estimate for point in points)),
+        spec=panels(points, place=place, mark=mark),
+        heads=heads,
+        rows=rows,
+        alt=described(points),
+    )
+
+
+def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
+    """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
+    by_panel = _by_panel(points)
+    across = max(1, min(COLUMNS_MAX, len(by_panel)))
+    lying = mark == "bar" and any(_too_long(found, across) for found in by_panel.values())
+    across = min(across, 2) if lying or mark == "line" else across
+    color = _color(points)
+    drawn = [_panel(found, place, mark, color, lying=lying, several=len(by_panel) > 1) for found in by_panel.values()]
+    if len(drawn) == 1:
+        values, layers, height = drawn[0]
+        return chart(values, layers, height=height)
+    width = WIDTH // across - (130 if lying else 60)
+    charts = [
+        panel(layers, width, height, safe(name), values, limit=width + 40)
+        for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
+    ]
+    return grid(charts, columns=across)
+
+
+def _centre(point: Point) -> float:
+    """The number that stands for the repeats: the mean, or the median where the estimate is one of it."""
+    return float(point.estimate["median" if point.estimate.get("of") == "median" else "mean"])
+
+
+def _by_panel(points: Sequence[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.panel, []).append(point)
+    return found
+
+
+def _too_long(points: Sequence[Point], across: int) -> bool:
+    """Whether the names of the places do not fit below an axis side by side."""
+    places = {point.at for point in points}
+    step = (WIDTH / across - 60) / (len(places) + 2 * _margin(len(places)))
+    return len(places) > 1 and max(map(len, places)) * LETTER > step
+
+
+def _margin(places: int) -> float:
+    """The margin at each end of an axis, in places: the bars of few are as narrow as those of many."""
+    return max(0.3, (4 - places) / 2)
+
+
+def _color(points: Sequence[Point]) -> Spec:
+    """The channel of the series: the same colour for a series in every panel."""
+    names = [safe(name) for name in dict.fromkeys(point.series for point in points)]
+    if len(names) < 2:
+        return {"value": PALETTE[0]}
+    columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
+    legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
+    return category("series", scale={"domain": names}, legend=legend)
+
+
+_Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
+
+
+def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lying: bool, several: bool) -> _Drawn:
+    """The values, layers and height of one panel."""
+    metric = points[0].metric
+    factor, unit = axis_unit(metric, [_centre(point) for point in points])
+    words = notation(metric, *(point.estimate for point in points))
+    values: list[dict[str, Any]] = [
+        {
+            "at": safe(point.at) or "all",
+            "series": safe(point.series),
+            "value": _centre(point) / factor,
+            **ends_of(point.estimate, factor),
+            "tick": None if point.tick is None else point.tick / factor,
+            "shown": words.text(_centre(point)),
+            "interval": words.bounds(point.estimate.get("lower"), point.estimate.get("upper")),
+        }
+        for point in points
+    ]
+    far = FAR * max(abs(value["value"]) for value in values)
+    for value in values:
+        if far and value["lower"] is not None and value["upper"] is not None:
+            value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))
+    title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
+    number = quantity("value", title, scale=_domain(values), **({"axis": {"format": "%"}} if unit == "%" else {}))
+    places = {value["at"] for value in values}
+    bars = max(sum(value["at"] == at for value in values) for at in places)
+    height = max(90, len(places) * (16 + 15 * bars)) if lying else 230
+    return values, _layers(values, number, place, mark, color, lying=lying, side=bars > 1), height
+
+
+def _plain(text: str) -> str:
+    """Text for the title of an axis, which becomes part of an expression: without any character with a meaning."""
+    return "".join(letter if letter.isalnum() or letter in " -_,./%" else "?" for letter in text)
+
+
+def _domain(values: Sequence[Mapping[str, Any]]) -> Spec:
+    """The ends of an axis: with 0 for numbers that are not negative, without the far ends of wide intervals."""
+    most = max(max(value["value"], value["tick"] or value["value"]) for value in values)
+    least = min(value["value"] for value in values)
+    ends = [value["upper"] for value in values if value["upper"] is not None]
+    found: Spec = {"domainMin": 0} if least >= 0.0 else {}
+    if most > 0.0 and max(ends, default=0.0) > BEYOND * most:
+        return found | {"domainMax": 1.5 * most}
+    return found | {"nice": True}
+
+
+def _layers(
+    values: Sequence[Mapping[str, Any]], number: Spec, place: str, mark: Mark, color: Spec, *, lying: bool, side: bool
+) -> list[Spec]:
+    along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
+    order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else _margin(len(order))}
+    axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
+    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
+    beside = {offset: category("series", scale=domain)} if side and mark == "bar" else {}
+    shared = {along: position, **beside}
+    about = tips(series="series", at="at", shown="mean", interval="CI")
+    encoding = {**shared, across: number, "color": color, "tooltip": about}
+    bounded = any(value["lower"] is not None and value["upper"] is not None for value in values)
+    shade = {"color": color if mark == "line" else {"value": INK}}
+    interval = [whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)] if bounded else []
+    layers = [layer("bar", {"opacity": 0.85}, **encoding), *interval]
+    if mark == "line":
+        dashes = {**domain, "range": [DASHES[at % len(DASHES)] for at in range(len(domain["domain"]))]}
+        dash, form = (category("series", scale=one, legend=color.get("legend")) for one in (dashes, domain))
+        dot = {"size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
+        layers = [
+            *interval,
+            layer("line", {"strokeWidth": 2.5}, **encoding, **({"strokeDash": dash} if side else {})),
+            layer("point", dot, **encoding, **({"shape": form} if side else {})),
+        ]
+    if any(value["tick"] is not None for value in values):
+        look = {"thickness": 3, "color": INK, **({"size": 12 if len(values) <= 12 else 7} if side else {})}
+        ticks = {**shared, across: {**number, "field": "tick"}}
+        layers.append(layer("tick", look, only=[{"filter": "isValid(datum.tick)"}], **ticks))
+    return layers
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+
+
+def described(points: Sequence[Point]) -> str:
+    """The numbers in words: the course of each series over places that are numbers, else its ends."""
+    sentences = []
+    for name, found in _by_panel(points).items():
+        by_series: dict[str, list[Point]] = {}
+        for point in found:
+            by_series.setdefault(point.series, []).append(point)
+        for series, shown in by_series.items():
+            what = ", ".join(filter(None, (name, series)))
+            ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
+            places = [(point.at or "all", _centre(point)) for point in shown]
+            sentences.append((course if ordered else ends)(safe(what), shown[0].metric, places))
+    return joined(sentences)
+
+
+# ---- table -------------------------------------------------------------------------------------------------------
+
+
+def table(
+    points: Sequence[Point], *, place: str, series: str = "series", tick: str = ""
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """(heads, rows) of the points in their order: place, series, metric, mean, interval, repeats.
+
+    `place`, `series` and `tick` are heads; a series, a metric and a tick have a column where there are several, or any.
+    """
+    several = any(point.series for point in points)
+    named = len({point.panel for point in points}) > 1
+    levels = {level(point.estimate) for point in points if point.estimate.get("lower") is not None}
+    interval = f"{', '.join(sorted(levels))} CI" if levels else "CI"
+    optional = ([series] if several else [], ["metric"] if named else [], [tick] if tick else [])
+    heads = (place or "case", *optional[0], *optional[1], "mean", interval, *optional[2], "repeats")
+    rows: list[tuple[str, ...]] = []
+    for found in _by_panel(points).values():
+        ticks = [point.tick for point in found]
+        words = notation(found[0].metric, *(point.estimate for point in found), *ticks)
+        for point in found:
+            lower, upper = point.estimate.get("lower"), point.estimate.get("upper")
+            rows.append(
+                (
+                    safe(point.at) or "all",
+                    *([safe(point.series)] if several else []),
+                    *([safe(point.panel)] if named else []),
+                    words.text(_centre(point), half_width(point.estimate)),
+                    words.bounds(lower, upper),
+                    *([words.text(point.tick)] if tick else []),
+                    str(round(float(point.estimate.get("n", 1)))),
+                )
+            )
+    return heads, tuple(rows)

@@ -1,0 +1,315 @@
+"""The typed scalars of a plan: durations, rates, percentages, names, repeats, and values that may stand alone or in a
+list.
+
+Each is an annotation for a field of a record, or of a parameter model: how its value is written in a plan, its bounds,
+and its JSON Schema. Pydantic asks a `Form` for these when a plan is read; it is not imported here, because agents have
+the records too.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import types
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
+
+from proveout.core import units
+from proveout.dsl.plan.bounds import (
+    EVERY_MAX_S,
+    EVERY_MIN_S,
+    ID_PATTERN,
+    NAME_PATTERN,
+    RATE_MAX,
+    RESERVED_IDS,
+    SIZE_MAX,
+    SIZE_MIN,
+    STATEMENTS_MAX,
+    TEXT_MAX,
+    THREADS_MAX,
+    WEEK_S,
+)
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema, PydanticCustomError
+
+
+def custom(message: str) -> PydanticCustomError:
+    """A validation failure with a message of our own."""
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415 -- not loaded in agents
+
+    return PydanticCustomError("proveout", "{message}", {"message": message})
+
+
+class Form:
+    """How a value of the annotated type is written, for pydantic.
+
+    `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
+    `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
+    takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
+    written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text.
+
+    `written`: the type of what is written, where it is another one. A tuple is written as a list.
+    """
+
+    def __init__(
+        self,
+        *,
+        before: Callable[[Any], Any] | None = None,
+        alone: Callable[[Any], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
+        written: Any = None,
+        schema: Mapping[str, Any] | None = None,
+        or_one: bool = False,
+        or_boolean: bool = False,
+        **bounds: Any,
+    ) -> None:
+        self._before, self._alone, self._after, self._schema = before, alone, after, schema
+        self._written, self._or_one, self._or_boolean, self._bounds = written, or_one, or_boolean, bounds
+
+    def bounded(self, **bounds: Any) -> Form:
+        """The same with more bounds."""
+        made = copy.copy(self)
+        made._bounds = {**self._bounds, **bounds}
+        return made
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema  # noqa: PLC0415 -- not loaded in agents
+
+        if self._alone is not None:
+            return core_schema.no_info_plain_validator_function(self._alone)
+        listed = get_origin(source) is tuple and self._written is None
+        written = types.GenericAlias(list, get_args(source)[:1]) if listed else self._written
+        made: Any = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
+        if self._or_one:
+            made = core_schema.no_info_before_validator_function(one_or_many, made)
+        if listed:
+            made = core_schema.no_info_after_validator_function(tuple, made)
+        if self._before is not None:
+            made = core_schema.no_info_before_validator_function(self._before, made)
+        return made if self._after is None else core_schema.no_info_after_validator_function(self._after, made)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        if self._schema is not None:
+            return dict(self._schema)
+        whole = handler(core)
+        if self._or_boolean:
+            return {"anyOf": [whole, {"type": "boolean"}]}
+        return {"anyOf": [whole["items"], whole]} if self._or_one else whole
+
+
+def one_or_many(value: object) -> object:
+    """A value that stands alone, as a list of one."""
+    if isinstance(value, tuple):
+        return list(value)
+    return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+
+
+class OrOne:
+    """In the JSON Schema: a list, or one item of it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler(core)
+        return {"anyOf": [whole["items"], whole]}
+
+
+def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:
+    """A number with its unit, within its bounds."""
+
+    def read(value: object) -> object:
+        try:
+            number = parse(value)
+        except ValueError as error:
+            raise custom(str(error)) from None
+        if not low <= number <= high:
+            raise custom(f"{value} is out of bounds: {bounds}")
+        return number
+
+    return Form(before=read, schema=schema)
+
+
+def _written(kind: str, pattern: str, description: str) -> Mapping[str, Any]:
+    return {"type": "string", "pattern": pattern, "title": kind, "description": description}
+
+
+_DURATION = _written("duration", units.DURATION_PATTERN, "500ms, 10s, 1h30m")
+_RATE = _written("rate", units.RATE_PATTERN, "500/s")
+_PERCENTAGE = _written("percentage", units.PERCENTAGE_PATTERN, "5%")
+
+
+def _duration_ms(value: object) -> float:
+    return units.duration_s(value) * 1e3
+
+
+_LONGER = "a duration is longer than 0 and at most 7d"
+Duration: TypeAlias = Annotated[float, _typed(units.duration_s, 1e-6, WEEK_S, _LONGER, _DURATION)]
+Milliseconds: TypeAlias = Annotated[float, _typed(_duration_ms, 1e-3, WEEK_S * 1e3, _LONGER, _DURATION)]
+"""A duration, of which the record has milliseconds."""
+Ramp: TypeAlias = Annotated[float, _typed(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d", _DURATION)]
+_SAMPLES = "a capture samples every 100ms to every 1h"
+Every: TypeAlias = Annotated[float, _typed(units.duration_s, EVERY_MIN_S, EVERY_MAX_S, _SAMPLES, _DURATION)]
+Percentage: TypeAlias = Annotated[
+    float, _typed(units.fraction, 0.0, 1.0, "a percentage is from 0% to 100%", _PERCENTAGE)
+]
+Variation: TypeAlias = Annotated[
+    float, _typed(units.fraction, 0.0, 100.0, "a variation is from 0% to 10000%", _PERCENTAGE)
+]
+"""Of a rate over its mean, which has no upper bound by nature."""
+Tolerance: TypeAlias = Annotated[
+    float, _typed(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%", _PERCENTAGE)
+]
+Size: TypeAlias = Annotated[
+    int,
+    _typed(
+        units.size_bytes,
+        SIZE_MIN,
+        SIZE_MAX,
+        "a size is from 512b to 1024TiB",
+        _written("size", units.SIZE_PATTERN, "8k, 1MiB, 15GB"),
+    ),
+]
+LevelRate: TypeAlias = Annotated[
+    float, _typed(units.rate_per_s, 0.0, RATE_MAX, "a rate is from 0/s to 1_000_000_000/s", _RATE)
+]
+
+
+def _rate_or_template(value: object) -> object:
+    """A rate, or `${…}` as it is: the compiler reads that as an expression."""
+    if isinstance(value, str) and value.startswith("${"):
+        return value
+    try:
+        number = units.rate_per_s(value)
+    except ValueError as error:
+        either = "such as 500/s, or a result of an earlier stage such as ${cap.rate}"
+        raise custom(str(error).replace("such as 500/s", either)) from None
+    if not 0 < number <= RATE_MAX:
+        raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
+    return number
+
+
+Rate: TypeAlias = Annotated[float | str, Form(before=_rate_or_template, schema=_RATE)]
+
+
+def _not_reserved(name: str) -> str:
+    if name in RESERVED_IDS:
+        raise custom(f"`{name}` is a word of the expression language and cannot be an id")
+    return name
+
+
+Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
+Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
+Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]
+Title: TypeAlias = Annotated[str, Form(max_length=200)]
+Word: TypeAlias = Annotated[str, Form(min_length=1, max_length=80)]
+Threads: TypeAlias = Annotated[int, Form(ge=1, le=THREADS_MAX)]
+Selector: TypeAlias = Annotated[tuple[Word, ...], Form(min_length=1, max_length=1000, or_one=True)]
+Names: TypeAlias = Annotated[tuple[Name, ...], Form(min_length=1, max_length=100, or_one=True)]
+Roles: TypeAlias = Annotated[tuple[Name, ...], Form(or_one=True)]
+Rungs: TypeAlias = Annotated[tuple[Threads, ...], Form(min_length=1, max_length=100, or_one=True)]
+
+
+def setting_text(value: str | float | bool) -> str:
+    """A setting's value as servers read it: true and false as on and off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _sorted_settings(values: Mapping[str, str | float | bool]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, setting_text(value)) for name, value in values.items()))
+
+
+Settings: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...], Form(written=dict[str, str | int | float | bool], after=_sorted_settings)
+]
+"""Settings by name, sorted."""
+Statements: TypeAlias = Annotated[tuple[Text, ...], Form(min_length=1, max_length=STATEMENTS_MAX, or_one=True)]
+
+SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
+
+
+def _share(value: object) -> object:
+    """`1/2`, `50%` or the whole number 1, as a fraction."""
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    if isinstance(value, bool) or (text != "1" and not re.fullmatch(SHARE_PATTERN, text)):
+        raise custom(f"expected a share such as 1/2 or 50%, not {value}")
+    top, _, bottom = text.partition("/")
+    if bottom.strip("0") == "" and bottom:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(int(top), int(bottom or 1))
+    if not 0 < share <= 1:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    return share
+
+
+_SHARE = {"anyOf": [{"type": "string", "pattern": SHARE_PATTERN}, {"const": 1}], "description": "1/2, 50%"}
+Share: TypeAlias = Annotated[Fraction, Form(alone=_share, schema=_SHARE)]
+
+
+class Money(NamedTuple):
+    """An amount and its currency as the plan writes it."""
+
+    amount: float
+    currency: str
+
+
+PRICE_PATTERN = r"^\d{1,9}(\.\d{1,9})? ?([A-Za-z]{1,8}|[$€£¥])$"
+
+
+def _price(value: object) -> object:
+    """`3.20 EUR`: an amount over 0 and a currency."""
+    if isinstance(value, Money):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(PRICE_PATTERN, value):
+        raise custom(f"expected an amount with its currency such as 3.20 EUR, not {value}")
+    currency = value.lstrip("0123456789. ")
+    amount = float(value.removesuffix(currency))
+    if amount <= 0.0:
+        raise custom(f"{value} is out of bounds: a price is over 0")
+    return Money(amount, currency)
+
+
+Price: TypeAlias = Annotated[
+    Money, Form(alone=_price, schema={"type": "string", "pattern": PRICE_PATTERN, "title": "price"})
+]
+
+
+class Repeats(NamedTuple):
+    """The repeats of each rung: `most` times, or as `auto` between `least` and `most`."""
+
+    most: int
+    least: int | None = None
+
+
+REPEAT_PATTERN = r"^auto\(\d{1,3}\.\.\d{1,3}\)$"
+REPEATS_MAX = 100
+REPEATS_LEAST = 3
+
+
+def _repeats(value: object) -> object:
+    """`5`, or `auto(3..10)`. At least three: the spread of fewer repeats cannot be estimated, so no verdict may rest on
+    them."""
+    if isinstance(value, Repeats):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= REPEATS_MAX:
+            raise custom(f"{value} is out of bounds: a rung is run 1 to {REPEATS_MAX} times")
+        return Repeats(value)
+    if not isinstance(value, str) or not re.fullmatch(REPEAT_PATTERN, value):
+        raise custom(f"expected a number of repeats such as 3, or auto(3..10), not {value}")
+    least, most = (int(number) for number in value[5:-1].split(".."))
+    if not REPEATS_LEAST <= least < most <= REPEATS_MAX:
+        raise custom(f"{value} is out of bounds: auto(a..b) with {REPEATS_LEAST} <= a < b <= {REPEATS_MAX}")
+    return Repeats(most, least)
+
+
+_REPEAT = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": REPEATS_MAX},
+        {"type": "string", "pattern": REPEAT_PATTERN},
+    ]
+}
+Repeat: TypeAlias = Annotated[Repeats, Form(alone=_repeats, schema=_REPEAT)]

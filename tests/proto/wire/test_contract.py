@@ -1,0 +1,153 @@
+"""`agent.proto` as a contract: its text comes from the records, with comments, and keeps its numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from grpc_tools import protoc
+
+from proveout.core.errors import ProveoutError
+from proveout.proto import generate
+from proveout.proto.wire.messages import PROTOCOL_VERSION
+from proveout.proto.wire.proto_text import Source, proto_text
+
+FIELD, ONEOF = 2, 8
+"""Numbers of these parts of a message in descriptor.proto."""
+
+
+def block(text: str, head: str) -> str:
+    """The lines of a message or enum."""
+    return text[text.index(f"{head} {{") :].partition("\n}")[0]
+
+
+def test_the_committed_files_are_those_that_the_records_give() -> None:
+    assert generate.outdated() == []
+
+
+def test_every_message_field_enum_and_oneof_has_a_comment(tmp_path: Path) -> None:
+    """In what protoc keeps of the file for other tools."""
+    out = tmp_path / "agent.descriptor"
+    options = ["--include_source_info", f"--descriptor_set_out={out}"]
+    assert protoc.main(["protoc", "-I", str(generate.HERE), *options, "agent.proto"]) == 0
+    (file,) = FileDescriptorSet.FromString(out.read_bytes()).file
+    said = {tuple(one.path) for one in file.source_code_info.location if one.leading_comments or one.trailing_comments}
+    silent = [enum.name for index, enum in enumerate(file.enum_type) if (5, index) not in said]
+    for index, message in enumerate(file.message_type):
+        oneofs = [name for name in message.oneof_decl if not name.name.startswith("_")]
+        parts = {(4, index): message.name}
+        parts |= {(4, index, FIELD, place): f"{message.name}.{one.name}" for place, one in enumerate(message.field)}
+        parts |= {(4, index, ONEOF, place): f"{message.name}.{one.name}" for place, one in enumerate(oneofs)}
+        silent += [name for path, name in parts.items() if path not in said]
+    assert silent == []
+
+
+def test_a_field_without_a_comment_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "silent_record.py"
+    path.write_text("class Record:\n    'Holds a count and a time.'\n    # of rows\n    count: int\n    at_s: float\n")
+    spec = importlib.util.spec_from_file_location("silent_record", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    source = Source(module)
+    record = source.record("Record")
+    assert (source.text_of_record(record), source.text_of_field(record, "count")) == (
+        "Holds a count and a time.",
+        "of rows",
+    )
+    with pytest.raises(ProveoutError, match=r"Record\.at_s goes over the wire and has no comment") as caught:
+        source.text_of_field(record, "at_s")
+    assert str(path) + ":5" in str(caught.value)
+
+
+def test_a_field_keeps_its_number_a_new_one_gets_the_next_and_that_of_one_that_went_is_reserved() -> None:
+    file = generate.committed()
+    (beat,) = (one for one in file.message_type if one.name == "Beat")
+    beat.field[1].name = "gone_ns"  # its number was that of another field
+    (window,) = (one for one in file.enum_type if one.name == "Window")
+    window.value[2].name = "WINDOW_GONE"
+    text = proto_text(file, {"Start": [1, 4]})
+    assert "reserved 2;" in block(text, "message Beat")
+    assert "reserved 4;" in block(text, "message Start") and "key = 1;" in block(text, "message Start")
+    assert "sequence = 1;" in block(text, "message Beat") and "sent_ns = 3;" in block(text, "message Beat")
+    assert "reserved 2;" in block(text, "enum Window") and "WINDOW_MEASURE = 4;" in block(text, "enum Window")
+
+
+# ---- against the last release ----------------------------------------------------------------------------------------
+
+
+def message(file: FileDescriptorProto, name: str) -> DescriptorProto:
+    return next(one for one in file.message_type if one.name == name)
+
+
+def retyped(file: FileDescriptorProto) -> None:
+    message(file, "Beat").field[1].type = FieldDescriptorProto.TYPE_STRING
+
+
+def renamed(file: FileDescriptorProto) -> None:
+    message(file, "Beat").field[1].name = "at_ns"
+
+
+def removed(file: FileDescriptorProto) -> None:
+    del message(file, "Beat").field[1]
+
+
+def used_again(file: FileDescriptorProto) -> None:
+    second = message(file, "LoadSecond")  # `reserved 5`
+    del second.reserved_range[:]
+    second.field.add(
+        name="again", number=5, type=FieldDescriptorProto.TYPE_BOOL, label=FieldDescriptorProto.LABEL_OPTIONAL
+    )
+
+
+def value_renamed(file: FileDescriptorProto) -> None:
+    next(one for one in file.enum_type if one.name == "Window").value[1].name = "WINDOW_WARM_UP"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (retyped, "Beat.2 was `int64 sent_ns` in the last release, and is `string sent_ns`"),
+        (renamed, "Beat.2 was `int64 sent_ns` in the last release, and is `int64 at_ns`"),
+        (removed, "Beat.2 was `int64 sent_ns` in the last release, and is neither there nor reserved"),
+        (used_again, "LoadSecond.5 was `reserved` in the last release, and is `bool again`"),
+        (value_renamed, "Window.1 was `WINDOW_RAMP_UP` in the last release, and is `WINDOW_WARM_UP`"),
+    ],
+)
+def test_a_number_with_another_meaning_is_named(change: Callable[[FileDescriptorProto], None], says: str) -> None:
+    before = generate.contract(generate.committed())
+    file = generate.committed()
+    change(file)
+    assert generate.breaks(before, generate.contract(file)) == [says]
+
+
+def test_no_number_has_another_meaning_than_in_the_last_release() -> None:
+    """And other messages have another version: agents refuse fields that they do not know."""
+    protocol, before = generate.released()
+    now = generate.contract(generate.committed())
+    assert generate.breaks(before, now) == []
+    assert now == before or protocol < PROTOCOL_VERSION
+
+
+def test_a_release_is_kept_unless_numbers_have_changed_their_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "RELEASED", tmp_path / "released.json")
+    now = generate.contract(generate.committed())
+
+    def wrote(protocol: int, numbers: object) -> None:
+        generate.RELEASED.write_text(json.dumps({"protocol": protocol, "numbers": numbers}))
+
+    wrote(PROTOCOL_VERSION - 1, {"Beat": {"1": "int64 sequence"}})
+    assert generate.main(["--release"]) == 0
+    assert generate.released() == (PROTOCOL_VERSION, now)
+    wrote(PROTOCOL_VERSION, {"Beat": {"1": "int64 sequence"}})
+    with pytest.raises(ProveoutError, match="raise PROTOCOL_VERSION"):
+        generate.main(["--release"])
+    wrote(PROTOCOL_VERSION - 1, {"Beat": {"1": "string sequence"}})
+    with pytest.raises(ProveoutError, match=r"Beat\.1 was `string sequence`"):
+        generate.main(["--release"])
