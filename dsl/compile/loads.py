@@ -11,7 +11,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -240,12 +240,10 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
 def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
     """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
-    access = load.access or stage.access or ""
-    sessions = Sessions(
+    sessions = replace(
+        Sessions(**{one.name: getattr(own, one.name) or getattr(of_stage, one.name) for one in fields(Sessions)}),
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
-        access=_ACCESS[access],
-        pool=own.pool or of_stage.pool,
-        connect_every=own.connect_every or of_stage.connect_every,
+        access=_ACCESS[load.access or stage.access or ""],
     )
     for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)
