@@ -5,13 +5,14 @@ checked.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import os
 import re
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -240,8 +241,9 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
 def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
     """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
+    keys = [one.name for one in dataclasses.fields(Sessions)]
     sessions = replace(
-        Sessions(**{one.name: getattr(own, one.name) or getattr(of_stage, one.name) for one in fields(Sessions)}),
+        Sessions(**{name: getattr(own, name) or getattr(of_stage, name) for name in keys}),
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
         access=_ACCESS[load.access or stage.access or ""],
     )
