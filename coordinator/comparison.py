@@ -24,6 +24,7 @@ from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import ESTIMATE, Checked, Estimate, Group, Number, Shape, check_expression
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.dsl.expr.syntax import ExpressionFault
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import IterationFinished, Metrics, Outcome
 
@@ -592,7 +593,7 @@ def _rows(tree: Mapping[str, Any], rates: OfferedRates | None) -> Iterator[Row]:
     """Throughput, response times and errors of a rung, then throughput and mean response of each transaction; the same
     of each of several loads."""
     paths = [(*load, *path) for load in metrics.load_paths(tree) for path in _paths(at_path(tree, *load))]
-    for kind in metrics.MEASURED:
+    for kind in MEASURED:
         paths += [
             (kind, capture, name, part)
             for capture, numbers in tree.get(kind, {}).items()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
+from proveout.dsl.plan.stages import WINDOWS
 from proveout.proto.events import (
     AgentLine,
     AgentLost,
@@ -109,8 +110,9 @@ ITERATION_RATE = Family(
     "The intended rate of the iteration under way; none for closed arrival.",
     ("stage",),
 )
-WINDOWS = ("ramp_up", "measure", "ramp_down")
-WINDOW = Family("proveout_window", "stateset", "The window that the load is in.", ("stage",), "", WINDOWS)
+WINDOW = Family(
+    "proveout_window", "stateset", "The window that the load is in.", ("stage",), "", tuple(one.name for one in WINDOWS)
+)
 ITERATIONS = Family(
     "proveout_iterations", "counter", "Iterations that have ended: valid, invalid or void.", ("stage", "outcome")
 )

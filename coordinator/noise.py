@@ -318,7 +318,7 @@ def measure(results: RunResults, arms: NoiseArms) -> NoiseRecord:
         stage=arms.stage,
         threads=arms.threads,
         measure_s=ladder.windows.measure_s,
-        ramps_s=ladder.windows.ramp_up_s + ladder.windows.ramp_down_s,
+        ramps_s=ladder.windows.total_s - ladder.windows.measure_s,
         ladder=ladder_digest(plan, ARMS[0]),  # that of the plan's own ladder: the arms differ in free keys only
         environment=environment_digest(results),
         about="; ".join(dict.fromkeys(outline(one) for one in fingerprints(results) if not one.equipment)),

@@ -26,6 +26,7 @@ from proveout.coordinator.report import json_documents
 from proveout.coordinator.report.json_documents import result_schema_json
 from proveout.dsl import metrics
 from proveout.dsl.engines import ENGINES, Engine
+from proveout.dsl.plan.captures import CAPTURES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -44,13 +45,10 @@ TREES = {
     "Query sets: `kind: tproch`, or `kind: sql` with `in_order`": metrics.SET,
     "Updates of a query set: `kind: tproch` with refresh functions": metrics.UPDATES,
     "Windows of `passes`": metrics.PASSES,
-    "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
+    **{f"{kind.heading} (capture `{kind.name}`)": kind.numbers for kind in CAPTURES.values() if kind.numbers},
     'Wait event: `waits.event("NAME").…`': metrics.WAIT_EVENT,
     'Fault: `fault("NAME").…`, also `loads.LOAD.fault("NAME").…` (a ladder with `faults`)': metrics.FAULT,
-    "Statements: `statements.total.…` (capture `statements`)": metrics.STATEMENTS,
     'Statement: `statement("UPDATE subscriber").…`, by the beginning of its text or its id': metrics.STATEMENT,
-    "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
-    "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a counter": metrics.EXPORTED_COUNTER,
     "Condition of a fault: `live.…`, also `live.sql.CAPTURE.METRIC` and so on": metrics.LIVE,
@@ -128,9 +126,9 @@ def _provisioned(engine: Engine) -> str:
 
 
 def _captures(engine: Engine) -> str:
-    able = {"waits": engine.waits, "sizes": engine.sizes, "sql": engine.queries, "lag": engine.propagates_to}
-    own = [f"`{engine.report}`"] if engine.report else []
-    return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able), *own])
+    found = [kind for kind in CAPTURES.values() if kind.of == "system" and kind.endpoints == 1]
+    able = [f"`{kind.name}`" for kind in found if engine.is_captured(kind)]
+    return ", ".join(["`os`", *able, *(["`lag`"] if engine.propagates_to or engine.standbys else [])])
 
 
 def _restored(engine: Engine) -> str:

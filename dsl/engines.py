@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass
+
+if TYPE_CHECKING:
+    from proveout.dsl.plan.captures import CaptureDeclaration
 
 Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
@@ -161,6 +164,12 @@ class Engine:
     def has_driver(self) -> bool:
         """Whether this release has a driver for it."""
         return self.dialect is not None
+
+    def is_captured(self, kind: CaptureDeclaration) -> bool:
+        """Whether captures of this kind can observe its systems."""
+        if kind.able == "report":
+            return self.report == kind.name
+        return not kind.able or bool(getattr(self, kind.able))
 
     @property
     def propagates_by_itself(self) -> bool:

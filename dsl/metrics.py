@@ -288,12 +288,6 @@ PASSES: Tree = {
     },
 }
 
-WAITS: Tree = {
-    "db_time_s": "time sessions spent in calls (on CPU or waiting), s",
-    "cpu_fraction": "share of DB time with no wait event",
-    "active_sessions": "DB time over elapsed time (AAS)",
-}
-
 WAIT_EVENT: Tree = {
     "seconds": "time that sessions waited for it, s",
     "db_time_fraction": "its share of DB time",
@@ -301,14 +295,6 @@ WAIT_EVENT: Tree = {
     "avg_us": "mean wait, where the server counts them, µs",
 }
 """`waits.event("log file sync")`."""
-
-STATEMENTS: Tree = {
-    "count": "different statements that ran",
-    "calls": "their executions",
-    "seconds": "time of all statements in the server, s",
-    "rows": "rows that they returned or changed",
-}
-"""`statements.total.…`, of the endpoint's database."""
 
 STATEMENT: Tree = {
     "seconds": "time of its executions in the server, s",
@@ -318,26 +304,6 @@ STATEMENT: Tree = {
     "rows": "rows that it returned or changed",
 }
 """`statement("UPDATE subscriber")`, by the beginning of its text or by its id; of the statements with the most time."""
-
-LAG: Tree = {
-    "avg_s": "mean replication lag, s",
-    "p99_s": "99th percentile, s",
-    "max_s": "largest, s",
-    "end_s": "at the end of the window, s",
-    "slope": "least-squares slope over the window, seconds of lag per second",
-    "slope_lower": "lower end of its 95 % confidence interval; needs 6 readings in the window",
-    "slope_upper": "upper end of its 95 % confidence interval; needs 6 readings in the window",
-    "avg_bytes": "mean log volume not yet applied, bytes",
-    "max_bytes": "largest, bytes",
-}
-
-SIZE: Tree = {
-    "total_bytes": "table, TOAST or LOBs, and indexes, when the iteration ended",
-    "table_bytes": "without the indexes",
-    "index_bytes": "the indexes alone",
-    "start_bytes": "total when the iteration began",
-    "grown_bytes": "total at the end less that at the start; negative when it shrank",
-}
 
 SLOPE_READINGS = 10
 """The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks
@@ -402,8 +368,6 @@ STAGE_VALUES: Tree = {
     "wait_s": "time that `wait_until` waited, s; an estimate over the repeats",
     "METRIC": "each of the stage's `metrics`, an estimate over the repeats",
 }
-MEASURED = ("sql", "command")
-"""The kinds of captures whose numbers the plan names with their units."""
 TIMED: Tree = {"seconds": "wall time, s"}
 PROPAGATION: Tree = {
     "different_tables": "tables that differ between the two ends after draining",

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from proveout.core.data_classes import dataclass, field
 from proveout.core.numbers import quantity
 from proveout.dsl.plan.loads import in_load
+from proveout.dsl.plan.stages import Window
 from proveout.proto.wire.results import FaultStepKind, InvariantCheck, Populated, TableDifference, TuningState
 
 
@@ -48,7 +49,7 @@ class LoadTick:
 
     id: IterationId
     second: int
-    window: Literal["ramp_up", "measure", "ramp_down"]
+    window: Window
     tps: float
     avg_us: float | None
     p50_us: float | None
@@ -78,7 +79,7 @@ class TransactionsTick:
     """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
 
     id: IterationId
-    window: Literal["ramp_up", "measure", "ramp_down"]
+    window: Window
     seconds: float
     transactions: tuple[TransactionLine, ...]
 

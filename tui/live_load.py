@@ -14,6 +14,7 @@ from rich.text import Text
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import microseconds, number, percent, quantity, rate_unit, safe, seconds
 from proveout.dsl.plan.phases import edges_s, level_at
+from proveout.dsl.plan.stages import lengths_s, measured_from_s
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LoadTick
 from proveout.tui import charts
 from proveout.tui.charts import NOT_KNOWN, Canvas, Figure, Scale
@@ -95,7 +96,7 @@ def timeline(view: RunView) -> Timeline | None:
 
 
 def _end_s(one: Begun) -> float:
-    return one.unix_s + one.started.ramp_up_s + one.started.measure_s + one.started.ramp_down_s
+    return one.unix_s + sum(lengths_s(one.started).values())
 
 
 def _kind(view: RunView, identity: IterationId) -> str:
@@ -132,11 +133,11 @@ def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]
     """The window that an iteration is in after `gone_s` seconds: name, seconds into it, its length."""
     if gone_s < 0.0:
         return "starts", 0.0, 0.0
-    for name, length in (("ramp-up", started.ramp_up_s), ("measure", started.measure_s)):
+    for one, length in lengths_s(started).items():
         if gone_s < length:
-            return name, gone_s, length
+            return one.title, gone_s, length
         gone_s -= length
-    return "ramp-down", min(gone_s, started.ramp_down_s), started.ramp_down_s
+    return one.title, length, length
 
 
 def phase_at(stage: StageView | None, measured_s: float) -> tuple[str, float, float] | None:
@@ -228,7 +229,7 @@ def live_numbers(view: RunView) -> LiveNumbers | None:
     if newest is None:
         return None
     silent_s = view.now_unix_s - newest.unix_s
-    measured_s = newest.unix_s - 0.5 - view.iteration_began_unix_s - going.ramp_up_s
+    measured_s = newest.unix_s - 0.5 - view.iteration_began_unix_s - measured_from_s(going)
     lag_s, grows = _lag(view)
     return LiveNumbers(
         unit=unit,

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import safe
 from proveout.dsl.plan.loads import in_load
+from proveout.dsl.plan.stages import AFTER_MEASURE, measured_from_s
 from proveout.proto import tuning_state
 from proveout.proto.events import (
     AgentLine,
@@ -181,7 +182,7 @@ class Begun:
     @property
     def measured_from_s(self) -> float:
         """The start of its measure window, Unix s."""
-        return self.unix_s + self.started.ramp_up_s
+        return self.unix_s + measured_from_s(self.started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +336,7 @@ def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
 def _fault(view: RunView, event: FaultSeen) -> RunView:
     marks = view.fault_marks
     if event.step in ("begins", "healed") and view.started is not None and view.started.id == event.id:
-        at_s = view.iteration_began_unix_s + view.started.ramp_up_s + event.at_s
+        at_s = view.iteration_began_unix_s + measured_from_s(view.started) + event.at_s
         marks = (*marks, FaultMark(unix_s=at_s, seen=event))[-TICKS_MAX:]
     return replace(view, faults=(*view.faults, event)[-TICKS_MAX:], fault_marks=marks)
 
@@ -355,7 +356,7 @@ def _moving(view: RunView, event: LoadTick | TransactionsTick | WaitsTick) -> Ru
             return _ticked(view, event)
         case _ if view.iteration is None or view.iteration.id != event.id:
             return view
-        case TransactionsTick(window="ramp_down"):
+        case TransactionsTick() if event.window in AFTER_MEASURE:
             return view  # the numbers of the measure window stay until the iteration is evaluated
         case TransactionsTick():
             return replace(view, transactions=event)

@@ -10,13 +10,13 @@ import asyncio
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines.adapter import Observer, Tick
-from proveout.agent.errors import TaskFault
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import RunCapture
 
@@ -177,30 +177,9 @@ class _Worker:
             self._observer.abort()
 
 
-# A capture's module is imported when it is first used: an agent that only observes its kernel needs no database client.
-
-KINDS: Mapping[str, str] = {
-    "os": "proveout.agent.capture.os:run",
-    "waits": "proveout.agent.capture.databases:waits",
-    "lag": "proveout.agent.capture.databases:lag",
-    "sizes": "proveout.agent.capture.databases:sizes",
-    "sql": "proveout.agent.capture.query_values:capture",
-    "command": "proveout.agent.capture.command_values:capture",
-    "awr": "proveout.agent.capture.reports:capture_report",
-    "ttstats": "proveout.agent.capture.reports:capture_report",
-    "statements": "proveout.agent.capture.reports:capture_statements",
-    "prometheus": "proveout.agent.capture.prometheus:run",
-}
-
-
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Observe until `Finish`; TaskFault `missing` when the kind, or the client it needs, is not on this host."""
-    place = KINDS.get(spec.capture.kind)
-    if place is None:
-        raise TaskFault(
-            "missing", f"capture kind {spec.capture.kind!r} is not built in", way_out=f"use one of {', '.join(KINDS)}"
-        )
-    module, _, name = place.partition(":")
+    """Observe until `Finish`; TaskFault `missing` when the client that the kind needs is not on this host."""
+    module, _, name = CAPTURES[spec.capture.kind].run.partition(":")
     run: Handler = getattr(importlib.import_module(module), name)
     result = await run(context, spec)
     assert isinstance(result, CaptureResult)  # noqa: S101 - every kind answers one

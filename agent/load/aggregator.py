@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -420,7 +420,7 @@ class LoadAggregator:
         self._stalls.add(times, (incident.ended_ns for incident in incidents if incident.what == "error"))
         second = LoadSecond(
             second=self._seconds,
-            window=self._window(start_ns),
+            window=self._timeline.window(start_ns),
             start_ns=start_ns,
             duration_s=(end_ns - start_ns) / 1e9,
             transactions=transactions,
@@ -435,11 +435,6 @@ class LoadAggregator:
         errors = [(one.intended_ns, one.ended_ns) for one in incidents if one.what == "error"]
         failed = np.array(errors, dtype=np.int64).reshape(-1, 2)
         return histogram.of_records(start_ns, end_ns, answered, failed)
-
-    def _window(self, at_ns: int) -> Literal["ramp_up", "measure", "ramp_down"]:
-        if at_ns < self._timeline.measure_start_ns:
-            return "ramp_up"
-        return "measure" if at_ns < self._timeline.measure_end_ns else "ramp_down"
 
     def _take(self, before_ns: int) -> tuple[dict[int, Triples], list[Incident]]:
         """Remove and return the records before an instant: triples by code, and incidents."""

@@ -47,8 +47,8 @@ class CommitLog:
 
     def __init__(self, arm: Arm, waits: Waits) -> None:
         self._waits = waits
-        load = load_id(arm.run, arm.label)
-        self.tallies = {number: Tally((load, number), checked=arm.checked) for number in arm.numbers}
+        load = load_id(arm.run, arm.spec.label)
+        self.tallies = {number: Tally((load, number), checked=arm.spec.checked) for number in arm.numbers}
         self._readings: list[CommitReading] = []
         self._lock = threading.Lock()
 

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.phases import Level, edges_s
-from proveout.dsl.plan.stages import Think, Windows
+from proveout.dsl.plan.stages import MEASURE, Think, Window, Windows, lengths_s
 from proveout.proto.wire.tasks import LoadShare
 
 # A segment of length d begins at t₀ with the level b and ends with e; over it, with x = t - t₀ and a = (e - b) / d,
@@ -181,18 +181,30 @@ class Timeline:
     measure_end_ns: int
     end_ns: int
     phases: tuple[tuple[str, int, int], ...] = ()
+    ends_ns: tuple[tuple[Window, int], ...] = ()
 
     @classmethod
     def of(cls, windows: Windows, t0_ns: int) -> Timeline:
-        """The windows with start T0."""
-        lengths = [round(seconds * 1e9) for seconds in (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)]
-        first, second, third = accumulate(lengths)
-        start_ns, end_ns = t0_ns + first, t0_ns + second
+        """The windows with start T0, as far as they have load."""
+        lengths_ns = {one.name: round(length_s * 1e9) for one, length_s in lengths_s(windows).items() if one.has_load}
+        edges_ns = list(accumulate(lengths_ns.values(), initial=t0_ns))
+        start_ns, end_ns = dict(zip(lengths_ns, pairwise(edges_ns), strict=True))[MEASURE]
         phases = tuple(
             (name, start_ns + round(begin * 1e9), min(start_ns + round(end * 1e9), end_ns))
             for name, begin, end in edges_s(windows.phases)
         )
-        return cls(t0_ns=t0_ns, measure_start_ns=start_ns, measure_end_ns=end_ns, end_ns=t0_ns + third, phases=phases)
+        return cls(
+            t0_ns=t0_ns,
+            measure_start_ns=start_ns,
+            measure_end_ns=end_ns,
+            end_ns=edges_ns[-1],
+            phases=phases,
+            ends_ns=tuple(zip(lengths_ns, edges_ns[1:], strict=True)),
+        )
+
+    def window(self, at_ns: int) -> Window:
+        """The window that an instant lies in."""
+        return next((name for name, end_ns in self.ends_ns if at_ns < end_ns), self.ends_ns[-1][0])
 
     def measures(self, at_ns: int) -> bool:
         """Whether an instant lies in the measure window."""

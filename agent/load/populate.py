@@ -172,7 +172,7 @@ async def worker_pool(
     members = WorkerPool()
     try:
         for _ in range(count):
-            members.workers.append(await Worker.start(opening.engine, progress, privileges))
+            members.workers.append(await Worker.start(opening.endpoint.engine, progress, privileges))
         await asyncio.gather(*(worker.run(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))
@@ -281,13 +281,7 @@ def _spoken(engine: str) -> Dialect | None:
 
 
 def _opening(spec: PopulateSystem) -> Opening:
-    return Opening(
-        engine=spec.endpoint.engine,
-        dsn=spec.endpoint.dsn,
-        kind=spec.workload.kind,
-        parameters=spec.workload.parameters,
-        load=spec.load,
-    )
+    return Opening(endpoint=spec.endpoint, workload=spec.workload, load=spec.load)
 
 
 async def _load(

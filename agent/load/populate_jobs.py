@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -13,9 +11,11 @@ from typing import Any, TypeAlias, get_args
 
 from proveout.agent.engines.adapter import RangeMark, ResumableLoader
 from proveout.agent.errors import TaskFault
-from proveout.core.data_classes import dataclass, field
-from proveout.core.json_data import json_line
+from proveout.core.data_classes import dataclass
+from proveout.core.json_data import from_message, to_message
+from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.base import Population
+from proveout.proto.wire.tasks import Endpoint
 
 # The slices of a population are always the same, however many hosts and workers load it, so that a load that was broken
 # off continues with other ones.
@@ -48,13 +48,10 @@ def missing(given: Iterable[tuple[int, int]], committed: Iterable[tuple[int, int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """Connect: engine, dsn, and the compiled workload (`kind`, `parameters` as in `plan.Workload`); the id of the load,
-    "" for one that keeps no journal."""
+    """Connect for the compiled workload; the id of the load, "" for one that keeps no journal."""
 
-    engine: str
-    dsn: str = field(repr=False)
-    kind: str
-    parameters: Any
+    endpoint: Endpoint
+    workload: Workload
     load: str = ""
 
 
@@ -120,7 +117,7 @@ class Finished:
     """The job is done; `rows` loaded or counted, `ranges` committed."""
 
     rows: int = 0
-    ranges: dict[str, list[tuple[int, int, int]]] | None = None
+    ranges: dict[str, tuple[tuple[int, int, int], ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +136,12 @@ _TYPES = {t.__name__: t for union in (Job, Answer) for t in get_args(union)}
 
 def to_line(message: Job | Answer) -> bytes:
     """The message as one line, newline and all."""
-    return json_line([type(message).__name__, dataclasses.asdict(message)])
+    return to_message(message) + b"\n"
 
 
 def from_line(line: bytes) -> Any:
     """Return the message of one line. ValueError, KeyError or TypeError when the line is malformed."""
-    name, fields = json.loads(line)
-    return _TYPES[name](**fields)
+    return from_message(_TYPES, line)
 
 
 # A statement after the load is marked as begun before it runs (`begin`), and as done after it (`ran`); the mark of one

@@ -39,7 +39,6 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED, die_with_parent
-from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 
@@ -101,8 +100,7 @@ class _Work:
     """A loader, the tables of its population, and the journal of the load."""
 
     def __init__(self, opening: Opening) -> None:
-        workload = Workload(name=opening.kind, kind=opening.kind, parameters=opening.parameters)
-        population = build(workload).population
+        population = build(opening.workload).population
         self.loader = _connect(opening, population)
         self._tables = {table.name: table for table in population.tables}
         self._journal: LoadJournal | None = None
@@ -112,7 +110,9 @@ class _Work:
     def answer(self, job: object) -> Finished:
         """Run one job."""
         if isinstance(job, Committed):
-            return Finished(ranges=None if self._journal is None else self._journal.ranges())
+            if self._journal is None:
+                return Finished()
+            return Finished(ranges={table: tuple(ranges) for table, ranges in self._journal.ranges().items()})
         return Finished(rows=self._do(job))
 
     def _do(self, job: object) -> int:
@@ -167,10 +167,11 @@ class _Work:
 
 
 def _connect(opening: Opening, population: Population) -> Loader:
-    engine = adapter(opening.engine)
+    name = opening.endpoint.engine
+    engine = adapter(name)
     if not engine.stated.populate:
-        raise TaskFault("missing", f"a population cannot be loaded into engine {opening.engine!r}")
-    return engine.loader(opening.dsn, population)
+        raise TaskFault("missing", f"a population cannot be loaded into engine {name!r}")
+    return engine.loader(opening.endpoint.dsn, population)
 
 
 def _progressed(rows: int) -> None:

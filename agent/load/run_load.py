@@ -116,7 +116,9 @@ class _Run:
         for index, (worker, hand) in enumerate(zip(self._workers, hands, strict=True)):
             connections = (total + count - 1 - index) // count
             run = self._context.key.partition("/")[0]
-            worker.send(worker_messages.Arm.of(self._spec, hand, run, min(connections, len(hand))))
+            worker.send(
+                worker_messages.Arm(spec=self._spec, numbers=hand, run=run, connections=min(connections, len(hand)))
+            )
         await _together(self._armed(worker) for worker in self._workers)
         self._context.armed()
         t0_ns = await self._started()

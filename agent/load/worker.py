@@ -38,7 +38,7 @@ from proveout.agent.load.loop.recorder import TRIPLE, Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements, statements_of
-from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.data_classes import dataclass
@@ -281,26 +281,27 @@ class Load:
     """One load in this worker."""
 
     def __init__(self, arm: worker_messages.Arm) -> None:
-        self._arm = arm
-        self._driver: Driver = driver(arm.engine)
-        self._workload: WorkloadKind = build(arm.workload())
-        self._dsns = arm.instances or (arm.dsn,)
-        self._sessions = arm.plan_sessions()
+        self._arm, self._spec = arm, arm.spec
+        spec = arm.spec
+        self._driver: Driver = driver(spec.endpoint.engine)
+        self._workload: WorkloadKind = build(spec.workload)
+        self._dsns = spec.endpoint.instances or (spec.endpoint.dsn,)
+        self._sessions = spec.sessions
         count = 1 if self._sessions.access else len(self._dsns)
-        parts = (part_of(arm.workload(), index, count) for index in range(count))
+        parts = (part_of(spec.workload, index, count) for index in range(count))
         self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
-        self._needed = statements(self._workload, tracked=arm.tracked)
+        self._needed = statements(self._workload, tracked=spec.tracked)
         self._commits: CommitLog | None = None
-        if arm.tracked:
+        if spec.tracked:
             self._commits = CommitLog(arm, self._driver.waits)
-        self._session = arm.session
+        self._session = spec.session
         if isinstance(self._driver, OpensWithSettings):
             changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
-            engine, given = self._driver, arm.session
+            engine, given = self._driver, spec.session
             self._dsns = tuple(engine.dsn_for_load(dsn, given, changes=changes) for dsn in self._dsns)
             self._session = ()
         self._members = Members(self._driver, self._dsns, self._sessions.access)
-        self._pacing = arm.pacing()
+        self._pacing = Pacing.of(spec.share, spec.windows, spec.seed)
         self._recorder = Recorder(len(self._workload.transactions))
         self._server_starts_ms: list[int] = []
         self._opened: list[Any] = []
@@ -382,7 +383,7 @@ class Load:
 
     def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | worker_messages.Fault:
         """Run the windows from T0 on. A `Fault` if a connection was lost, and the load must not go on without it."""
-        timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
+        timeline = Timeline.of(self._spec.windows, t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
         loop = self._loop(timeline, ticker)
         gc.disable()
@@ -398,7 +399,7 @@ class Load:
             message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
             return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
-        if self._arm.awaits_finish:
+        if self._spec.awaits_finish:
             ticker.await_settle()
         if self._commits is not None:
             self._commits.finish(self._reader)
@@ -440,10 +441,10 @@ class Load:
             workload=self._parts[number % len(self._parts)],
             pacing=self._pacing,
             recorder=self._recorder,
-            seed=self._arm.seed,
+            seed=self._spec.seed,
             session=session,
             prepared=prepared,
-            passes=self._arm.plan_windows().passes,
+            passes=self._spec.windows.passes,
             tally=None if self._commits is None else self._commits.tallies[number],
         )
 
@@ -496,7 +497,7 @@ class Load:
         prepared: dict[str, Any] = {}
         for group in grouped(needed, self._driver.dialect):
             self._check_stopped()
-            ready = prepare(session, group, self._arm.engine)
+            ready = prepare(session, group, self._spec.endpoint.engine)
             prepared.update(zip((statement.name for statement in group), ready, strict=True))
         if isinstance(session, Pipelines):
             prepared[PIPELINE.name] = session.pipeline(prepared)
@@ -514,7 +515,7 @@ class Load:
 
     def _configure(self, session: Any) -> None:
         if isinstance(session, Labelled):
-            session.label(self._arm.run, self._arm.label)
+            session.label(self._arm.run, self._spec.label)
         configure(session, self._driver, self._session)
 
     def _check_stopped(self) -> None:

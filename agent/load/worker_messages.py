@@ -1,28 +1,21 @@
 """Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
 Flow: agent -> `Arm`, `Start`, `Settle`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A
-message is two frames of `core.json_data`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No
-pickle:
-a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through
-argv.
+message is two frames: a record as `core.json_data.to_message` writes it, and raw bytes (the times of a chunk). No
+pickle: a compromised worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never
+through argv.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
-from proveout.agent.load.pacing import Pacing
-from proveout.core.data_classes import dataclass, field
+from proveout.core.data_classes import dataclass
 from proveout.core.json_data import frame as framed
-from proveout.core.json_data import read_frame, read_frame_blocking
-from proveout.dsl.plan.phases import Level
-from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
-from proveout.dsl.plan.topology import Value
-from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
+from proveout.core.json_data import from_plain, read_frame, read_frame_blocking, to_message
+from proveout.proto.wire.tasks import RunLoad
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,75 +33,13 @@ UNCONNECTED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """Connect and prepare the terminals `numbers`; answer `Armed`."""
+    """Connect and prepare the terminals `numbers` of a load of the run `run`; answer `Armed`. `connections`: of the
+    load's pool of connections, if it has one."""
 
-    workload_name: str
-    workload_kind: str
-    parameters: Any
-    engine: str
-    dsn: str = field(repr=False)
+    spec: RunLoad
     numbers: tuple[int, ...]
-    windows: Any
-    share: Any
-    seed: int
-    instances: tuple[str, ...] = field(default=(), repr=False)
     run: str = ""
-    label: str = ""
-    session: tuple[tuple[str, str], ...] = ()
-    sessions: Any = None
     connections: int = 0
-    tracked: bool = False
-    checked: bool = False
-    awaits_finish: bool = False
-
-    @classmethod
-    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
-        """A worker's part of a load task of a run; `connections` of the pool of connections, if it has one."""
-        return cls(
-            workload_name=spec.workload.name,
-            workload_kind=spec.workload.kind,
-            parameters=spec.workload.parameters,
-            engine=spec.endpoint.engine,
-            dsn=spec.endpoint.dsn,
-            numbers=numbers,
-            windows=dataclasses.asdict(spec.windows),
-            share=dataclasses.asdict(spec.share),
-            seed=spec.seed,
-            instances=spec.endpoint.instances,
-            run=run,
-            label=spec.label,
-            session=spec.session,
-            sessions=dataclasses.asdict(spec.sessions),
-            connections=connections,
-            tracked=spec.tracked,
-            checked=spec.checked,
-            awaits_finish=spec.awaits_finish,
-        )
-
-    def workload(self) -> Workload:
-        """The compiled workload."""
-        parameters = tuple((name, _value(value)) for name, value in self.parameters)
-        return Workload(name=self.workload_name, kind=self.workload_kind, parameters=parameters)
-
-    def endpoint(self) -> Endpoint:
-        """The endpoint to connect to."""
-        return Endpoint(system="", engine=self.engine, dsn=self.dsn)
-
-    def plan_windows(self) -> Windows:
-        """The windows of the plan."""
-        phases = tuple((name, length) for name, length in self.windows["phases"])
-        return Windows(**{**self.windows, "phases": phases})
-
-    def plan_sessions(self) -> Sessions:
-        """The plan's rules for the connections of the load."""
-        return Sessions(**self.sessions) if self.sessions else OWN_SESSIONS
-
-    def pacing(self) -> Pacing:
-        """The pacing of the load."""
-        levels = tuple(
-            Level(**{**one, "values": tuple(one["values"]), "at_s": tuple(one["at_s"])}) for one in self.share["levels"]
-        )
-        return Pacing.of(LoadShare(**{**self.share, "levels": levels}), self.plan_windows(), self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,24 +139,25 @@ class Fault:
 
 ToWorker: TypeAlias = Arm | Start | Settle | Stop
 FromWorker: TypeAlias = Ready | Armed | Chunk | Finished | Fault
-_TYPES: dict[str, Any] = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Armed, Chunk, Finished, Fault)}
+_FLAT: dict[str, Any] = {t.__name__: t for t in (Chunk, Finished)}
+_TYPES = {t.__name__: t for t in (Arm, Start, Settle, Stop, Ready, Armed, Fault)}
 
 
 def encode(frame: ToWorker | FromWorker) -> bytes:
     """A frame as bytes."""
-    fields = {f.name: getattr(frame, f.name) for f in dataclasses.fields(frame)}
-    blob: bytes = fields.pop("times", b"")
-    head = json.dumps([type(frame).__name__, fields]).encode()
-    return framed(head) + framed(blob)
+    return framed(to_message(frame, without="times")) + framed(getattr(frame, "times", b""))
 
 
 def decode(head: bytes, blob: bytes) -> Any:
-    """Decode a frame from its two parts. ValueError, KeyError or TypeError if it is not valid."""
+    """Decode a frame from its two parts. ValueError, KeyError or TypeError if it is not valid.
+
+    Those that come often or are long are not looked through: their tuples become lists.
+    """
     name, fields = json.loads(head)
     if name == "Chunk":
         fields["times"] = blob
         fields["incidents"] = tuple(Incident(*incident) for incident in fields["incidents"])
-    return _TYPES[name](**fields)
+    return _FLAT[name](**fields) if name in _FLAT else from_plain(_TYPES[name], fields)
 
 
 async def read(stream: asyncio.StreamReader) -> Any:
@@ -240,8 +172,3 @@ def read_blocking(fd: int) -> Any:
     head = read_frame_blocking(fd)
     blob = None if head is None else read_frame_blocking(fd)
     return None if head is None or blob is None else decode(head, blob)
-
-
-def _value(value: Any) -> Value:
-    """Convert JSON lists to the tuples of a plan."""
-    return tuple(_value(item) for item in value) if isinstance(value, list) else value

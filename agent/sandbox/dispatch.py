@@ -21,6 +21,7 @@ from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl import engines
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import (
@@ -136,10 +137,6 @@ def is_enterable_by_all(folder: Path) -> bool:
 # The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the
 # private folders of embedded SQLite files, which it makes and gives to the helper's user.
 
-IN_AGENT = frozenset({"os", "command"})
-"""Captures that the agent process takes itself: kernel counters, which cover processes of all users, and the output of
-programs, which it starts as the unprivileged user."""
-
 
 async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
     """Run a task that connects to its systems."""
@@ -152,8 +149,13 @@ async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
 
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Run a capture until `Finish`."""
-    result = await (_run_in_agent(context, spec) if spec.capture.kind in IN_AGENT else run_in_helper(context, spec))
+    """Run a capture until `Finish`.
+
+    The agent process itself takes those of hosts: kernel counters, which cover processes of all users, and the output
+    of programs, which it starts as the unprivileged user.
+    """
+    own = CAPTURES[spec.capture.kind].of == "hosts"
+    result = await (_run_in_agent(context, spec) if own else run_in_helper(context, spec))
     return cast(CaptureResult, result)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from proveout.dsl import engines
 from proveout.dsl.plan.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import NO_COMMAND, NO_WAIT, Command, MeasuredValue
 from proveout.dsl.plan.stages import TIMES_MAX
 from proveout.dsl.rules import host_rules, ladder_rules, session_settings, value_rules
@@ -311,24 +312,19 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
         yield from _command(capture.command, capture.values)
     else:
         yield from value_rules.query_problems(capture.query, capture.values)
-    if (capture.kind == "command") != bool(capture.command.argv) or (capture.command.argv and capture.query):
+    kind = CAPTURES[capture.kind]
+    if ("argv" in kind.keys) != bool(capture.command.argv) or (capture.command.argv and capture.query):
         yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a command, or must have none")
-    if (capture.kind == "sql") != bool(capture.query):
+    if ("query" in kind.keys) != bool(capture.query):
         yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a query, or must have none")
     if len(spec.edges_s) > EDGES_MAX or not all(0.0 <= edge_s <= 2 * WEEK_S for edge_s in spec.edges_s):
         yield Objection(message=f"capture {capture.name} has edges of a window that are not possible")
-    wanted = SYSTEM_COUNTS.get(capture.kind)
-    if len(spec.endpoints) != wanted:
-        yield Objection(message=f"a capture of kind {capture.kind} needs {wanted} systems, not {len(spec.endpoints)}")
+    wanted, given = kind.endpoints, len(spec.endpoints)
+    if given != wanted:
+        yield Objection(message=f"a capture of kind {capture.kind} needs {wanted} systems, not {given}")
         return
     for end in spec.endpoints:
-        yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
-
-
-SYSTEM_COUNTS: Mapping[str, int] = {
-    "os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "command": 0, "lag": 2, "awr": 1, "ttstats": 1,
-    "statements": 1,
-}  # fmt: skip
+        yield from _exporter(end) if kind.of == "exporter" else _observed(capture.kind, end)
 
 
 def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Objection]:

@@ -25,6 +25,7 @@ from proveout.agent.tools.program import Program, ToolFolder, listed_program
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.core.path_trust import read
+from proveout.dsl.plan.stages import lengths_s
 from proveout.dsl.workloads import program as workload_program
 from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.program import ENVIRONMENT, TARGET, minutes_problem
@@ -153,9 +154,7 @@ def load_fields(
         "range_from": first,
         "range_to": last,
         "seconds": str(math.ceil(seconds)),
-        "ramp_up_s": str(math.ceil(windows.ramp_up_s)),
-        "measure_s": str(math.ceil(windows.measure_s)),
-        "ramp_down_s": str(math.ceil(windows.ramp_down_s)),
+        **{f"{one.name}_s": str(math.ceil(length_s)) for one, length_s in lengths_s(windows).items()},
         "ramp_up_min": str(math.ceil(windows.ramp_up_s / 60.0)),
         "measure_min": str(math.ceil(windows.measure_s / 60.0)),
         "stage": stage,

@@ -15,6 +15,7 @@ from typing import Any
 
 from proveout.coordinator.live.ticks import HostMeter, LoadMeter, WaitsMeter
 from proveout.coordinator.measure.samples import SamplesUnreadable, read_table
+from proveout.dsl.plan.stages import measured_from_s
 from proveout.proto.events import Event, IterationFinished, IterationId, IterationStarted, Notice, Stamped
 from proveout.proto.wire.results import (
     CaptureSample,
@@ -139,7 +140,7 @@ def _captured(started: IterationStarted, rows: Iterable[Mapping[str, Any]], t0_n
     for row in rows:
         reading = Reading(metric=row["metric"], value=row["value"], label=row["label"])
         series[row["host"], row["capture"]][row["coordinator_ns"]].append(reading)
-    begins_ns = t0_ns + int(started.ramp_up_s * 1e9)
+    begins_ns = t0_ns + int(measured_from_s(started) * 1e9)
     for (host, capture), looks in series.items():
         gauges, waits = HostMeter(host), WaitsMeter(started.id, host, begins_ns, started.measure_s)
         for at_ns, readings in sorted(looks.items()):

@@ -17,7 +17,7 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Fault, Ladder
+from proveout.dsl.plan.stages import Fault, Ladder, measured_from_s
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import (
     Event,
@@ -51,7 +51,7 @@ class FaultWatch:
         stage = plan.stage(gathering.id.stage)
         faults = stage.faults if isinstance(stage, Ladder) else ()
         self._gathering = gathering
-        self._ramp_up_s = stage.windows.ramp_up_s if isinstance(stage, Ladder) else 0.0
+        self._measured_from_s = measured_from_s(stage.windows) if isinstance(stage, Ladder) else 0.0
         self._times = {fault.name: fault.times for fault in faults}
         self._began_s: dict[tuple[str, str, int], float] = {}
         self._conditional: tuple[Fault, ...] = tuple(fault for fault in faults if fault.when is not None)
@@ -61,7 +61,7 @@ class FaultWatch:
     def seen(self, host: str, step: FaultStep) -> FaultSeen:
         """A step as an event, its instant moved to the coordinator's clock."""
         offset_ns = self._gathering.clocks.get(host, (0, 0))[0]
-        at_s = (step.at_ns - offset_ns - self._gathering.t0_ns) / 1e9 - self._ramp_up_s
+        at_s = (step.at_ns - offset_ns - self._gathering.t0_ns) / 1e9 - self._measured_from_s
         began_s = self._began_s.setdefault((host, step.fault, step.number), at_s)
         return FaultSeen(
             id=self._gathering.id,
@@ -158,7 +158,7 @@ class Meters:
             yield tick
         if self._started is None or not self._gathering.t0_ns:
             return
-        begins_ns = self._gathering.t0_ns + int(self._started.ramp_up_s * 1e9)
+        begins_ns = self._gathering.t0_ns + int(measured_from_s(self._started) * 1e9)
         begins_ns += self._gathering.clocks.get(host, (0, 0))[0]
         meter = self._waits.setdefault(key, WaitsMeter(self._gathering.id, host, begins_ns, self._started.measure_s))
         waited = meter.tick(sample)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -491,8 +491,8 @@ def report_findings(reports: Mapping[tuple[str, str], CaptureResult]) -> Iterato
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
-    """The sizes of the tables, in total and by their names in lower case (see `metrics.SIZE`); and each part's line,
-    largest first.
+    """The sizes of the tables, in total and by their names in lower case (see `dsl.plan.captures`); and each part's
+    line, largest first.
 
     The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than
     two samples.
@@ -529,7 +529,7 @@ def _sizes(lines: Sequence[SizeLine]) -> Metrics:
 
 
 def lag_metrics(recording: Recording, window: Window) -> Metrics:
-    """Summary of the replication lag inside the window, and its slope over time (see `metrics.LAG`)."""
+    """Summary of the replication lag inside the window, and its slope over time (see `dsl.plan.captures`)."""
     times, seconds = recording.inside("lag.seconds", window)
     volumes = recording.inside("lag.bytes", window)[1]
     tree: dict[str, object] = {}
@@ -546,6 +546,10 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
     if volumes:
         tree |= {"avg_bytes": recording.mean("lag.bytes", window), "max_bytes": max(volumes)}
     return prune(tree)
+
+
+NUMBERS: Mapping[str, Callable[[Recording, Window], Metrics]] = {"lag": lag_metrics}
+"""Kinds of captures whose numbers come from one recording alone -> the numbers in a window."""
 
 
 TOP_WAITS = 10
@@ -751,8 +755,8 @@ def _shape(steps: Sequence[tuple[int, str, Any]]) -> str:
 
 
 def _tree(total: Mapping[str, float], lines: Sequence[StatementLine], named: Sequence[str]) -> Metrics:
-    """The numbers of `metrics.STATEMENTS` under `total`, and those of each statement under its id, and under the
-    beginning of its text where the plan names it."""
+    """The numbers of all statements (see `dsl.plan.captures`) under `total`, and those of each statement under its id,
+    and under the beginning of its text where the plan names it."""
     tree: Metrics = {"total": dict(total), **{line.id: _numbers([line]) for line in lines}}
     for name in named:
         begun = [line for line in lines if _plain(line.text).startswith(_plain(name))]

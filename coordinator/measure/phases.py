@@ -24,7 +24,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.statistics import DEVIATION_MIN, RUNS_S, quantile
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import Level, edges_s, recovers
-from proveout.dsl.plan.stages import Ladder, Measuring, Phased
+from proveout.dsl.plan.stages import Ladder, Measuring, Phased, measured_from_s
 from proveout.proto.events import Metrics
 from proveout.proto.wire.results import LoadResult, TransactionLoad
 
@@ -141,7 +141,7 @@ def phase_numbers(
     phases = edges_s(stage.windows.phases)
     if any(len(load.phases) != len(phases) for load in loads.values()):
         return ()
-    seconds = [_seconds(whole, stage.windows.ramp_up_s, begin, end) for _, begin, end in phases]
+    seconds = [_seconds(whole, measured_from_s(stage.windows), begin, end) for _, begin, end in phases]
     levels = _levels(stage)
     found: list[PhaseNumbers] = []
     for number, (name, begin_s, end_s) in enumerate(phases):
@@ -193,10 +193,10 @@ def _narrowed(load: LoadResult, number: int) -> LoadResult:
     )
 
 
-def _seconds(whole: Mapping[int, SecondRow], ramp_up_s: float, begin_s: float, end_s: float) -> list[Second]:
+def _seconds(whole: Mapping[int, SecondRow], from_s: float, begin_s: float, end_s: float) -> list[Second]:
     """The whole seconds inside a phase."""
-    first, end = math.ceil(ramp_up_s + begin_s - SLACK_S), math.floor(ramp_up_s + end_s + SLACK_S)
-    return [_second(number - ramp_up_s, whole[number]) for number in range(first, end) if number in whole]
+    first, end = math.ceil(from_s + begin_s - SLACK_S), math.floor(from_s + end_s + SLACK_S)
+    return [_second(number - from_s, whole[number]) for number in range(first, end) if number in whole]
 
 
 def _second(start_s: float, row: SecondRow) -> Second:

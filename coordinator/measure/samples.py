@@ -11,16 +11,16 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO, Any, Literal, TypeAlias, TypeVar, overload
+from typing import IO, Any, TypeAlias, TypeVar, overload
 
 from proveout.coordinator.measure.captures import report_findings, with_statements
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Search, Tool
-from proveout.dsl.plan.topology import REPORT_SUFFIXES
+from proveout.dsl.plan.stages import Ladder, Search, Tool, Window
 from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Names, Readings
@@ -42,7 +42,6 @@ MEMORY_MAX = 256 << 20
 Piece: TypeAlias = bytes | tuple[int, int]
 """Bytes in memory, or their offset and length in a file."""
 _T = TypeVar("_T")
-_Window = Literal["ramp_up", "measure", "ramp_down"]
 
 
 class _Kept(Sequence[_T]):
@@ -146,7 +145,7 @@ class Seconds(_Kept[LoadSecond]):
     def __init__(self, spool: Spool | None = None) -> None:
         self._spool = spool or Spool()
         self._numbers = array("q")
-        self._windows: list[_Window] = []
+        self._windows: list[Window] = []
         self._start_ns = array("q")
         self._durations_s = array("d")
         self._loads: list[Piece] = []
@@ -354,8 +353,8 @@ def summarise(
     }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
-    kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
-    gathering.suffixes = {key: REPORT_SUFFIXES[kind] for key, kind in kinds.items() if kind in REPORT_SUFFIXES}
+    suffixes = {key: CAPTURES[plan.capture(gathering.names[key]).kind].report for key in captures}
+    gathering.suffixes = {key: suffix for key, suffix in suffixes.items() if suffix}
     found = summarise_iteration(
         id=gathering.id,
         stage=stage,

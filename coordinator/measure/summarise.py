@@ -10,11 +10,11 @@ from typing import Any
 
 from proveout.coordinator.measure import outages, validity
 from proveout.coordinator.measure.captures import (
+    NUMBERS,
     Recording,
     Window,
     events_read,
     exported_metrics,
-    lag_metrics,
     measured_metrics,
     os_metrics,
     prune,
@@ -52,7 +52,8 @@ from proveout.coordinator.measure.observations import Observed, in_passes
 from proveout.coordinator.measure.phases import Phases, add_phases, all_phases, prefixed, prefixed_transactions
 from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost
 from proveout.core.data_classes import dataclass
-from proveout.dsl.metrics import FAULTS, LOADS, MEASURED
+from proveout.dsl.metrics import FAULTS, LOADS
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, Workload, first_target
 from proveout.dsl.plan.stages import Measuring, Tool
@@ -422,7 +423,8 @@ def _captured(cut: _Cut, streams: Sequence[Stream], boots: Mapping[str, str]) ->
     the iteration."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
-    captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+    captured = {"waits": waits_tree} | {kind: cut.numbers(kind) for kind in NUMBERS}
+    captured |= {"sizes": sizes_tree, "prometheus": cut.exporters()}
     captured |= {kind: cut.measured(kind) for kind in MEASURED}
     cost = cut.cost(streams, boots)
     captured |= {"cost": cost.metrics}
@@ -588,8 +590,8 @@ class _Cut:
         captured = Captured(plan=self.plan, recordings=self.recordings, on=self._on, boots=boots)
         return transaction_cost(captured, self.stage, [load for one in streams for load in one.loads.values()])
 
-    def lag(self) -> Metrics:
-        """Lag of the target system, or of the first one captured."""
-        for _, host, recording in self._of("lag"):
-            return lag_metrics(recording, self._on(host))
+    def numbers(self, kind: str) -> Metrics:
+        """The numbers of a kind of captures: of the target system, or of the first one captured."""
+        for _, host, recording in self._of(kind):
+            return NUMBERS[kind](recording, self._on(host))
         return {}

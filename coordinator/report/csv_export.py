@@ -15,7 +15,7 @@ from proveout.coordinator.report.tables import LATENCIES, captured, cell_of, pro
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
-from proveout.dsl.metrics import MEASURED
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import written
 from proveout.proto.events import IterationFinished

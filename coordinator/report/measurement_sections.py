@@ -47,7 +47,7 @@ from proveout.core.numbers import (
     together,
     with_interval,
 )
-from proveout.dsl.metrics import MEASURED
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.workloads import commits
 from proveout.proto.events import Metrics, PropagationCompared
 

@@ -35,7 +35,8 @@ from proveout.core.numbers import (
     together,
     with_interval,
 )
-from proveout.dsl.metrics import MEASURED, PEAK, load_paths
+from proveout.dsl.metrics import PEAK, load_paths
+from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import Cell, label_text, of_stage, written
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED

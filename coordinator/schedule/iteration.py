@@ -35,7 +35,7 @@ from proveout.coordinator.schedule.tasks import (
 from proveout.core.numbers import seconds
 from proveout.dsl.plan.loads import part, parts, targets
 from proveout.dsl.plan.plan import position
-from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
+from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows, lengths_s
 from proveout.proto.events import FaultSeen, IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
 from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
@@ -209,9 +209,7 @@ def _start(turn: Turn, step: Iterating) -> None:
             id=step.id,
             rate=step.rate,
             starts_in_s=in_s,
-            ramp_up_s=windows.ramp_up_s,
-            measure_s=windows.measure_s,
-            ramp_down_s=windows.ramp_down_s,
+            **{f"{one.name}_s": length_s for one, length_s in lengths_s(windows).items()},
             beside=_beside(stage_of(turn, step)),
             passes=windows.passes,
         )
@@ -227,8 +225,8 @@ def _start(turn: Turn, step: Iterating) -> None:
         step=replace(
             step,
             phase="running",
-            ends_s=t0_s + windows.ramp_up_s + windows.measure_s,
-            finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _margin_s(stage_of(turn, step)),
+            ends_s=t0_s + windows.measured_to_s,
+            finish_s=t0_s + windows.measured_to_s + _margin_s(stage_of(turn, step)),
             until_s=t0_s + windows.total_s + 240.0 + healing_s + turn.state.setup.timing.answer_grace_s,
         )
     )

@@ -16,6 +16,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from proveout.coordinator.measure.load_merge import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload, all_tunings
 from proveout.dsl.plan.stages import (
@@ -31,6 +32,7 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tuning,
     Windows,
+    measured_from_s,
 )
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import expected_rows
@@ -280,7 +282,7 @@ def fault_tasks(
                 fault=fault.name,
                 tunings=mine,
                 for_s=fault.for_s,
-                begins_s=tuple(stage.windows.ramp_up_s + begin_s for begin_s in fault.begins_s(slot)),
+                begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(slot)),
                 windows=stage.windows,
                 label=str(iteration),
                 endpoints=tuple(endpoints[name] for name in systems if name in endpoints),
@@ -351,8 +353,8 @@ def capture_tasks(
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     edges_s: tuple[float, ...] = ()
     if windows is not None:  # in a window of passes, captures are finished when the loads have ended
-        ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
-        edges_s = (windows.ramp_up_s, *ends)
+        ends = () if windows.passes else (windows.measured_to_s,)
+        edges_s = (measured_from_s(windows), *ends)
     return tuple(
         (host, dataclasses.replace(spec, edges_s=edges_s) if _looks_at_edges(spec.capture) else spec)
         for host, spec in found
@@ -361,20 +363,21 @@ def capture_tasks(
 
 
 def _looks_at_edges(capture: Capture) -> bool:
-    return capture.kind == "os" or capture.makes_report
+    return CAPTURES[capture.kind].at_edges
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
     if capture.system is None:
-        ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
+        ends = [endpoints[exporter_name(capture)]] if CAPTURES[capture.kind].of == "exporter" else []
         # Each host receives only its own name: a thousand hosts with a list of a thousand are six megabytes.
         alone = ((host, dataclasses.replace(capture, hosts=(host,))) for host in capture.hosts)
         return tuple((host, RunCapture(capture=mine, endpoints=tuple(ends))) for host, mine in alone)
     system = plan.system(capture.system)
     ends = [endpoints[system.name]]
-    if capture.kind == "lag" and system.propagates_to is not None:
+    has_sink = CAPTURES[capture.kind].endpoints == 2
+    if has_sink and system.propagates_to is not None:
         ends.append(endpoints[system.propagates_to])
-    elif capture.kind == "lag" and system.standby_of is not None:
+    elif has_sink and system.standby_of is not None:
         ends.insert(0, endpoints[system.standby_of])
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 

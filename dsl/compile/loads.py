@@ -5,6 +5,7 @@ checked.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import os
 import re
@@ -240,12 +241,11 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
 def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
     """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or OWN_SESSIONS, load.sessions or OWN_SESSIONS
-    access = load.access or stage.access or ""
-    sessions = Sessions(
+    keys = [one.name for one in dataclasses.fields(Sessions)]
+    sessions = replace(
+        Sessions(**{name: getattr(own, name) or getattr(of_stage, name) for name in keys}),
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
-        access=_ACCESS[access],
-        pool=own.pool or of_stage.pool,
-        connect_every=own.connect_every or of_stage.connect_every,
+        access=_ACCESS[load.access or stage.access or ""],
     )
     for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)

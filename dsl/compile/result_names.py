@@ -12,6 +12,7 @@ from dataclasses import replace
 from proveout.dsl import engines, metrics
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.expr.checking import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
+from proveout.dsl.plan.captures import CAPTURES, MEASURED
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, servers, workloads
 from proveout.dsl.plan.phases import recovers
 from proveout.dsl.plan.plan import Plan, Workload
@@ -112,7 +113,7 @@ def provisioned_problems(kind: str, system: System) -> Iterator[Objection]:
 
 def statements(leaf: Number | Estimate) -> Group:
     """The group `statements`: the numbers of all statements, and those of each, which the plan does not know."""
-    total: Mapping[str, Shape] = dict.fromkeys(metrics.STATEMENTS, leaf)
+    total: Mapping[str, Shape] = dict.fromkeys(CAPTURES["statements"].numbers, leaf)
     one = Group(what="a statement", members=dict.fromkeys(metrics.STATEMENT, leaf))
     return Group(what="the statements", members={"total": Group(what="all statements", members=total)}, other=one)
 
@@ -142,7 +143,7 @@ def live_scope(plan: Plan, stage: Ladder) -> Group:
 
     add("lag", "lag", lambda: _group(metrics.LIVE_LAG, NUMBER, "live.lag"))
     add("hosts", "os", lambda: Group(what="the captured hosts", members=_live_hosts(captures)))
-    for kind in (*metrics.MEASURED, "prometheus"):
+    for kind in (*MEASURED, "prometheus"):
         add(kind, kind, lambda kind=kind: _live_values(kind, captures))  # type: ignore[misc]
     live = Group(what="the last second", members=members, absent=absent)
     here = f"`when` of a fault of `{stage.id}`"
@@ -260,11 +261,9 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     absent |= missing
     tables = [plan.workload(name) for name in workloads(stage)]
     by_kind: dict[str, Shape] = {
-        "waits": _waits(captures, leaf),
-        "lag": _group(metrics.LAG, leaf, "lag"),
-        "statements": statements(leaf),
-        "sizes": _sizes(tables, leaf),
+        kind.name: _group(kind.numbers, leaf, kind.name) for kind in CAPTURES.values() if kind.numbers
     }
+    by_kind |= {"waits": _waits(captures, leaf), "statements": statements(leaf), "sizes": _sizes(tables, leaf)}
     taken_kinds = {capture.kind for capture in captures}
     members |= {kind: shape for kind, shape in by_kind.items() if kind in taken_kinds}
     absent |= {kind: _no_capture(stage, kind) for kind in by_kind if kind not in taken_kinds}
@@ -439,7 +438,7 @@ def _measured_values(
     """`sql.<capture>.<metric>` of each captured query, `command.…` of each captured command."""
     members: dict[str, Shape] = {}
     absent: dict[str, tuple[str, str]] = {}
-    for kind in metrics.MEASURED:
+    for kind in MEASURED:
         found = {capture.name: _values(capture, leaf) for capture in captures if capture.kind == kind}
         if found:
             members[kind] = Group(what=f"the captures of kind {kind}", members=found)
@@ -451,7 +450,7 @@ def _measured_values(
 def _waits(captures: list[Capture], leaf: Number | Estimate) -> Group:
     """The waits of the first captured system, and those of each by name."""
     event = _group(metrics.WAIT_EVENT, leaf, "a wait event")
-    tree = _group(metrics.WAITS, leaf, "waits")
+    tree = _group(CAPTURES["waits"].numbers, leaf, "waits")
     one = {**tree.members, "events": Group(what="the wait events", members={}, other=event)}
     names = dict.fromkeys(capture.system or "" for capture in captures if capture.kind == "waits")
     each: dict[str, Shape] = {name: Group(what=f"the waits of `{name}`", members=one) for name in names}
@@ -466,9 +465,9 @@ def _values(capture: Capture, leaf: Number | Estimate) -> Group:
 
 def _sizes(workloads: Sequence[Workload], leaf: Number | Estimate) -> Group:
     """The size of the captured system, and of each table that the plan names."""
-    whole = _group(metrics.SIZE, leaf, "sizes")
+    whole = _group(CAPTURES["sizes"].numbers, leaf, "sizes")
     named_tables = (name for workload in workloads for name in tables_in_plan(workload))
-    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in named_tables}
+    tables = {name.lower(): _group(CAPTURES["sizes"].numbers, leaf, name) for name in named_tables}
     kinds = " and ".join(dict.fromkeys(f"`{workload.kind}`" for workload in workloads))
     why = f"the tables of {kinds} are not named in the plan"
     named = Group(what="the tables", members=tables)

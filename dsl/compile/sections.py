@@ -15,15 +15,16 @@ from proveout.dsl.compile.result_names import provisioned_problems
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.extensions import WorkloadExtension
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
-from proveout.dsl.plan.topology import REPORT_SUFFIXES, Capture, Host, Scrape, System
+from proveout.dsl.plan.topology import Capture, Host, Scrape, System
 from proveout.dsl.rules import value_rules
 from proveout.dsl.rules.host_rules import (
-    SIZES_EVERY_S,
+    RARE_EVERY_S,
     Objection,
     captured_problems,
     exporter_problems,
@@ -42,22 +43,16 @@ from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
 """The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
 
-OF_KIND: Mapping[str, tuple[str, ...]] = {
-    "prometheus": ("url", "metrics"),
-    "sql": ("query", "metrics"),
-    "command": ("argv", "output", "within", "exit_codes", "metrics"),
-    "awr": ("licence", "container"),
-}
+_OF_KINDS = tuple(dict.fromkeys(name for kind in CAPTURES.values() for name in kind.keys))
 """The keys that only captures of some kinds have."""
-_ONLY = OF_KIND["prometheus"]
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _FORM = "http://127.0.0.1:9100/metrics"
 
 
 def refuse_keys(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> None:
     """Keys that only captures of other kinds have."""
-    for name in dict.fromkeys(name for keys in OF_KIND.values() for name in keys):
-        if name not in OF_KIND.get(entry.kind, ()) and getattr(entry, name) is not None:
+    for name in _OF_KINDS:
+        if name not in CAPTURES[entry.kind].keys and getattr(entry, name) is not None:
             where = where_of(node, name)
             scope.problems.add(where, f"a capture of kind {entry.kind} has no `{name}`", key=f"{path}.{name}")
 
@@ -67,7 +62,7 @@ def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: st
     if entry.system is not None:
         where = where_of(node, "system")
         scope.problems.add(where, "a prometheus capture is of an exporter, not of a system", key=f"{path}.system")
-    for name in _ONLY:
+    for name in CAPTURES["prometheus"].keys:
         if getattr(entry, name) is None:
             hint = f"url: {_FORM}" if name == "url" else "metrics: [{name: node_load1}]"
             scope.problems.add(key.where, f"a prometheus capture needs `{name}`", key=f"{path}.{name}", hint=hint)
@@ -395,36 +390,33 @@ def add_captures(scope: Scope, section: Node | None) -> None:
     for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
         path = f"captures.{key.text}"
         refuse_keys(scope, node, entry, path)
-        compiled = {"os": _os, "prometheus": exporter, "command": command_capture}.get(entry.kind, _database)
-        capture = compiled(scope, key, node, entry, path)
+        special = {"prometheus": exporter, "command": command_capture}
+        default = _of_hosts if CAPTURES[entry.kind].of == "hosts" else _database
+        capture = special.get(entry.kind, default)(scope, key, node, entry, path)
         if capture is not None:
             scope.captures[key.text] = capture
 
 
-def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _of_hosts(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
     if entry.system is not None:
         where = where_of(node, "system")
-        scope.problems.add(where, "an os capture is of hosts, not of a system", key=f"{path}.system", hint="on: all")
+        message = f"{CAPTURES[entry.kind].article} capture is of hosts, not of a system"
+        scope.problems.add(where, message, key=f"{path}.system", hint="on: all")
     hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
     if hosts is None:
         return None
-    return Capture(name=key.text, kind="os", every_s=entry.every, hosts=hosts, where=key.where)
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind in ("awr", "sql") else f"a {kind}"
+    return Capture(name=key.text, kind=entry.kind, every_s=entry.every, hosts=hosts, where=key.where)
 
 
 def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    """A capture of kind waits, lag, sizes, sql, awr, ttstats or statements."""
+    """A capture of a system."""
+    kind = CAPTURES[entry.kind]
     if entry.on is not None:
         where = where_of(node, "on")
-        scope.problems.add(where, f"{_article(entry.kind)} capture is of a `system`, not of hosts", key=f"{path}.on")
+        scope.problems.add(where, f"{kind.article} capture is of a `system`, not of hosts", key=f"{path}.on")
     if entry.system is None:
         hint = did_you_mean("", scope.declared.get("system", ()))
-        scope.problems.add(
-            key.where, f"{_article(entry.kind)} capture needs a `system`", key=f"{path}.system", hint=hint
-        )
+        scope.problems.add(key.where, f"{kind.article} capture needs a `system`", key=f"{path}.system", hint=hint)
         return None
     where = where_of(node, "system")
     system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
@@ -435,7 +427,7 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         message = f"`{system.name}` is a PgBouncer, of which nothing is captured"
         scope.problems.add(where, message, key=f"{path}.system", hint=hint)
         return None
-    if entry.kind == "lag" and system.propagates_to is None and system.standby_of is None:
+    if kind.endpoints == 2 and system.propagates_to is None and system.standby_of is None:
         hint = "the lag is captured at the system with `propagates_to`, or at a standby"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
@@ -450,15 +442,16 @@ def _of_system(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: 
     """A capture of a system that supports it."""
     if entry.kind == "sql":
         return query_capture(scope, (key, node), entry, path, entry.system or "")
-    if entry.kind in REPORT_SUFFIXES:
+    if CAPTURES[entry.kind].report:
         return _report(scope, key, node, entry, path)
-    every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
+    every_s = RARE_EVERY_S if CAPTURES[entry.kind].rare and node.get("every") is None else entry.every
     return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=entry.system, where=key.where)
 
 
 def _report(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
     """A capture of two snapshots and a report on them."""
-    licence, container = (entry.licence or "", entry.container or "own") if entry.kind == "awr" else ("", "")
+    is_licensed = "licence" in CAPTURES[entry.kind].keys
+    licence, container = (entry.licence or "", entry.container or "own") if is_licensed else ("", "")
     objections = list(licence_problems(entry.kind, licence, container))
     if node.get("every") is not None:
         message = f"a capture of kind {entry.kind} has no `every`: it looks at the start and the end of the window"

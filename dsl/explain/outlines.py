@@ -13,6 +13,7 @@ from proveout.core.numbers import percent, threads, threads_by_rung
 from proveout.core.units import format_duration, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.explain.changes import fault_lines
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
@@ -30,10 +31,11 @@ from proveout.dsl.plan.stages import (
     Stage,
     Think,
     Tool,
+    stated_s,
 )
 from proveout.dsl.plan.topology import Expression
 from proveout.dsl.rules import resets
-from proveout.dsl.rules.host_rules import SIZES_EVERY_S
+from proveout.dsl.rules.host_rules import RARE_EVERY_S
 from proveout.dsl.workloads import commits
 from proveout.dsl.workloads.kinds import expected_rows, table_names
 
@@ -216,7 +218,7 @@ def _capture_work(plan: Plan, stage: Ladder | Search | Tool) -> Iterator[tuple[s
             if capture.kind == "statements" and capture.system is not None:
                 found = engines.of(plan.system(capture.system).engine)
                 often += f", plans after the load; reads {found.statements} (privileges: {found.statement_rights})"
-        elif capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S:
+        elif CAPTURES[capture.kind].rare and capture.every_s >= RARE_EVERY_S:
             often = "when it begins and ends"
         for host in hosts:
             yield host, f"capture {what}, {often}"
@@ -374,8 +376,7 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {length(windows.measure_s)}"
-    ramp_up, measure, ramp_down = map(length, (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s))
-    return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
+    return ", ".join(f"{length(length_s)} {one.stated}" for one, length_s in stated_s(windows).items())
 
 
 def _expected_probes(stage: Search) -> int:

@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
@@ -194,9 +195,53 @@ _SECOND_SLACK = 1e-3
 PASSES_MAX = 1_000
 
 
+Window: TypeAlias = Literal["ramp_up", "measure", "ramp_down"]
+"""The windows of an iteration, in their order."""
+MEASURE: Window = "measure"
+"""The window that counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowDeclaration:
+    """A window of an iteration: its key in plans, its name for people, and the word behind its length in `explain`.
+
+    `optional`: texts leave it out where it is 0. `has_load`: whether transactions begin in it.
+    """
+
+    name: Window
+    title: str
+    stated: str
+    optional: bool = False
+    has_load: bool = True
+
+
+WINDOWS = (
+    WindowDeclaration(name="ramp_up", title="ramp-up", stated="ramp-up"),
+    WindowDeclaration(name=MEASURE, title="measure", stated="measured"),
+    WindowDeclaration(name="ramp_down", title="ramp-down", stated="ramp-down"),
+)
+AFTER_MEASURE: tuple[Window, ...] = get_args(Window)[get_args(Window).index(MEASURE) + 1 :]
+"""The windows after it."""
+
+
+def lengths_s(windows: object) -> dict[WindowDeclaration, float]:
+    """The lengths of the windows in their order, s: of `Windows`, or of an event with fields of the same names."""
+    return {one: getattr(windows, f"{one.name}_s") for one in WINDOWS}
+
+
+def stated_s(windows: object) -> dict[WindowDeclaration, float]:
+    """The lengths that texts state, s."""
+    return {one: length_s for one, length_s in lengths_s(windows).items() if length_s or not one.optional}
+
+
+def measured_from_s(windows: object) -> float:
+    """The start of the measure window after T0, s."""
+    return sum(length_s for _, length_s in takewhile(lambda item: item[0].name != MEASURE, lengths_s(windows).items()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The three windows of an iteration. Only the measure window counts."""
+    """The windows of an iteration. Only the measure window counts."""
 
     ramp_up_s: float  # s before the measure window; 0 with `passes`
     measure_s: float  # length of the measure window, s; with `passes` its time limit
@@ -209,12 +254,17 @@ class Windows:
     @property
     def total_s(self) -> float:
         """Length of the whole iteration, seconds."""
-        return self.ramp_up_s + self.measure_s + self.ramp_down_s
+        return sum(lengths_s(self).values())
+
+    @property
+    def measured_to_s(self) -> float:
+        """The end of the measure window after T0, seconds."""
+        return measured_from_s(self) + self.measure_s
 
     @property
     def whole_seconds(self) -> int:
         """The seconds that lie inside the measure window as a whole; seconds count from the start of the ramp-up."""
-        begins, ends = self.ramp_up_s, self.ramp_up_s + self.measure_s
+        begins, ends = measured_from_s(self), self.measured_to_s
         return max(math.floor(ends + _SECOND_SLACK) - math.ceil(begins - _SECOND_SLACK), 0)
 
 

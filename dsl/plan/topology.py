@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
 from proveout.dsl.plan.bounds import INSTANCES_MAX, NAME_PATTERN, SETTINGS_MAX
+from proveout.dsl.plan.captures import CAPTURES, CaptureKind
 from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
 from proveout.dsl.plan.keys import OMITTED, Element, key
 from proveout.dsl.plan.scalars import Form, Name, Roles, Settings, Text
@@ -231,15 +231,6 @@ class Scrape:
     optional: bool = False  # no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost
 
 
-CaptureKind: TypeAlias = Literal[
-    "os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"
-]
-"""The kinds of captures: `os` observes hosts; `waits`, `lag` and `sizes` a system; `sql` the values of a query in a
-system; `command` the values of the output of a program on a host; `prometheus` an exporter, which one host reads; `awr`
-and `ttstats` take two snapshots of a system's statistics, and its report on them; `statements` has the statements of a
-system that took the most time, and their plans."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """An observation, with one sample each `every_s`."""
@@ -262,8 +253,4 @@ class Capture:
     @property
     def makes_report(self) -> bool:
         """Whether it has no numbers, but a report of the database on the measure window."""
-        return self.kind in REPORT_SUFFIXES
-
-
-REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt", "statements": ".json"}
-"""Kinds of captures whose result is a report of the database -> the suffix of its file."""
+        return bool(CAPTURES[self.kind].report)

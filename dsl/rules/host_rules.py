@@ -29,10 +29,11 @@ from proveout.dsl.plan.bounds import (
     TEXT_MAX,
     WEEK_S,
 )
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows
-from proveout.dsl.plan.topology import REPORT_SUFFIXES, Capture, Declared, Expectation, FactValue, Scrape, System
+from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows, stated_s
+from proveout.dsl.plan.topology import Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ POOLER_SETTINGS: Mapping[str, tuple[int, int]] = {
 TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
-SIZES_EVERY_S = 24 * 3600.0
-"""The default interval of a sizes capture: longer than a run, so it samples only at its start and its end."""
+RARE_EVERY_S = 24 * 3600.0
+"""The default interval of a capture of sizes: longer than a run, so it samples only at its start and its end."""
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
@@ -297,29 +298,17 @@ def _file_problems(engine: str, dsn: str) -> Iterator[Objection]:
 
 def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
     """Captures that an engine does not support."""
-    found = engines.of(engine)
-    if kind == "waits" and not found.waits:
-        message = f"wait events of {engine} are not captured in this release"
-        yield Objection(message=message, way_out=found.instead_of_waits)
-    if kind == "sizes" and not found.sizes:
-        yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
-    if kind == "statements" and not found.statements:
-        able = engines.named(one for one in engines.ENGINES.values() if one.statements)
-        yield Objection(
-            message=f"statements of {engine} are not captured in this release", way_out=f"systems of {able}"
-        )
-    if kind in REPORT_SUFFIXES and kind not in ("statements", found.report):
-        able = engines.named(one for one in engines.ENGINES.values() if one.report == kind)
-        other = f"kind: {found.report}" if found.report else f"a system of {able}"
-        yield Objection(message=f"{engine} has no report of kind {kind}", way_out=other)
-    if kind == "sql" and not found.queries:
-        able = engines.named(one for one in engines.ENGINES.values() if one.queries)
-        yield Objection(message=f"queries of {engine} are not captured in this release", way_out=f"systems of {able}")
+    found, declared = engines.of(engine), CAPTURES[kind]
+    if not found.is_captured(declared):
+        able = engines.named(one for one in engines.ENGINES.values() if one.is_captured(declared))
+        instead = "kind: {engine.report}" if declared.able == "report" and found.report else declared.instead
+        message, way_out = (text.format(engine=found, able=able) for text in (declared.refused, instead))
+        yield Objection(message=message, way_out=way_out)
 
 
 def licence_problems(kind: str, licence: str, container: str) -> Iterator[Objection]:
     """A capture that reads what Oracle licenses apart, and the container that it reads."""
-    if kind != "awr":
+    if "licence" not in CAPTURES[kind].keys:
         if licence or container:
             yield Objection(message=f"a capture of kind {kind} has no licence and no container")
         return
@@ -365,7 +354,7 @@ def scrape_problems(metric: str, alias: str, labels: Sequence[str]) -> Iterator[
 def capture_problems(capture: Capture) -> Iterator[Objection]:
     """A capture; how its systems are reached is looked at by themselves."""
     yield from name_problems("capture", capture.name)
-    rare = capture.kind == "sizes" and capture.every_s == SIZES_EVERY_S
+    rare = CAPTURES[capture.kind].rare and capture.every_s == RARE_EVERY_S
     if not (EVERY_MIN_S <= capture.every_s <= EVERY_MAX_S or rare):
         way_out = "a capture samples every 100ms to every 1h"
         yield Objection(message=f"a sample every {capture.every_s} s is not possible", way_out=way_out)
@@ -385,9 +374,9 @@ def _scrape(scrape: Scrape) -> Iterator[Objection]:
 
 def window_problems(windows: Windows) -> Iterator[Objection]:
     """Check the length of a load."""
-    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    if not all(0.0 <= part <= WEEK_S for part in parts) or windows.measure_s <= 0.0:
-        message = f"windows of {parts[0]}, {parts[1]} and {parts[2]} s are not possible"
+    *parts, last = stated_s(windows).values()
+    if not all(0.0 <= part <= WEEK_S for part in (*parts, last)) or windows.measure_s <= 0.0:
+        message = f"windows of {', '.join(map(str, parts))} and {last} s are not possible"
         yield Objection(message=message, way_out="each is at most 7d, and the measure window is longer than 0")
     if not 0 <= windows.passes <= PASSES_MAX:
         yield Objection(message=f"a window of {windows.passes} passes is not possible", way_out=f"at most {PASSES_MAX}")

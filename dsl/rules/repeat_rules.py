@@ -17,6 +17,8 @@ from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Check, Plan, Workload
 from proveout.dsl.plan.stages import (
+    MEASURE,
+    WINDOWS,
     CommandRun,
     Ladder,
     Measuring,
@@ -441,7 +443,7 @@ def _refuse(
         problems.add(expression.where, message, key="stages", hint=hint)
 
 
-WITHOUT = ("measure", "ramp_up", "ramp_down", "rate")
+WITHOUT = (MEASURE, *(one.name for one in WINDOWS if one.name != MEASURE), "rate")
 
 
 def pass_problems(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import (
@@ -27,6 +28,7 @@ from proveout.dsl.plan.bounds import (
     TEXT_MAX,
     VALUES_MAX,
 )
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
 from proveout.dsl.plan.commands import OutputFormat, ValueTake
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.plan import Check, Published
@@ -303,22 +305,24 @@ Argv: TypeAlias = Annotated[list[TextOrNumber], Field(min_length=1, max_length=2
 ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
 
 
+def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
+    return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
+
+
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
+    kind: CaptureKind
     on: Selector | None = Field(
         None,
         description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
         "command: the one host that runs the program.",
     )
-    system: Name | None = Field(
-        None, description="waits, lag, sizes, sql, awr, ttstats, statements: the system observed."
-    )
+    system: Name | None = Field(None, description=f"{_kinds(lambda kind: kind.of == 'system')}: the system observed.")
     every: Every = Field(
         1.0,
-        description="One sample each. sizes: by default only at the start and at the end. awr, ttstats, statements: "
-        "always at the start and the end of the measure window.",
+        description=f"One sample each. {_kinds(lambda kind: kind.rare)}: by default only at the start and at the end. "
+        f"{_kinds(lambda kind: bool(kind.report))}: always at the start and the end of the measure window.",
     )
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."

@@ -22,6 +22,7 @@ from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.bounds import VALUES_MAX
 from proveout.dsl.plan.commands import MeasuredValue, OutputFormat, OutputRows
 from proveout.dsl.plan.scalars import Id, custom
+from proveout.dsl.plan.stages import WINDOWS
 from proveout.dsl.rules.value_rules import argv_problems, output_problems, value_problems
 from proveout.dsl.schema.models import OutputEntry, TextOrNumber, ValueEntry
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
@@ -32,12 +33,12 @@ Parser: TypeAlias = Literal["pgbench", "sysbench", "hammerdb", "fio"]
 PARSERS: tuple[Parser, ...] = get_args(Parser)
 
 SHARE = ("threads", "total_threads", "first_thread", "rate", "total_rate", "range_from", "range_to")
-WINDOWS = ("seconds", "ramp_up_s", "measure_s", "ramp_down_s", "ramp_up_min", "measure_min")
+LENGTHS = ("seconds", *(f"{one.name}_s" for one in WINDOWS), "ramp_up_min", "measure_min")
 ITERATION = ("stage", "rung", "repeat", "attempt", "seed")
 TARGET = ("host", "port", "user", "database", "socket", "connect_string", "password_file")
-FIELDS = (*SHARE, *WINDOWS, *ITERATION, *TARGET)
+FIELDS = (*SHARE, *LENGTHS, *ITERATION, *TARGET)
 FIELD_FORMS: Mapping[str, str] = {
-    **dict.fromkeys((*SHARE, *WINDOWS, *ITERATION, "port"), "{count}"),
+    **dict.fromkeys((*SHARE, *LENGTHS, *ITERATION, "port"), "{count}"),
     **dict.fromkeys(("rate", "total_rate"), "{number}"),
     **dict.fromkeys(("stage", "user", "database"), "{word}"),
     **dict.fromkeys(("socket", "password_file"), "{path}"),

@@ -233,7 +233,7 @@ class _WindowEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Window.ValueTy
     WINDOW_RAMP_DOWN: _Window.ValueType  # 3
 
 class Window(_Window, metaclass=_WindowEnumTypeWrapper):
-    """The windows of an iteration."""
+    """The windows of an iteration, in their order."""
 
 WINDOW_UNSPECIFIED: Window.ValueType  # 0
 WINDOW_RAMP_UP: Window.ValueType  # 1
@@ -1135,7 +1135,7 @@ Global___Tuning: _TypeAlias = Tuning  # noqa: Y015
 
 @_typing.final
 class Windows(_message.Message):
-    """The three windows of an iteration. Only the measure window counts."""
+    """The windows of an iteration. Only the measure window counts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

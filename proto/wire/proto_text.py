@@ -131,12 +131,14 @@ class Source:
         return ast.get_docstring(node) or self._refuse(node.name, node.lineno)
 
     def text_of_alias(self, name: str) -> str:
-        """The docstring below `NAME: TypeAlias = …`. ProveoutError without one, or when it is of another module."""
+        """The docstring below `NAME: TypeAlias = …`, here or where it is imported from. ProveoutError without one."""
         for node, below in zip(self.body, [*self.body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                     return inspect.cleandoc(str(below.value.value))
                 return self._refuse(name, node.lineno)
+            if isinstance(node, ast.ImportFrom) and any(one.name == name for one in node.names):
+                return Source(sys.modules[str(node.module)]).text_of_alias(name)
         return self._refuse(name, 1)
 
     def text_of_field(self, record: ast.ClassDef, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
+from proveout.dsl.plan.stages import Window
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.tasks import Endpoint
 
@@ -231,10 +232,6 @@ class TransactionLoad:
     service_at_least: Histogram = field(default_factory=Histogram)
     # the same of the schedule lag of those never begun (`counts.missed`)
     schedule_at_least: Histogram = field(default_factory=Histogram)
-
-
-Window: TypeAlias = Literal["ramp_up", "measure", "ramp_down"]
-"""The windows of an iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,18 @@ about the engine, and an adapter loads no client library."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from proveout.agent.engines.table import adapter, driver, is_in_files
 from proveout.dsl import engines
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
+from proveout.proto.wire import agent_pb2 as pb
 
 CLIENTS = ("psycopg", "pymysql", "oracledb", "apsw", "duckdb", "numpy", "pyarrow")
 ARGUMENTS = {
@@ -85,3 +88,14 @@ def test_adapters_are_made_without_any_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("kind", CAPTURES.values(), ids=CAPTURES)
+def test_each_kind_of_captures_has_its_function_its_place_on_the_wire_and_a_refusal_of_engines(
+    kind: CaptureDeclaration,
+) -> None:
+    module, _, name = kind.run.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    assert f"CAPTURE_KIND_{kind.name.upper()}" in dict(pb.CaptureKind.items())
+    assert bool(kind.able) == bool(kind.refused)
+    assert tuple(CAPTURES) == get_args(CaptureKind)

@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from proveout.core.numbers import clock, number, rung_name, safe, seconds
+from proveout.dsl.plan.stages import MEASURE, lengths_s, measured_from_s
 from proveout.proto.events import FaultSeen, IterationStarted
 from proveout.tui import charts, live_load
 from proveout.tui.live_load import phase_at, window
@@ -25,22 +26,22 @@ def bar(share: float, width: int) -> str:
 
 def iteration_bar(started: IterationStarted, gone_s: float, width: int) -> Text:
     """Ramp-up, measure and ramp-down as one bar, `▒▒│█████░░░░│░`: ramps are lighter, and none is left out."""
-    lengths = (started.ramp_up_s, started.measure_s, started.ramp_down_s)
-    total = max(sum(lengths), 1e-9)
+    lengths = {one.name: length_s for one, length_s in lengths_s(started).items()}
+    total = max(sum(lengths.values()), 1e-9)
     text, before_s = Text(no_wrap=True, end=""), 0.0
-    kept = [number for number, length in enumerate(lengths) if length > 0.0]
+    kept = [name for name, length in lengths.items() if length > 0.0]
     room = width - max(len(kept) - 1, 0)
-    cells = {number: max(1, round(lengths[number] / total * room)) for number in kept}
+    cells = {name: max(1, round(lengths[name] / total * room)) for name in kept}
     if kept:
-        longest = max(kept, key=lambda number: lengths[number])
+        longest = max(kept, key=lambda name: lengths[name])
         cells[longest] = max(1, cells[longest] + room - sum(cells.values()))
-    for index in kept:
+    for name in kept:
         if text:
             text.append("│", style=MUTED)
-        share = (gone_s - before_s) / lengths[index]
-        drawn = bar(share, cells[index])
-        text.append(drawn if index == 1 else drawn.replace("█", "▒"), style=ACCENT if index == 1 else MUTED)
-        before_s += lengths[index]
+        share = (gone_s - before_s) / lengths[name]
+        drawn = bar(share, cells[name])
+        text.append(drawn if name == MEASURE else drawn.replace("█", "▒"), style=ACCENT if name == MEASURE else MUTED)
+        before_s += lengths[name]
     return text
 
 
@@ -135,7 +136,7 @@ def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
     if started.rate and not (stage is not None and stage.levels):
         left.append((f" · {number(round(started.rate))}/s", "", 3))
     gone_s = view.now_unix_s - view.iteration_began_unix_s
-    if phase := phase_at(stage, gone_s - started.ramp_up_s):
+    if phase := phase_at(stage, gone_s - measured_from_s(started)):
         name, into_s, length_s = phase
         left.append((f" · phase {safe(name)}", "bold", 1))
         left.append((f" {into_s:.0f} of {length_s:g} s", "", 3))
@@ -204,7 +205,7 @@ def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
     """Name, begin, and seconds since then of each fault that is in place."""
     if view.iteration is None:
         return []
-    since_s = view.now_unix_s - view.iteration_began_unix_s - view.iteration.ramp_up_s
+    since_s = view.now_unix_s - view.iteration_began_unix_s - measured_from_s(view.iteration)
     begun: dict[tuple[str, int], FaultSeen] = {}
     for seen in view.faults:
         if seen.step == "begins":

@@ -69,6 +69,18 @@ def from_plain(kind: type[_T], data: Any) -> _T:
     return made
 
 
+def to_message(record: Any, *, without: str = "") -> bytes:
+    """A record for a pipe: JSON of its type's name and its fields, except one that is sent beside it."""
+    fields = {f.name: getattr(record, f.name) for f in dataclasses.fields(record) if f.name != without}
+    return json.dumps([type(record).__name__, fields], default=to_plain).encode()
+
+
+def from_message(kinds: Mapping[str, type], data: bytes) -> Any:
+    """The record of one of `kinds`, by name, that `to_message` was given. ValueError, KeyError or TypeError."""
+    name, fields = json.loads(data)
+    return from_plain(kinds[name], fields)
+
+
 @functools.cache
 def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)

@@ -15,13 +15,13 @@ from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker import ChunkWriter
+from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Handling, Hang, Histogram, LoadSecond
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")
-# ramp-up 1 s, measure 2 s, ramp-down 0.5 s, from T0 = 10 s on
-TIMELINE = Timeline(t0_ns=10 * S, measure_start_ns=11 * S, measure_end_ns=13 * S, end_ns=13 * S + S // 2)
+TIMELINE = Timeline.of(Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.5), 10 * S)
 LAST = worker_messages.Finished(
     missed=(), committed=(), unknown=(), cpu_s=0.0, cpu_window_s=2.0, start_skew_ns=0, samples_lost=0, first_errors=()
 )

@@ -7,10 +7,12 @@ requests, like a server that receives the request before the statement; real ser
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +26,8 @@ from proveout.agent.load.loop import event_loop, thread_loop
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker import ChunkWriter, open_all
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.phases import Level
+from proveout.dsl.plan.stages import Sessions, Windows
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr import workload as hlr
@@ -89,7 +92,7 @@ def arming(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker
     """(a load that arms in a thread, its driver, a future of its result)."""
     locked = Locked(Prepares(held=True, cancels_lost=2))
     monkeypatch.setattr(worker, "driver", lambda engine: locked)
-    load, ended = worker.Load(worker_messages.Arm.of(spec("-", terminals=2), (0, 1))), Future[Any]()
+    load, ended = worker.Load(worker_messages.Arm(spec=spec("-", terminals=2), numbers=(0, 1))), Future[Any]()
     thread = threading.Thread(target=lambda: ended.set_result(load.arm()))
     thread.start()
     yield load, locked, ended
@@ -219,3 +222,23 @@ def test_a_worker_ends_its_load_and_not_itself_after_stop(
     os.write(pipe[1], worker_messages.encode(worker_messages.Stop()))
     os.close(pipe[1])
     assert [ticker.tick(T0) for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_worker_receives_the_task_of_its_load_whole(spec: Spec) -> None:
+    windows = Windows(ramp_up_s=0.5, measure_s=2.0, ramp_down_s=0.0, phases=(("low", 1.5), ("high", 0.5)))
+    levels = (Level(for_s=1.5, values=(10.0, 20.0), at_s=(0.0, 1.0)), Level(for_s=0.5, values=(5.0,)))
+    task = spec("-", terminals=2)
+    task = replace(
+        task,
+        endpoint=replace(task.endpoint, instances=("one", "two")),
+        windows=windows,
+        share=replace(task.share, rate=10.0, levels=levels, think_s=0.25),
+        sessions=Sessions(pool=3, connect_every=7),
+        session=(("work_mem", "1MB"),),
+        tracked=True,
+    )
+    arm = worker_messages.Arm(spec=task, numbers=(0, 1), run="r", connections=3)
+    sent, parts = io.BytesIO(worker_messages.encode(arm)), list[bytes]()
+    while size := sent.read(4):
+        parts.append(sent.read(int.from_bytes(size, "big")))
+    assert worker_messages.decode(*parts) == arm

@@ -110,7 +110,7 @@ async def test_an_impossible_population_is_refused(
 @pytest.mark.parametrize("safeguard", ["no parent", "pipe closed during a job"])
 def test_a_worker_ends_by_each_safeguard_alone(safeguard: str, sqlite_file: Path, spec: Any) -> None:
     task = spec(str(sqlite_file), engine="sqlite", population=LARGE)
-    opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
+    opening = Opening(endpoint=task.endpoint, workload=task.workload)
     jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
     module = "proveout.agent.load.populate_worker"
     parent = 1 if safeguard == "no parent" else os.getpid()
