@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, KeepSpans, UnitAction, WriteFile, around
@@ -23,7 +23,7 @@ from proveout.dsl.operations.facts import (
     TextQuery,
     UnitQuery,
 )
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, matching
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
@@ -35,7 +35,10 @@ NOTHING_FOUND, AMBIVALENT = 2, 8
 BY_ID = "/dev/disk/by-id/"
 BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
 """Whole disks only; all block devices, partitions too."""
-_DISK_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
+Device: TypeAlias = Annotated[
+    str, matching(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*", f"`{{value}}` does not name a device for good: {BY_ID}NAME")
+]
+"""A whole disk or a partition by a lasting name."""
 _KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
 _LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
 
@@ -93,16 +96,6 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
     if output.code not in (0, NOTHING_FOUND):
         return None
     return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
-
-
-def device_name(value: str) -> str:
-    """A whole disk or a partition by a lasting name."""
-    if not _DISK_DEVICE.fullmatch(value):
-        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
-    return value
-
-
-Device: TypeAlias = Annotated[str, AfterValidator(device_name)]
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
@@ -167,40 +160,32 @@ PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/p
 ALIGN = 1024 * 1024
 ENTRIES = 128 * 128
 """Bytes: as many entries as every GPT has room for. Source: UEFI Specification, 5.3."""
-_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
-_PART = re.compile(r"-part\d+$")
 _SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
 _MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,35}")
+WholeDisk: TypeAlias = Annotated[
+    str,
+    matching(
+        r"/dev/disk/by-id/(?!.*-part\d+$)[A-Za-z0-9][A-Za-z0-9._:+-]*",
+        "`{value}` does not name a whole disk for good: /dev/disk/by-id/NAME",
+    ),
+]
+PartSize: TypeAlias = Annotated[
+    str, matching(_SIZE.pattern, "`{value}` is not a size of a partition, as 15GiB or 512MiB")
+]
+PartName: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z][A-Za-z0-9_]{0,35}",
+        "`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most",
+    ),
+]
 
 
-def _device(value: str) -> str:
-    if not _DEVICE.fullmatch(value) or _PART.search(value):
-        raise custom(f"`{value}` does not name a whole disk for good: /dev/disk/by-id/NAME")
-    return value
-
-
-def _size(value: str) -> str:
-    if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is not a size of a partition, as 15GiB or 512MiB")
-    return value
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise custom(f"`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most")
-    return value
-
-
-class Part(BaseModel):
+class Part(Strict):
     """A partition."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-    name: Annotated[str, AfterValidator(_name)] = Field(description="Its name in the table.")
-    size: Annotated[str, AfterValidator(_size)] | None = Field(
-        None, description="15GiB; the last one's may be left out: the rest."
-    )
+    name: PartName = Field(description="Its name in the table.")
+    size: PartSize | None = Field(None, description="15GiB; the last one's may be left out: the rest.")
 
     @property
     def mib(self) -> int | None:
@@ -225,7 +210,7 @@ class Partition(Operation):
     """Partitions of an empty disk: `{device: /dev/disk/by-id/…, partitions: [{name: redo, size: 15GiB}, {name:
     data}]}`."""
 
-    device: Annotated[str, AfterValidator(_device)] = Field(description="The whole disk, by /dev/disk/by-id.")
+    device: WholeDisk = Field(description="The whole disk, by /dev/disk/by-id.")
     partitions: Parts = Field(description="From the beginning of the disk to its end, at whole MiB.")
 
     privileges = "root: writes partition tables"
@@ -329,23 +314,19 @@ def _table(output: Output) -> list[_Span]:
 MKFS = {"xfs": "/usr/sbin/mkfs.xfs", "ext4": "/usr/sbin/mkfs.ext4"}
 _FORCE = {"xfs": ("-f",), "ext4": ("-F",)}
 _LABEL_MAX = {"xfs": 12, "ext4": 16}
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}")
-_UUID = re.compile(r"[0-9A-Fa-f]{4,8}(-[0-9A-Fa-f]{4,12}){1,4}")
-
-
-def _label(value: str) -> str:
-    if not _LABEL.fullmatch(value):
-        raise custom(f"`{value}` is not a label: a letter or digit, then letters, digits and _ . -")
-    return value
-
-
-def _uuid(value: str) -> str:
-    if not _UUID.fullmatch(value):
-        raise custom(f"`{value}` is not the UUID of a filesystem, as `blkid` prints it")
-    return value
-
-
-Uuid: TypeAlias = Annotated[str, AfterValidator(_uuid)]
+Label: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}",
+        "`{value}` is not a label: a letter or digit, then letters, digits and _ . -",
+    ),
+]
+Uuid: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[0-9A-Fa-f]{4,8}(-[0-9A-Fa-f]{4,12}){1,4}", "`{value}` is not the UUID of a filesystem, as `blkid` prints it"
+    ),
+]
 
 
 class Filesystem(Operation):
@@ -353,7 +334,7 @@ class Filesystem(Operation):
 
     device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
     type: Literal["xfs", "ext4"] = Field(description="The filesystem.")
-    label: Annotated[str, AfterValidator(_label)] = Field(
+    label: Label = Field(
         description="Its label, which tells on later runs that it is there; `mount` finds it by LABEL=…."
     )
     replaces: Uuid | None = Field(

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from proveout.core import units
 from proveout.dsl import engines
@@ -27,7 +27,7 @@ from proveout.dsl.operations.facts import (
     SpaceQuery,
 )
 from proveout.dsl.operations.network import Interface, Interfaces
-from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step
+from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step, Strict
 from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations
@@ -223,11 +223,9 @@ def _host_name(name: str) -> str:
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
-class End(BaseModel):
+class End(Strict):
     """One group of hosts: names in the plan, names or addresses on networks, the ports of their agents, and the ports
     of systems on the loopback of their machine."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     hosts: list[str] = Field(max_length=1000, description="Names of hosts.")
     addresses: list[str] = Field(max_length=2000, description="Names or addresses of these hosts on their networks.")

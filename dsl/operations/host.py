@@ -11,9 +11,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     WithJsonSchema,
@@ -27,15 +25,17 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, UnitAction, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, LinkQuery, OutputQuery, PackageQuery, Query, UnitQuery
 from proveout.dsl.operations.operation import (
+    ACCOUNT,
     AbsolutePath,
     Account,
     Line,
     Mode,
     Operation,
     OwnPath,
-    PackageName,
     Step,
+    Strict,
     UnitName,
+    matching,
     no_control,
     whole_file,
 )
@@ -149,7 +149,6 @@ class File(Operation):
 # unknown whether it ran), so both have to be written that way.
 
 DAY_S = 86_400.0
-_PLACE = re.compile(r"/dev/[A-Za-z0-9][A-Za-z0-9._:+@/-]*")
 
 
 def _argv(words: list[str]) -> list[str]:
@@ -160,12 +159,6 @@ def _argv(words: list[str]) -> list[str]:
     if any("${secrets." in word for word in words):
         raise custom("a secret cannot be an argument: every user of a host can read the arguments of its programs")
     return words
-
-
-def _place(path: str) -> str:
-    if not _PLACE.fullmatch(path):
-        raise custom(f"`{path}` is not a path below /dev")
-    return path
 
 
 def _within(value: str) -> str:
@@ -179,19 +172,18 @@ def _within(value: str) -> str:
 
 
 Argv: TypeAlias = Annotated[list[Line], Field(min_length=1, max_length=100), AfterValidator(_argv)]
+Place: TypeAlias = Annotated[
+    AbsolutePath, matching(r"/dev/[A-Za-z0-9][A-Za-z0-9._:+@/-]*", "`{value}` is not a path below /dev")
+]
 Argvs: TypeAlias = Annotated[list[Argv], Field(max_length=20)]
 
 
-class CommandVerify(BaseModel):
+class CommandVerify(Strict):
     """The check that shows that nothing is left to do: devices that are there, or a program that succeeds."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     run: Argv | None = Field(None, description="A program that changes nothing: its exit code must be 0.")
     prints: Line | None = Field(None, description="A text that its output must hold too.")
-    exists: Annotated[list[Annotated[AbsolutePath, AfterValidator(_place)]], Field(max_length=200)] = Field(
-        [], description="Paths below /dev that must be there."
-    )
+    exists: list[Place] = Field([], max_length=200, description="Paths below /dev that must be there.")
 
     @model_validator(mode="after")
     def _checks_something(self) -> Self:
@@ -292,23 +284,9 @@ class HostCommand(Operation):
 # The file is edited, not replaced: every byte that is not the value of an attribute of that section stays, comments,
 # order, blanks and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
 
-_SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:-]{0,79}")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _HEAD = re.compile(rb"^\s*\[\s*([^\]\r\n]*?)\s*\]")
 _PAIR = re.compile(rb"^([ \t]*)([^=;#\[\r\n][^=\r\n]*?)([ \t]*=[ \t]*)([^\r\n]*?)([ \t]*)(\r?\n?)$")
-
-
-def _section(value: str) -> str:
-    if not _SECTION.fullmatch(value) or value != value.strip():
-        raise custom(f"`{value}` is not the name of a section")
-    return value
-
-
-def _key(value: str) -> str:
-    if not _KEY.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an attribute, as PermSize")
-    return value
 
 
 def _value(value: object) -> object:
@@ -328,7 +306,12 @@ def _once_each(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-Name: TypeAlias = Annotated[str, AfterValidator(_key)]
+Name: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}", "`{value}` is not the name of an attribute, as PermSize")
+]
+Section: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z0-9]([A-Za-z0-9 _.:-]{0,78}[A-Za-z0-9_.:-])?", "`{value}` is not the name of a section")
+]
 Text: TypeAlias = Annotated[
     str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
 ]
@@ -339,7 +322,7 @@ class IniSection(Operation):
     {PermSize: 620000}}`."""
 
     file: OwnPath = Field(description="The file; it has to be there.")
-    section: Annotated[str, AfterValidator(_section)] = Field(description="The section, without its brackets.")
+    section: Section = Field(description="The section, without its brackets.")
     set: Annotated[
         dict[Name, Text],
         Field(min_length=1, max_length=200, description="Attribute to value; other attributes stay."),
@@ -446,9 +429,6 @@ def _pair(number: int, line: bytes) -> _Pair | None:
     return _Pair(number, name, indent + key + equals, value, blanks + ending)
 
 
-_FILE = re.compile(r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
-_DOMAIN = re.compile(r"\*|@?[a-z_][a-z0-9_-]{0,31}")
-
 Item: TypeAlias = Literal[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
     "sigpending", "stack",
@@ -463,26 +443,20 @@ def _limit(value: object) -> object:
     raise custom(f"{value} is not a limit: a whole number, or unlimited")
 
 
-def _file(path: str) -> str:
-    if not _FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/security/limits.d: /etc/security/limits.d/NAME.conf")
-    return path
-
-
-def _domain(name: str) -> str:
-    if not _DOMAIN.fullmatch(name):
-        raise custom(f"`{name}` is not a user, an @group or *")
-    return name
-
-
+LimitsFile: TypeAlias = Annotated[
+    AbsolutePath,
+    matching(
+        r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf",
+        "`{value}` is not a file of /etc/security/limits.d: /etc/security/limits.d/NAME.conf",
+    ),
+]
+Domain: TypeAlias = Annotated[str, matching(rf"\*|@?{ACCOUNT}", "`{value}` is not a user, an @group or *")]
 LIMITS: tuple[JsonSchemaValue, ...] = ({"type": "integer"}, {"const": "unlimited"})
 Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [*LIMITS]})]
 
 
-class Pair(BaseModel):
+class Pair(Strict):
     """A soft and a hard limit."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     soft: Limit
     hard: Limit
@@ -507,10 +481,8 @@ class Limits(Operation):
     """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock:
     unlimited}}}`."""
 
-    file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
-        description="The file of /etc/security/limits.d that holds them, whole and alone."
-    )
-    users: dict[Annotated[str, AfterValidator(_domain)], Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
+    file: LimitsFile = Field(description="The file of /etc/security/limits.d that holds them, whole and alone.")
+    users: dict[Domain, Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
         min_length=1, max_length=100, description="User, @group or *, to item, to a limit or {soft: …, hard: …}."
     )
 
@@ -547,13 +519,18 @@ class Limits(Operation):
         return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
 
 
+Package: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,127}", "`{value}` is not the name of a package")
+]
+
+
 class PackagePresent(Operation):
     """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where
     one is missing."""
 
-    packages: Annotated[
-        list[PackageName], Field(min_length=1, max_length=200), BeforeValidator(one_or_many), OrOne()
-    ] = Field(description="Their names.")
+    packages: Annotated[list[Package], BeforeValidator(one_or_many), OrOne()] = Field(
+        min_length=1, max_length=200, description="Their names."
+    )
 
     privileges = "runs rpm or dpkg"
 

@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 from proveout.core.linux import PROGRAM_SYSCTLS
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, PathsQuery, Query, TextQuery
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, whole_file
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, matching, whole_file
 from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 from proveout.dsl.source.nodes import Map
 
@@ -22,7 +22,6 @@ NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
 SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _NAME = re.compile(NAME_PATTERN.strip("^$"))
 _VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
-_FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
 _NO_WAY_BACK = (
     "kernel.kexec_load_disabled",
     "kernel.kexec_load_limit_panic",
@@ -102,12 +101,6 @@ def _checked_value(value: object) -> object:
     return text
 
 
-def _checked_file(path: str) -> str:
-    if not _FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/sysctl.d: /etc/sysctl.d/NAME.conf")
-    return path
-
-
 def _one_of_two(given: dict[str, str]) -> dict[str, str]:
     for name, other in COUPLED.items():
         if given.get(name, "0") != "0" and given.get(other, "0") != "0":
@@ -117,6 +110,13 @@ def _one_of_two(given: dict[str, str]) -> dict[str, str]:
 
 SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 SysctlValue: TypeAlias = Annotated[str, BeforeValidator(_checked_value), WithJsonSchema(SETTING_SCHEMA)]
+SysctlFile: TypeAlias = Annotated[
+    AbsolutePath,
+    matching(
+        r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf",
+        "`{value}` is not a file of /etc/sysctl.d: /etc/sysctl.d/NAME.conf",
+    ),
+]
 
 
 class Sysctl(Operation):
@@ -127,7 +127,7 @@ class Sysctl(Operation):
     settings: SkipJsonSchema[
         Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200), AfterValidator(_one_of_two)]
     ]
-    file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
+    file: SysctlFile | None = Field(
         None,
         description="Also keep them in this file of /etc/sysctl.d, as its only content, for the next start of the "
         "host.",
@@ -202,7 +202,6 @@ class Sysctl(Operation):
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9!_*?.\[\]-]{1,64}")
-_QUEUE_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 SCHEDULER, REQUESTS, READ_AHEAD = "scheduler", "nr_requests", "read_ahead_kb"
 NUMBERS = ("rotational", "rq_affinity", "nomerges", "nr_requests", "read_ahead_kb")
 
@@ -214,20 +213,15 @@ def _pattern(value: str) -> str:
     return name
 
 
-def _scheduler(value: str) -> str:
-    if not _QUEUE_NAME.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an I/O scheduler: none, mq-deadline, kyber, bfq")
-    return value
-
-
 Devices: TypeAlias = Annotated[
     list[Annotated[str, AfterValidator(_pattern)]],
     Field(min_length=1, max_length=200),
     BeforeValidator(one_or_many),
     OrOne(),
 ]
-Schedulers: TypeAlias = Annotated[
-    list[Annotated[str, AfterValidator(_scheduler)]], Field(max_length=8), BeforeValidator(one_or_many), OrOne()
+Scheduler: TypeAlias = Annotated[
+    str,
+    matching(r"[a-z][a-z0-9-]{0,30}", "`{value}` is not the name of an I/O scheduler: none, mq-deadline, kyber, bfq"),
 ]
 
 
@@ -235,7 +229,7 @@ class BlockQueue(Operation):
     """The request queues of disks: `{devices: "sd[b-e]", scheduler: none, nr_requests: 128}`."""
 
     devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
-    scheduler: Schedulers = Field(
+    scheduler: Annotated[list[Scheduler], Field(max_length=8), BeforeValidator(one_or_many), OrOne()] = Field(
         [],
         description="The I/O scheduler; of several, the first that the kernel offers: `[none, noop]` means no "
         "scheduler on new and on old kernels.",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts, PathsQuery, Query, TextQuery
-from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
+from proveout.dsl.operations.operation import Operation, Step, matching
+from proveout.dsl.plan.scalars import OrOne, one_or_many
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
 # on it down to its own MTU, and the IPv6 MTU of an interface follows. Ports that differ are set back as well; the rest
@@ -21,17 +20,14 @@ NET = "/sys/class/net"
 DEVICES = "/proc/self/net/dev"
 MTU_MIN, MTU_MAX = 1280, 65535
 """Below 1280 the kernel takes the IPv6 addresses off an interface (RFC 8200, 5), which undoing would not restore."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
-
-
-def interface_name(value: str) -> str:
-    """The name of an interface: at most 15 characters that cannot leave its folder in /sys."""
-    if not _NAME.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a network interface, as bond0 or ens1f0.102")
-    return value
-
-
-Interface: TypeAlias = Annotated[str, AfterValidator(interface_name)]
+Interface: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}",
+        "`{value}` is not the name of a network interface, as bond0 or ens1f0.102",
+    ),
+]
+"""At most 15 characters, that cannot leave the interface's folder in /sys."""
 Interfaces: TypeAlias = Annotated[
     list[Interface], Field(min_length=1, max_length=64), BeforeValidator(one_or_many), OrOne()
 ]

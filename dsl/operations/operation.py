@@ -42,9 +42,26 @@ _OWN_UNITS = re.compile(
     r"|(reboot|soft-reboot|poweroff|halt|kexec|exit|shutdown|final|umount|emergency|rescue|ctrl-alt-del|runlevel[0-9]"
     r"|suspend|hibernate|hybrid-sleep|suspend-then-hibernate|sysinit|basic|local-fs|multi-user|graphical|default)\.target"
 )
-_ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,127}")
-_OCTAL = re.compile(r"0?[0-7]{3}")
+ACCOUNT = r"[a-z_][a-z0-9_-]{0,31}"
+OCTAL = re.compile(r"0?[0-7]{3}")
+
+
+def matching(pattern: str, complaint: str) -> AfterValidator:
+    """A text that the whole of a regular expression matches; of another one `complaint` says what it is not, with the
+    text as `{value}`."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise custom(complaint.format(value=value))
+        return value
+
+    return AfterValidator(check)
+
+
+def in_folder(folder: str, pattern: str, example: str = "NAME.conf") -> AfterValidator:
+    """The path of a file in a folder of configuration files, by the pattern of its name."""
+    return matching(f"{re.escape(folder)}/{pattern}", f"`{{value}}` is not a file of {folder}: {folder}/{example}")
 
 
 def no_control(value: str) -> str:
@@ -93,21 +110,9 @@ def unit_name(value: str) -> str:
     return whole
 
 
-def _account(value: str) -> str:
-    if not _ACCOUNT.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a user or group")
-    return value
-
-
-def _package(value: str) -> str:
-    if not _PACKAGE.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a package")
-    return value
-
-
 def _mode(value: object) -> object:
     """Permission bits, written "0644": YAML's own numbers are decimal."""
-    if isinstance(value, str) and _OCTAL.fullmatch(value):
+    if isinstance(value, str) and OCTAL.fullmatch(value):
         return int(value, 8)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 0o777:
         return value  # from the compiled plan
@@ -119,8 +124,7 @@ AbsolutePath: TypeAlias = Annotated[str, Field(min_length=2, max_length=PATH_MAX
 OwnPath: TypeAlias = Annotated[AbsolutePath, AfterValidator(_path_of_no_operation)]
 """The path of a file that no other operation is there for."""
 UnitName: TypeAlias = Annotated[str, Field(min_length=1, max_length=210), AfterValidator(unit_name)]
-Account: TypeAlias = Annotated[str, AfterValidator(_account)]
-PackageName: TypeAlias = Annotated[str, AfterValidator(_package)]
+Account: TypeAlias = Annotated[str, matching(ACCOUNT, "`{value}` is not the name of a user or group")]
 Mode: TypeAlias = Annotated[
     int, BeforeValidator(_mode), WithJsonSchema({"type": "string", "pattern": "^0?[0-7]{3}$", "description": '"0644"'})
 ]
@@ -147,11 +151,15 @@ class Misfit:
     way_out: str = ""
 
 
-class Operation(BaseModel, ABC):
-    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
-    reference."""
+class Strict(BaseModel):
+    """A block of an operation: no conversions, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Operation(Strict, ABC):
+    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
+    reference."""
 
     privileges: ClassVar[str]
     """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""

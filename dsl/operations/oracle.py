@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
 from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, disk_queries, in_use, name_queries, names, probed
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery
-from proveout.dsl.operations.operation import AbsolutePath, Step, as_written, gathered
+from proveout.dsl.operations.operation import AbsolutePath, Step, Strict, as_written, gathered, matching
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
     in_sql,
@@ -48,8 +48,6 @@ _NUMBER = re.compile(r"-?\d{1,20}")
 _SIZE = re.compile(r"[1-9]\d{0,14}[KMGT]", re.I)
 _NOT_IN_FILE = -32010
 """ORA-32010: cannot find entry to delete in SPFILE."""
-_INSTANCE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,15}")
-_DATABASE = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,29}")
 RESTART_WITHIN_S = 1800.0
 """An instance that locks terabytes of memory is up after many minutes."""
 _STOPPED, _STARTED = ("PRCC-1016",), ("PRCC-1014",)
@@ -64,38 +62,27 @@ def _name(value: str) -> str:
     return value
 
 
-def _instance(value: str) -> str:
-    if not _INSTANCE.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an instance (SID), as HLR1")
-    return value
-
-
-def _database(value: str) -> str:
-    if not _DATABASE.fullmatch(value):
-        raise custom(f"`{value}` is not the unique name of a database, as HLR")
-    return value
-
-
-def _srvctl(value: str) -> str:
-    if not value.endswith("/bin/srvctl"):
-        raise custom(
-            f"`{value}` is not the srvctl of an Oracle home: /u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl"
-        )
-    return value
-
-
 ParameterName: TypeAlias = Annotated[str, AfterValidator(_name)]
+Instance: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9_]{0,15}", "`{value}` is not the name of an instance (SID), as HLR1")
+]
+Database: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9_$#]{0,29}", "`{value}` is not the unique name of a database, as HLR")
+]
+Srvctl: TypeAlias = Annotated[
+    AbsolutePath,
+    matching(
+        r".*/bin/srvctl",
+        "`{value}` is not the srvctl of an Oracle home: /u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl",
+    ),
+]
 
 
-class Restart(BaseModel):
+class Restart(Strict):
     """The srvctl that restarts the instances; the policy of the host lists it under `tools`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-    srvctl: Annotated[AbsolutePath, AfterValidator(_srvctl)] = Field(
-        description="Its path, in the database's own home."
-    )
-    database: Annotated[str, AfterValidator(_database)] = Field(description="The unique name of the database.")
+    srvctl: Srvctl = Field(description="Its path, in the database's own home.")
+    database: Database = Field(description="The unique name of the database.")
 
     def argv(self, verb: str, instance: str | None) -> tuple[str, ...]:
         """`srvctl stop database -db HLR`, or of one instance."""
@@ -126,7 +113,7 @@ class OracleParameters(SystemOperation):
     model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
 
     settings: SkipJsonSchema[Annotated[dict[ParameterName, Setting], Field(min_length=1, max_length=200)]]
-    instance: Annotated[str, AfterValidator(_instance)] | None = Field(
+    instance: Instance | None = Field(
         None, description="The one instance (SID) that has them; by default all instances."
     )
     hidden: bool = Field(
@@ -460,7 +447,7 @@ LEAST = {"external": 1, "normal": 2, "high": 3}
 """Failure groups; by default each disk is one of its own."""
 _PATH = re.compile(r"/dev/[A-Za-z0-9._:+@/-]{1,200}|AFD:[A-Z0-9_]{1,30}")
 _AFD, _SIGNATURE = "AFD:", "oracleasm"
-_VERSION = re.compile(r"\d{1,2}(\.\d{1,2}){1,4}")
+Version: TypeAlias = Annotated[str, matching(r"\d{1,2}(\.\d{1,2}){1,4}", '`{value}` is not a version, as "19.0.0.0"')]
 
 
 def _path(value: str) -> str:
@@ -468,12 +455,6 @@ def _path(value: str) -> str:
         raise custom(
             f"`{value}` is not a disk of ASM: /dev/oraudev/disks/DATA1, AFD:DATA1; no patterns, not /dev/oracleasm"
         )
-    return value
-
-
-def _version(value: str) -> str:
-    if not _VERSION.fullmatch(value):
-        raise custom(f'`{value}` is not a version, as "19.0.0.0"')
     return value
 
 
@@ -492,9 +473,7 @@ class AsmDiskGroup(SystemOperation):
         max_length=200,
         description="The device of each label of the filter driver: `AFD:DATA1` to `/dev/disk/by-id/…`.",
     )
-    compatible: Annotated[str, AfterValidator(_version)] | None = Field(
-        None, description="compatible.asm and compatible.rdbms."
-    )
+    compatible: Version | None = Field(None, description="compatible.asm and compatible.rdbms.")
 
     privileges = "root: reads the headers of disks; in the ASM instance: SYSASM"
     destructive = True

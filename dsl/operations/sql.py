@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proveout.dsl import engines
 from proveout.dsl.operations.change import CopyData, Statement
 from proveout.dsl.operations.facts import CopyQuery, Facts, Query, Rows, RowsQuery
-from proveout.dsl.operations.operation import Operation, Step, no_control
+from proveout.dsl.operations.operation import Operation, Step, Strict, matching, no_control
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
@@ -66,12 +66,6 @@ def bytes_of(size: str) -> int:
     return int(found[1]) * _FACTORS[found[2]]
 
 
-def _size(value: str) -> str:
-    if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is not a size, as 15G or 512M")
-    return value
-
-
 def _oracle_name(value: str) -> str:
     if not _ORACLE.fullmatch(value):
         raise custom(f"`{value}` is not a name that needs no quotes: a letter, then letters, digits, _ $ #")
@@ -90,7 +84,7 @@ def _setting(value: object) -> object:
     return text
 
 
-Size: TypeAlias = Annotated[str, AfterValidator(_size)]
+Size: TypeAlias = Annotated[str, matching(_SIZE.pattern, "`{value}` is not a size, as 15G or 512M")]
 OracleName: TypeAlias = Annotated[str, AfterValidator(_oracle_name)]
 SETTING_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "string"}]}
 Setting: TypeAlias = Annotated[str, BeforeValidator(_setting), WithJsonSchema(SETTING_SCHEMA)]
@@ -119,10 +113,8 @@ def _many(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-class SqlVerify(BaseModel):
+class SqlVerify(Strict):
     """A query, and the answer that means that nothing is left to do."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     query: Question = Field(description="A SELECT; its first row is looked at.")
     equals: Annotated[list[Setting], Field(min_length=1, max_length=100), BeforeValidator(_many), OrOne()] = Field(
