@@ -14,14 +14,8 @@ from proveout.dsl.operations.facts import (
     ABSENT,
     Facts,
     FileFact,
-    FileQuery,
-    LinkQuery,
     Output,
     OutputQuery,
-    PathsQuery,
-    Query,
-    TextQuery,
-    UnitQuery,
 )
 from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, matching
 from proveout.dsl.plan.scalars import custom
@@ -54,29 +48,6 @@ def refusal(what: str, replaces: str | None = None) -> str:
     return f"refused where the {what} is read-only, held, mounted, swap or {lost}, unless it is so already"
 
 
-def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
-    """The queries before a disk is written to; called again until they give nothing new."""
-    link = LinkQuery(device)
-    if link not in known or known.link(device) is None:
-        return (link,)
-    disk = sys_folder(device, known, tree)
-    texts = (f"{disk}/size", f"{disk}/ro", f"{disk}/dev", f"{disk}/queue/logical_block_size", DISK_MOUNTS, SWAPS)
-    listings = (PathsQuery(f"{disk}/{below}") for below in ("holders/*", "*/holders/*", "*/dev"))
-    first: tuple[Query, ...] = (link, *(TextQuery(path) for path in texts), *listings)
-    if any(query not in known for query in first):
-        return first
-    numbers = (TextQuery(path) for path in known.paths(f"{disk}/*/dev"))
-    return (*first, *numbers, OutputQuery(probe_argv(device)))
-
-
-def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
-    """The queries for the names of a volume in /dev/disk/by-id; called again until they give nothing new."""
-    listing = PathsQuery(f"{BY_ID}*")
-    if listing not in known:
-        return (LinkQuery(path), listing)
-    return (LinkQuery(path), listing, *(LinkQuery(name) for name in known.paths(listing.pattern)))
-
-
 def names(path: str, facts: Facts) -> tuple[str, ...]:
     """The names below /dev/disk/by-id of the device at a path, the disk's own names first."""
     real = facts.link(path)
@@ -92,7 +63,7 @@ def probe_argv(device: str) -> tuple[str, ...]:
 def probed(device: str, facts: Facts) -> dict[str, str] | None:
     """The contents that blkid finds, by its keys (TYPE, LABEL …); empty when there is nothing, None when it cannot
     tell."""
-    output = facts.output(*probe_argv(device))
+    output = facts.ask(OutputQuery(probe_argv(device)))
     if output.code not in (0, NOTHING_FOUND):
         return None
     return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
@@ -128,7 +99,7 @@ def _nodes(node: str) -> re.Pattern[str]:
 
 
 def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
-    output = facts.output(*probe_argv(device))
+    output = facts.ask(OutputQuery(probe_argv(device)))
     found = probed(device, facts)
     words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
     finds = f"blkid finds {words or 'data that it does not recognise'}"
@@ -235,13 +206,6 @@ class Partition(Operation):
 
     # ---- facts -----------------------------------------------------------------------------------------------------
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it."""
-        found = disk_queries(self.device, known)
-        if any(query not in known for query in found) or known.link(self.device) is None:
-            return found
-        return (*found, OutputQuery(self._print))
-
     @property
     def _print(self) -> tuple[str, ...]:
         return (PARTED, "--script", "--machine", self.device, "unit", "s", "print")
@@ -258,7 +222,7 @@ class Partition(Operation):
         spans = self._spans(facts, disk)
         if isinstance(spans, str):
             return Step(refusals=(spans,))
-        if _table(facts.output(*self._print)) == spans:
+        if _table(facts.ask(OutputQuery(self._print))) == spans:
             return Step()
         if refusals := tuple(in_use(self.device, facts)):
             return Step(refusals=refusals)
@@ -371,10 +335,6 @@ class Filesystem(Operation):
             refusal("device", self.replaces),
         )
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it."""
-        return disk_queries(self.device, known, VOLUMES)
-
     def changes(self, facts: Facts) -> Step:
         """mkfs, unless the device has that filesystem with that label; refused where it holds anything else."""
         if facts.link(self.device) is None:
@@ -448,13 +408,6 @@ class ZeroBlocks(Operation):
             refusal("device", self.replaces),
         )
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it, and whether the zeros are there."""
-        found = disk_queries(self.device, known, VOLUMES)
-        if any(query not in known for query in found) or known.link(self.device) is None:
-            return found
-        return (*found, self._zeros)
-
     @property
     def _zeros(self) -> OutputQuery:
         argv = (CMP, f"--bytes={_mib(self.size) * MIB}", self.device, "/dev/zero")
@@ -467,7 +420,7 @@ class ZeroBlocks(Operation):
         has = int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
         if has < _mib(self.size) * MIB:
             return Step(refusals=(f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}",))
-        if facts.answer(self._zeros).code == 0:
+        if facts.ask(self._zeros).code == 0:
             return Step()
         if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
             return Step(refusals=refusals)
@@ -624,12 +577,6 @@ class Mount(Operation):
     @property
     def _line(self) -> str:
         return f"{self.device} {self.at} {self.type} {','.join(self.options)} 0 0"
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """/etc/fstab, the mounted filesystems, the folder, the device and the unit."""
-        device = (LinkQuery(self.device),) if self.device.startswith("/") else ()
-        device = (LinkQuery(MOUNT_NFS),) if self._is_nfs else device
-        return (FileQuery(FSTAB), TextQuery(MOUNTS), LinkQuery(self.at), UnitQuery(unit_of(self.at)), *device)
 
     def changes(self, facts: Facts) -> Step:
         """The line of /etc/fstab, then the unit; a filesystem that is mounted there already stays mounted."""

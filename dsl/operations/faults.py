@@ -21,7 +21,6 @@ from proveout.dsl.operations.facts import (
     OutputQuery,
     PlaceQuery,
     QdiscQuery,
-    Query,
     ServerQuery,
     ServerState,
     SpaceQuery,
@@ -65,19 +64,15 @@ class CpuPressure(Operation):
         many = "all CPUs" if self.cpus is None else f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"
         return (f"{many} of the agent busy for {self.share} of the time, by processes that end with it",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The CPUs."""
-        return (BusyQuery(),)
-
     def changes(self, facts: Facts) -> Step:
         """Processes, unless they run."""
-        usable, share = facts.busy.usable, float(self.share[:-1]) / 100.0
-        if self.cpus is not None and self.cpus > len(usable):
-            return Step(refusals=(f"the agent of this host may use {len(usable)} CPUs, fewer than {self.cpus}",))
-        cpus = usable[: self.cpus or len(usable)]
-        if (facts.busy.busy, facts.busy.share) == (cpus, share):
+        now, share = facts.ask(BusyQuery()), float(self.share[:-1]) / 100.0
+        if self.cpus is not None and self.cpus > len(now.usable):
+            return Step(refusals=(f"the agent of this host may use {len(now.usable)} CPUs, fewer than {self.cpus}",))
+        cpus = now.usable[: self.cpus or len(now.usable)]
+        if (now.busy, now.share) == (cpus, share):
             return Step()
-        if facts.busy.busy:
+        if now.busy:
             return Step(refusals=("another fault keeps CPUs of this host busy",))
         return Step(changes=(BusyCpus(cpus=cpus, share=share),))
 
@@ -149,20 +144,10 @@ class FillDisk(Operation):
         where = f"the disk of {self.system}'s data" if self.system else self.folder
         return (f"{where}: {self._room}, by one file, which healing removes",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The data directory, the file system, and whether the file is there."""
-        first: tuple[Query, ...] = (ServerQuery(self.system),) if self.system else ()
-        if any(query not in known for query in first):
-            return first
-        folder = self._where(known)
-        if folder is None:
-            return first
-        return (*first, SpaceQuery(self._file(folder)))
-
     def _where(self, facts: Facts) -> str | None:
         if self.system is None:
             return self.folder
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         return None if server is None else server.data.rpartition("/")[0]
 
     def _file(self, folder: str) -> str:
@@ -175,7 +160,7 @@ class FillDisk(Operation):
         if folder is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
         path = self._file(folder)
-        space = facts.space(path)
+        space = facts.ask(SpaceQuery(path))
         if space is None:
             return Step(refusals=(f"{folder} is not a folder of this host",))
         if space.taken_bytes:
@@ -307,22 +292,21 @@ class BetweenHosts(Operation):
         ways = {"both": f"between {one} and {other}", "to": f"from {one} to {other}", "from": f"from {other} to {one}"}
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The table, the agent's place, and the addresses of both groups."""
-        names = (name for end in self.ends or () for name in end.addresses)
-        return (self._listed, PlaceQuery(), *map(AddressQuery, names))
-
     @property
     def _listed(self) -> OutputQuery:
         return OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)
 
     def changes(self, facts: Facts) -> Step:
         """The table, unless it is there."""
-        if facts.answer(self._listed).code == 0:
+        if facts.ask(self._listed).code == 0:
             return Step()
         rules = tuple(self._rules(facts))
         if not rules:
-            return Step(refusals=(f"{facts.place.host} has no packets of this {self.kind}: no address of the others",))
+            return Step(
+                refusals=(
+                    f"{facts.ask(PlaceQuery()).host} has no packets of this {self.kind}: no address of the others",
+                )
+            )
         made = "; ".join((f"add table inet {self.table}", *self._chains(), *rules))
         undo = (NFT, f"delete table inet {self.table}")
         return Step(changes=(Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind),))
@@ -334,7 +318,7 @@ class BetweenHosts(Operation):
     def _rules(self, facts: Facts) -> Iterator[str]:
         """The rules of this host: the ports of agents first, then what is dropped."""
         found = [*self._remote(facts), *self._local(facts)]
-        agents = {port for end in self.ends or () for port in end.agents} | ({facts.place.port} - {0})
+        agents = {port for end in self.ends or () for port in end.agents} | ({facts.ask(PlaceQuery()).port} - {0})
         if found and agents:
             ports = _set(sorted(agents))
             for hook in ("input", "output"):
@@ -346,10 +330,10 @@ class BetweenHosts(Operation):
         """Packets of the other group on networks: of the first group's host those `to` the second go out."""
         first, second = self.ends or ((), ())
         for own, other, out, back in ((first, second, "to", "from"), (second, first, "from", "to")):
-            if not isinstance(own, End) or not isinstance(other, End) or facts.place.host not in own.hosts:
+            if not isinstance(own, End) or not isinstance(other, End) or facts.ask(PlaceQuery()).host not in own.hosts:
                 continue
-            addresses = {one for name in other.addresses for one in facts.addresses(name)}
-            peers = sorted(one for one in addresses - {*facts.place.addresses} if not _is_loopback(one))
+            addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
+            peers = sorted(one for one in addresses - {*facts.ask(PlaceQuery()).addresses} if not _is_loopback(one))
             for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
@@ -439,16 +423,12 @@ class Delay(Operation):
         jitter = f" ± {self.jitter}" if units.duration_s(self.jitter) else ""
         return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The kernel's netem, and the disciplines of the interfaces."""
-        return (QdiscQuery("netem"), *map(_shown, self.interfaces))
-
     def changes(self, facts: Facts) -> Step:
         """A discipline for each interface that has the kernel's own."""
         changes: list[Command] = []
         refusals: list[str] = []
         for name in self.interfaces:
-            now = facts.answer(_shown(name))
+            now = facts.ask(_shown(name))
             root = next((line.split() for line in now.text.splitlines() if " root " in f"{line} "), [])
             handle = root[2] if len(root) > 2 else "0:"
             if now.code != 0:
@@ -457,7 +437,7 @@ class Delay(Operation):
                 refusals.append(f"{name} has a queueing discipline of its own already: {' '.join(root[:3])}")
             elif handle == "0:":
                 changes.append(self._command(name))
-        if changes and (reason := facts.qdisc("netem")) != "yes":
+        if changes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
             refusals.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
         return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
 
@@ -580,13 +560,9 @@ class ServerFault(Operation):
         """The server."""
         return {f"the server of {self.system}": self.verb}
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The server."""
-        return (ServerQuery(self.system),)
-
     def changes(self, facts: Facts) -> Step:
         """The action, unless the server is so already."""
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         if server is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
         if server.state == self.state:
@@ -715,7 +691,7 @@ class Promote(ServerFault):
 
     def changes(self, facts: Facts) -> Step:
         """The promotion, of a standby that runs."""
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         if server is not None and server.state == "runs" and not server.is_standby:
             return Step(refusals=(f"{self.system} is not a standby",))
         return super().changes(facts)

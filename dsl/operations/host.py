@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema
 from proveout.core import units
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Command, UnitAction, WriteFile
-from proveout.dsl.operations.facts import Facts, FileQuery, LinkQuery, OutputQuery, PackageQuery, Query, UnitQuery
+from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     AbsolutePath,
@@ -134,10 +134,6 @@ class File(Operation):
         head = f"{self.path}: {self.mode:04o} {self.owner}:{self.group}{checked}"
         return (head, *(f"  {line}" for line in self._text().splitlines()))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file as it is."""
-        return (FileQuery(self.path),)
-
     def changes(self, facts: Facts) -> Step:
         """The file."""
         text = self._text().encode()
@@ -245,11 +241,6 @@ class HostCommand(Operation):
         head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
         return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The paths, and the output of the check."""
-        places = tuple(LinkQuery(path) for path in self.verify.exists)
-        return (*places, self._query) if self.verify.run is not None else places
-
     @property
     def _query(self) -> OutputQuery:
         return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
@@ -272,7 +263,7 @@ class HostCommand(Operation):
         found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]
         if self.verify.run is None:
             return found
-        output, program = facts.answer(self._query), shlex.join(self.verify.run)
+        output, program = facts.ask(self._query), shlex.join(self.verify.run)
         if output.code != 0:
             last = (output.text.strip().splitlines() or ["no message"])[-1][:300]
             return [*found, f"{program} ends with exit code {output.code}: {last}"]
@@ -339,10 +330,6 @@ class IniSection(Operation):
     def wanted(self) -> tuple[str, ...]:
         """Each attribute."""
         return (f"{self.file} [{self.section}]:", *(f"  {key}={value}" for key, value in self.set.items()))
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
 
     def changes(self, facts: Facts) -> Step:
         """The file with the attributes; mode and owner stay."""
@@ -510,10 +497,6 @@ class Limits(Operation):
         """The file's lines."""
         return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
-
     def changes(self, facts: Facts) -> Step:
         """The file."""
         return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
@@ -547,14 +530,12 @@ class PackagePresent(Operation):
         """All packages."""
         return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Each package."""
-        return tuple(PackageQuery(name) for name in self.packages)
-
     def changes(self, facts: Facts) -> Step:
         """Never any."""
         return Step(
-            refusals=tuple(f"package {name} is not installed" for name in self.packages if facts.package(name) is None)
+            refusals=tuple(
+                f"package {name} is not installed" for name in self.packages if facts.ask(PackageQuery(name)) is None
+            )
         )
 
 
@@ -584,14 +565,10 @@ class Service(Operation):
         words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
         return (f"{self.unit} is {' and '.join(words)}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The unit."""
-        return (UnitQuery(self.unit),)
-
     def changes(self, facts: Facts) -> Step:
         """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is
         enabled."""
-        unit = facts.unit(self.unit)
+        unit = facts.ask(UnitQuery(self.unit))
         if unit is None:
             if self.state == "running" or self.enabled:
                 return Step(refusals=(f"this host has no unit {self.unit}",))

@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.linux import PROGRAM_SYSCTLS
 from proveout.dsl.operations.change import Change, SetText, WriteFile
-from proveout.dsl.operations.facts import Facts, FileQuery, PathsQuery, Query, TextQuery
+from proveout.dsl.operations.facts import Facts
 from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, matching, whole_file
 from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 from proveout.dsl.source.nodes import Map
@@ -156,12 +156,6 @@ class Sysctl(Operation):
         lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
         return (*lines, f"the same in {self.file}, for the next start of the host") if self.file else lines
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The values as they are, those that the kernel changes with them, and the file."""
-        names = dict.fromkeys((*self.settings, *(_OTHER[name] for name in self.settings if name in _OTHER)))
-        texts = tuple(TextQuery(path_of(name)) for name in names)
-        return (*texts, FileQuery(self.file)) if self.file else texts
-
     def changes(self, facts: Facts) -> Step:
         """The parameters that differ, then the file."""
         changes: list[Change] = []
@@ -271,19 +265,6 @@ class BlockQueue(Operation):
             if value is not None:
                 yield name, str(value)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The disks that match, the attributes of each, and what another scheduler would change."""
-        patterns = tuple(PathsQuery(_queue(device)) for device in self.devices)
-        if any(query not in known for query in patterns):
-            return patterns
-        texts = tuple(TextQuery(f"{queue}/{name}") for queue in self._queues(known) for name, _ in self._settings())
-        if any(query not in known for query in texts):
-            return (*patterns, *texts)
-        lengths = (TextQuery(f"{queue}/{REQUESTS}") for queue in self._queues(known) if self._switches(queue, known))
-        listings = tuple(PathsQuery(along[0]) for queue in self._queues(known) if (along := self._along(queue, known)))
-        tunables = (TextQuery(path) for one in listings if one in known for path in known.paths(one.pattern))
-        return (*patterns, *texts, *lengths, *listings, *tunables)
-
     def _switches(self, queue: str, facts: Facts) -> bool:
         """Whether the disk is given another scheduler."""
         text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
@@ -390,14 +371,6 @@ class CpuGovernor(Operation):
         """All CPUs."""
         return (f"every CPU has the governor {self.governor}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The policies, then each one's governor and those that it could have."""
-        pattern = PathsQuery(PATTERN)
-        if pattern not in known:
-            return (pattern,)
-        paths = known.paths(PATTERN)
-        return (pattern, *(TextQuery(path) for path in paths), *(TextQuery(_available(path)) for path in paths))
-
     def changes(self, facts: Facts) -> Step:
         """The CPUs that have another one."""
         paths = facts.paths(PATTERN)
@@ -453,10 +426,6 @@ class HugePages(Operation):
         size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
         taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
         return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The current number of pages, and the memory of the host."""
-        return (TextQuery(self._path), TextQuery(MEMINFO))
 
     def changes(self, facts: Facts) -> Step:
         """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
@@ -517,10 +486,6 @@ class Thp(Operation):
     def wanted(self) -> tuple[str, ...]:
         """Each of the two that is given."""
         return tuple(f"transparent huge pages: {name[4:]} = {value}" for name, value in self.targets().items())
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Each of the two that is given."""
-        return tuple(TextQuery(f"{FOLDER}/{name[4:]}") for name in self.targets())
 
     def changes(self, facts: Facts) -> Step:
         """The changes; a refusal where the kernel does not offer the choice."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from proveout.dsl.operations.change import Change, UnitAction, WriteFile, around
-from proveout.dsl.operations.facts import BytesQuery, Facts, FileQuery, PathsQuery, Query, TextQuery, UnitQuery
+from proveout.dsl.operations.facts import BytesQuery, Facts, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
     OCTAL,
@@ -226,21 +226,10 @@ class Multipath(Operation):
         )
         return (f"{self.file}:", *self._text(self.aliases).splitlines(), *numbered)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file, the daemon, the maps there are; where disks are numbered, their vendors and pages."""
-        first: tuple[Query, ...] = (FileQuery(self.file), UnitQuery(UNIT), PathsQuery(MAPS))
-        first += (PathsQuery(PAGES),) if self.numbered else ()
-        if any(query not in known for query in first):
-            return first
-        maps = (TextQuery(path) for uuid in known.paths(MAPS) for path in (uuid, _name_of(uuid)))
-        pages = known.paths(PAGES) if self.numbered else ()
-        words = (TextQuery(page.replace("vpd_pg83", name)) for page in pages for name in ("vendor", "model"))
-        return (*first, *maps, *words, *(BytesQuery(page) for page in pages))
-
     def changes(self, facts: Facts) -> Step:
         """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is
         reported."""
-        unit = facts.unit(UNIT)
+        unit = facts.ask(UnitQuery(UNIT))
         if unit is None or not unit.active:
             return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
         aliases, refusals = dict(self.aliases), []
@@ -286,7 +275,7 @@ def _disks(one: Numbered, facts: Facts) -> list[str]:
     found: set[str] = set()
     for page in facts.paths(PAGES):
         vendor, model = (facts.text(page.replace("vpd_pg83", name)) or "" for name in ("vendor", "model"))
-        name = wwid(facts.octets(page) or b"")
+        name = wwid(facts.ask(BytesQuery(page)) or b"")
         if name is not None and fnmatchcase(vendor, one.vendor) and fnmatchcase(model, one.model):
             found.add(name)
     return sorted(found)
@@ -532,10 +521,6 @@ class UdevRules(Operation):
         """The rules, and when they take effect."""
         after = f"udev reads them at once and looks at all {self.subsystem} devices again"
         return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules), after)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
 
     def changes(self, facts: Facts) -> Step:
         """The file; udev reads it and evaluates the devices again, also on undo."""

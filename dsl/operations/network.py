@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from proveout.dsl.operations.change import SetText
-from proveout.dsl.operations.facts import Facts, PathsQuery, Query, TextQuery
+from proveout.dsl.operations.facts import Facts
 from proveout.dsl.operations.operation import Operation, Step, matching
 from proveout.dsl.plan.scalars import OrOne, one_or_many
 
@@ -64,17 +64,6 @@ class Mtu(Operation):
     def wanted(self) -> tuple[str, ...]:
         """The MTU, and how long it holds."""
         return (f"MTU of {', '.join(self.interfaces)}: {self.mtu}, until the host starts again",)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The interfaces of this network namespace, and of each one those above and below it."""
-        first: list[Query] = [PathsQuery(f"{NET}/*"), TextQuery(DEVICES)]
-        for name in self.interfaces:
-            first += [TextQuery(path) for path in (mtu_path(name), _ipv6_path(name), _ports_path(name))]
-            first += [PathsQuery(f"{NET}/{name}/{one}") for one in ("master", "upper_*", "lower_*")]
-        if any(query not in known for query in first):
-            return tuple(first)
-        others = (other for name in self.interfaces for other in (*_beside(name, known), *_ports(name, known)))
-        return (*first, *(TextQuery(mtu_path(other)) for other in others))
 
     def changes(self, facts: Facts) -> Step:
         """The MTU of each interface that has another, after what undoing it must set back by itself."""
@@ -195,13 +184,6 @@ class BondPresent(Operation):
 
     def _path(self, name: str) -> str:
         return f"{NET}/{self.bond}/bonding/{name}"
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The settings of the bond, then the links of its ports."""
-        first = tuple(TextQuery(self._path(name)) for name in ("slaves", "mii_status", *SETTINGS))
-        if any(query not in known for query in first):
-            return first
-        return (*first, *(TextQuery(_link_path(port)) for port in self._ports(known)))
 
     def _ports(self, facts: Facts) -> tuple[str, ...]:
         return tuple(sorted((facts.text(self._path("slaves")) or "").split()))

@@ -1,6 +1,6 @@
 """The contract of a tuning operation, and the checked types of its texts.
 
-Data flow: the YAML block is the model's fields; `wanted`, `queries`, `changes` are pure functions over facts.
+Data flow: the YAML block is the model's fields; `wanted` is a pure function of them, `changes` of them and of facts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from proveout.core.data_classes import dataclass
 from proveout.core.linux import UNIT_KINDS
 from proveout.dsl.operations.change import Change, WriteFile
-from proveout.dsl.operations.facts import Facts, Query
+from proveout.dsl.operations.facts import Facts
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.source.nodes import Map, Scalar
@@ -232,12 +232,8 @@ class Operation(Strict, ABC):
         """The state of a host afterwards, in lines, as far as it can be predicted without looking at the host."""
 
     @abstractmethod
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The facts that it needs of the host; called again with the answers until it queries nothing new. Pure."""
-
-    @abstractmethod
     def changes(self, facts: Facts) -> Step:
-        """The changes to make, by the facts that were queried. Pure; none when the host is as wanted."""
+        """The changes to make, by the facts that it looks at. Pure; none when the host is as wanted."""
 
 
 def whole_file(  # noqa: PLR0917 - a file has that many attributes

@@ -11,8 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
-from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, disk_queries, in_use, name_queries, names, probed
-from proveout.dsl.operations.facts import Facts, Query, RowsQuery
+from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, in_use, names, probed
+from proveout.dsl.operations.facts import Facts, RowsQuery
 from proveout.dsl.operations.operation import AbsolutePath, Step, Strict, as_written, gathered, matching
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
@@ -187,13 +187,9 @@ class OracleParameters(SystemOperation):
     def _sid(self) -> str:
         return self.instance or "*"
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The running values and the stored values."""
-        return (self._running, self._stored)
-
     def _now(self, name: str, facts: Facts) -> _Now:
-        running = [row for row in facts.rows(self.system, self._running.statement) if row[0] == name]
-        stored = [row for row in facts.rows(self.system, self._stored.statement) if row[0] == name]
+        running = [row for row in facts.ask(self._running) if row[0] == name]
+        stored = [row for row in facts.ask(self._stored) if row[0] == name]
         only_stored = name in STORED_ONLY or is_hidden(name)
         return _Now(
             running=tuple(dict.fromkeys(row[2] or "" for row in running)),
@@ -206,7 +202,7 @@ class OracleParameters(SystemOperation):
 
     def changes(self, facts: Facts) -> Step:
         """ALTER SYSTEM for what differs; what waits for a restart of the instances, or the restart."""
-        running = facts.rows(self.system, self._running.statement)
+        running = facts.ask(self._running)
         if self.instance is not None and not running:
             return Step(refusals=(f"no instance {self.instance} of {self.system} runs (GV$INSTANCE)",))
         if any(row[0] == "spfile" and not row[2] for row in running):
@@ -370,10 +366,6 @@ class OracleRedo(SystemOperation):
         turns = " in turn" if len(self.disk_groups) > 1 else ""
         return f"{self.groups} redo log groups of {self.size} in its thread, on {', '.join(self.disk_groups)}{turns}"
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The thread of the instance, and the groups of the database."""
-        return tuple(RowsQuery(self.system, text) for text in (THREAD, GROUPS, MEMBERS))
-
     def changes(self, facts: Facts) -> Step:
         """Add, leave the others, drop them."""
         (thread,) = (int(row[0] or 0) for row in facts.rows(self.system, THREAD)[:1])
@@ -517,23 +509,9 @@ class AsmDiskGroup(SystemOperation):
         where = f"path IN ({in_list(tuple(self.disks))})"
         return RowsQuery(self.system, f"SELECT path, header_status FROM v$asm_disk WHERE {where} ORDER BY path")  # noqa: S608 - literals
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The group, and its disks when the group does not exist."""
-        if self._groups not in known or facts_of(known, self._groups):
-            return (self._groups,)
-        volumes = [query for disk in self.disks for query in self._volume_queries(disk, known)]
-        return (self._groups, self._disks, *dict.fromkeys(volumes))
-
-    def _volume_queries(self, disk: str, known: Facts) -> tuple[Query, ...]:
-        path = self.devices.get(disk, disk)
-        wanted = name_queries(path, known)
-        if any(query not in known for query in wanted) or not names(path, known):
-            return wanted
-        return (*wanted, *disk_queries(names(path, known)[0], known, VOLUMES))
-
     def changes(self, facts: Facts) -> Step:
         """CREATE DISKGROUP, where there is no such group and the disks are free."""
-        found = facts_of(facts, self._groups)
+        found = facts.ask(self._groups)
         if found:
             return self._there_is(*(value or "" for value in found[0]))
         if refusals := tuple(self._not_free(facts)):
@@ -555,7 +533,7 @@ class AsmDiskGroup(SystemOperation):
         return Step()
 
     def _not_free(self, facts: Facts) -> Iterator[str]:
-        states = {row[0]: row[1] for row in facts_of(facts, self._disks)}
+        states = {row[0]: row[1] for row in facts.ask(self._disks)}
         for disk in self.disks:
             if disk not in states:
                 yield f"the ASM instance does not see {disk} (asm_diskstring)"
@@ -588,8 +566,3 @@ class AsmDiskGroup(SystemOperation):
     def _drop(self) -> str:
         guard = f"SELECT COUNT(*) INTO n FROM v$asm_diskgroup_stat WHERE name = {literal(self.disk_group)}"  # noqa: S608 - a literal
         return once(guard, f"DROP DISKGROUP {self.disk_group} EXCLUDING CONTENTS")
-
-
-def facts_of(facts: Facts, query: RowsQuery) -> tuple[tuple[str | None, ...], ...]:
-    """The rows of a query."""
-    return facts.rows(query.system, query.statement)

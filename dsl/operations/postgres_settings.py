@@ -18,7 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Statement
-from proveout.dsl.operations.facts import Facts, Query, RowsQuery
+from proveout.dsl.operations.facts import Facts, RowsQuery
 from proveout.dsl.operations.operation import Step, as_written, gathered
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.operations.sql import SETTING_SCHEMA, Setting, SystemOperation, in_list
@@ -137,14 +137,10 @@ class PostgresSettings(SystemOperation):
     def _names(self) -> str:
         return in_list(tuple(sorted(self.settings)))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The running values and the stored values."""
-        return (self._running, self._stored)
-
     def _facts(self, facts: Facts) -> dict[str, _Now]:
-        stored = {str(row[0]).lower(): str(row[1]) for row in facts.rows(self.system, self._stored.statement)}
+        stored = {str(row[0]).lower(): str(row[1]) for row in facts.ask(self._stored)}
         found: dict[str, _Now] = {}
-        for row in facts.rows(self.system, self._running.statement):
+        for row in facts.ask(self._running):
             name, setting, unit, kind, context, source = (value or "" for value in row)
             if name.startswith(_OF_THE_SOCKET):
                 setting = stored.get(name, setting)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proveout.dsl import engines
 from proveout.dsl.operations.change import CopyData, Statement
-from proveout.dsl.operations.facts import CopyQuery, Facts, Query, Rows, RowsQuery
+from proveout.dsl.operations.facts import CopyQuery, Facts, Rows
 from proveout.dsl.operations.operation import Operation, Step, Strict, matching, no_control
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
@@ -148,10 +148,6 @@ class Sql(SystemOperation):
         question = f"{_short(self.verify.query)} gives {', '.join(self.verify.equals)}"
         return (question, *(f"  by {_short(text)}" for text in self.apply))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The question."""
-        return (RowsQuery(self.system, self.verify.query),)
-
     def changes(self, facts: Facts) -> Step:
         """All statements, where the answer is another."""
         if self._is_so(facts.rows(self.system, self.verify.query)):
@@ -226,13 +222,9 @@ class DatabaseCopy(SystemOperation):
             "  no other sessions in the database; how long the copying takes is not known before the run",
         )
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Whether the data can be copied."""
-        return (CopyQuery(self.system),)
-
     def changes(self, facts: Facts) -> Step:
         """The copy, if there is none yet."""
-        found = facts.copy(self.system)
+        found = facts.ask(CopyQuery(self.system))
         if found.made:
             return Step()
         if found.objections:
