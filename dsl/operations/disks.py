@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.change import Change, Command, KeepSpans, UnitAction, WriteFile, around
+from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
 from proveout.dsl.operations.facts import (
     ABSENT,
     Facts,
@@ -17,7 +17,7 @@ from proveout.dsl.operations.facts import (
     Output,
     OutputQuery,
 )
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, matching
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, edited_file, matching
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
@@ -194,11 +194,9 @@ class Partition(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """The table of the disk."""
         return {f"partitions of {self.device}": ", ".join(self._words())}
 
     def wanted(self) -> tuple[str, ...]:
-        """The partitions, and when they are not made."""
         return (f"{self.device}: GPT with {', '.join(self._words())}", refusal("disk"))
 
     def _words(self) -> Iterator[str]:
@@ -316,20 +314,16 @@ class Filesystem(Operation):
 
     @property
     def lasting(self) -> str:
-        """The filesystem."""
         return f"a filesystem made on {self.device}"
 
     @property
     def longest_s(self) -> float:
-        """The limit of its programs."""
         return WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """The contents of the device."""
         return {f"contents of {self.device}": f"{self.type} {self.label}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The filesystem, and what is lost."""
         return (
             f"{self.device}: {self.type}, label {self.label}",
             refusal("device", self.replaces),
@@ -389,20 +383,16 @@ class ZeroBlocks(Operation):
 
     @property
     def lasting(self) -> str:
-        """The former contents."""
         return f"what the first {self.size} of {self.device} held"
 
     @property
     def longest_s(self) -> float:
-        """The limit of its programs."""
         return 4 * WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """The beginning of the device."""
         return {f"contents of {self.device}": f"{self.size} of zeros"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The zeros, and what is lost."""
         return (
             f"{self.device}: zeros in the first {self.size}",
             refusal("device", self.replaces),
@@ -567,11 +557,9 @@ class Mount(Operation):
         return ":" in self.device and not self.device.startswith("/")
 
     def targets(self) -> Mapping[str, str]:
-        """The filesystem that is mounted there."""
         return {f"mount {self.at}": self._line}
 
     def wanted(self) -> tuple[str, ...]:
-        """The line of /etc/fstab."""
         return (f"{FSTAB}: {self._line}", f"{self.at} is mounted")
 
     @property
@@ -583,14 +571,7 @@ class Mount(Operation):
         fstab, mounted = facts.file(FSTAB), self._mounted(facts)
         if refusals := self._refusals(facts, fstab, mounted):
             return Step(refusals=refusals)
-        content = self._with_line(fstab.content)
-        edit: tuple[Change, ...] = ()
-        if content != fstab.content:
-            edit = (
-                WriteFile(
-                    path=FSTAB, content=content, mode=fstab.mode, owner=fstab.owner, group=fstab.group, before=fstab
-                ),
-            )
+        edit = edited_file(FSTAB, fstab, self._with_line(fstab.content))
         start = () if mounted else (UnitAction(unit=unit_of(self.at), verb="start", undo="stop"),)
         return Step(changes=(*around(edit, RELOAD), *start), restarts=tuple(self._missing(mounted)))
 

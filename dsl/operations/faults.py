@@ -56,16 +56,13 @@ class CpuPressure(Operation):
     of_fault: ClassVar[bool] = True
 
     def targets(self) -> Mapping[str, str]:
-        """The busy CPUs."""
         return {"CPUs kept busy": f"{self.cpus or 'all'} at {self.share}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The busy CPUs."""
         many = "all CPUs" if self.cpus is None else f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"
         return (f"{many} of the agent busy for {self.share} of the time, by processes that end with it",)
 
     def changes(self, facts: Facts) -> Step:
-        """Processes, unless they run."""
         now, share = facts.ask(BusyQuery()), float(self.share[:-1]) / 100.0
         if self.cpus is not None and self.cpus > len(now.usable):
             return Step(refusals=(f"the agent of this host may use {len(now.usable)} CPUs, fewer than {self.cpus}",))
@@ -118,7 +115,6 @@ class FillDisk(Operation):
 
     @property
     def of_system(self) -> str | None:
-        """The system whose disk it is."""
         return self.system
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
@@ -132,7 +128,6 @@ class FillDisk(Operation):
         )
 
     def targets(self) -> Mapping[str, str]:
-        """The free space."""
         return {f"free space of {self.system or self.folder}": self._room}
 
     @property
@@ -140,7 +135,6 @@ class FillDisk(Operation):
         return f"{self.leave} left" if self.leave is not None else f"less by {self.up_to}"
 
     def wanted(self) -> tuple[str, ...]:
-        """The free space."""
         where = f"the disk of {self.system}'s data" if self.system else self.folder
         return (f"{where}: {self._room}, by one file, which healing removes",)
 
@@ -155,7 +149,6 @@ class FillDisk(Operation):
         return f"{folder}/.proveout-fill-{digest[:12]}"
 
     def changes(self, facts: Facts) -> Step:
-        """The file, unless it is there."""
         folder = self._where(facts)
         if folder is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
@@ -282,12 +275,10 @@ class BetweenHosts(Operation):
         """The part of the packets, for people."""
 
     def targets(self) -> Mapping[str, str]:
-        """The packets between the two groups."""
         one, other = (" ".join(words) for words in self.between)
         return {f"packets between {one} and {other}": f"{self.kind} {self.part} {self.direction}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The packets that are dropped."""
         one, other = (", ".join(words) for words in self.between)
         ways = {"both": f"between {one} and {other}", "to": f"from {one} to {other}", "from": f"from {other} to {one}"}
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
@@ -297,7 +288,6 @@ class BetweenHosts(Operation):
         return OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)
 
     def changes(self, facts: Facts) -> Step:
-        """The table, unless it is there."""
         if facts.ask(self._listed).code == 0:
             return Step()
         rules = tuple(self._rules(facts))
@@ -358,12 +348,10 @@ class NetworkPartition(BetweenHosts):
 
     @property
     def dropped(self) -> str:
-        """All."""
         return "drop"
 
     @property
     def part(self) -> str:
-        """All."""
         return "all packets"
 
 
@@ -389,7 +377,6 @@ class Loss(BetweenHosts):
 
     @property
     def part(self) -> str:
-        """The share."""
         return f"{self.share} of the packets"
 
 
@@ -415,11 +402,9 @@ class Delay(Operation):
         return value
 
     def targets(self) -> Mapping[str, str]:
-        """The queueing discipline of each interface."""
         return {f"queueing discipline of {name}": f"delay {self.time} {self.jitter}" for name in self.interfaces}
 
     def wanted(self) -> tuple[str, ...]:
-        """The delay."""
         jitter = f" ± {self.jitter}" if units.duration_s(self.jitter) else ""
         return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
 
@@ -520,10 +505,13 @@ class ServerFault(Operation):
     of_fault: ClassVar[bool] = True
     verb: ClassVar[str]
     """The action, for people."""
+    does: ClassVar[ServerVerb]
+    """The action on the server."""
+    state: ClassVar[ServerState] = "down"
+    """The state of the server while the fault is in place."""
 
     @property
     def of_system(self) -> str | None:
-        """The system of the server."""
         return self.system
 
     @property
@@ -532,14 +520,9 @@ class ServerFault(Operation):
         return START_S
 
     @property
-    @abstractmethod
     def action(self) -> ServerVerb:
-        """The action on the server."""
-
-    @property
-    def state(self) -> ServerState:
-        """The state of the server while the fault is in place."""
-        return "down"
+        """The action on the server, where it depends on what the plan gives."""
+        return self.does
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """Only servers that proveout starts; files have none."""
@@ -557,11 +540,9 @@ class ServerFault(Operation):
         )
 
     def targets(self) -> Mapping[str, str]:
-        """The server."""
         return {f"the server of {self.system}": self.verb}
 
     def changes(self, facts: Facts) -> Step:
-        """The action, unless the server is so already."""
         server = facts.ask(ServerQuery(self.system))
         if server is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
@@ -577,15 +558,10 @@ class Kill(ServerFault):
     by starting it on its data, where it recovers."""
 
     verb: ClassVar[str] = "kill"
+    does: ClassVar[ServerVerb] = "kill"
     destructive: ClassVar[bool] = True
 
-    @property
-    def action(self) -> ServerVerb:
-        """SIGKILL."""
-        return "kill"
-
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"all processes of {self.system} are killed (SIGKILL); healed by its start, with recovery",)
 
 
@@ -594,19 +570,10 @@ class Stop(ServerFault):
     without an answer; it is healed by continuing them (SIGCONT)."""
 
     verb: ClassVar[str] = "stop"
-
-    @property
-    def action(self) -> ServerVerb:
-        """SIGSTOP."""
-        return "stop"
-
-    @property
-    def state(self) -> ServerState:
-        """Its processes are stopped."""
-        return "stopped"
+    does: ClassVar[ServerVerb] = "stop"
+    state: ClassVar[ServerState] = "stopped"
 
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
 
 
@@ -631,16 +598,13 @@ class ServerRestart(ServerFault):
 
     @property
     def ends_by_itself(self) -> bool:
-        """It is started as soon as it is down."""
         return True
 
     @property
     def action(self) -> ServerVerb:
-        """The shutdown."""
         return "shut_down" if self.mode == "fast" else "abort"
 
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"{self.system} is shut down ({self.mode}) and started again",)
 
 
@@ -656,6 +620,8 @@ class Promote(ServerFault):
     it stays so until the load has ended, and then the roles are as declared again, with the promoted standby's data."""
 
     verb: ClassVar[str] = "promote"
+    does: ClassVar[ServerVerb] = "promote"
+    state: ClassVar[ServerState] = "promoted"
     destructive: ClassVar[bool] = True
 
     @property
@@ -665,21 +631,9 @@ class Promote(ServerFault):
 
     @property
     def longest_s(self) -> float:
-        """The end of its recovery."""
         return PROMOTE_S
 
-    @property
-    def action(self) -> ServerVerb:
-        """The promotion."""
-        return "promote"
-
-    @property
-    def state(self) -> ServerState:
-        """It is a primary."""
-        return "promoted"
-
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
-        """Only standbys."""
         system = systems.get(self.system)
         if system is None or system.standby_of is not None:
             return self
@@ -690,13 +644,11 @@ class Promote(ServerFault):
         return Misfit(message=f"`{self.system}` is not a standby", way_out=hint)
 
     def changes(self, facts: Facts) -> Step:
-        """The promotion, of a standby that runs."""
         server = facts.ask(ServerQuery(self.system))
         if server is not None and server.state == "runs" and not server.is_standby:
             return Step(refusals=(f"{self.system} is not a standby",))
         return super().changes(facts)
 
     def wanted(self) -> tuple[str, ...]:
-        """The change of roles."""
         line = f"{self.system} is promoted to primary; after the load its primary takes its data, and it follows again"
         return (line,)

@@ -22,10 +22,11 @@ from pydantic_core import CoreSchema
 
 from proveout.core import units
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.change import Command, UnitAction, WriteFile
+from proveout.dsl.operations.change import Command, UnitAction
 from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
+    CONF_NAME,
     AbsolutePath,
     Account,
     Line,
@@ -35,6 +36,8 @@ from proveout.dsl.operations.operation import (
     Step,
     Strict,
     UnitName,
+    edited_file,
+    in_folder,
     matching,
     no_control,
     whole_file,
@@ -125,19 +128,16 @@ class File(Operation):
         return self.content if self.content is not None else rendered(self.template or "", self.values)
 
     def targets(self) -> Mapping[str, str]:
-        """The file."""
         return {f"file {self.path}": f"{self.mode:04o} {self.owner}:{self.group} {self._text()}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The file with all its lines."""
         checked = f", checked by {self.validator}" if self.validator else ""
         head = f"{self.path}: {self.mode:04o} {self.owner}:{self.group}{checked}"
         return (head, *(f"  {line}" for line in self._text().splitlines()))
 
     def changes(self, facts: Facts) -> Step:
-        """The file."""
-        text = self._text().encode()
-        return whole_file(facts, self.path, text, self.mode, self.owner, self.group, self.validator)
+        access = {"mode": self.mode, "owner": self.owner, "group": self.group}
+        return whole_file(facts, self.path, self._text().encode(), validator=self.validator, **access)
 
 
 # Programs and arguments are the plan's own, so none of the checks of the other operations protects the host: the policy
@@ -211,7 +211,6 @@ class HostCommand(Operation):
 
     @property
     def changing(self) -> bool:
-        """Whether it has programs to apply."""
         return bool(self.apply)
 
     @property
@@ -225,7 +224,6 @@ class HostCommand(Operation):
         return units.duration_s(self.within) * (3 + len(self.apply) + len(self.revert))
 
     def targets(self) -> Mapping[str, str]:
-        """The check."""
         return {f"command {self._check}": "; ".join(map(shlex.join, self.apply))}
 
     @property
@@ -237,7 +235,6 @@ class HostCommand(Operation):
         return ", ".join(words)
 
     def wanted(self) -> tuple[str, ...]:
-        """The check and the programs."""
         head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
         return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
 
@@ -246,7 +243,6 @@ class HostCommand(Operation):
         return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
 
     def changes(self, facts: Facts) -> Step:
-        """All programs, where the check does not hold."""
         missing = tuple(self._missing(facts))
         if not missing:
             return Step()
@@ -324,11 +320,9 @@ class IniSection(Operation):
     privileges = "may write the ini file"
 
     def targets(self) -> Mapping[str, str]:
-        """Each attribute."""
         return {f"{self.file} [{self.section.lower()}] {key.lower()}": value for key, value in self.set.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each attribute."""
         return (f"{self.file} [{self.section}]:", *(f"  {key}={value}" for key, value in self.set.items()))
 
     def changes(self, facts: Facts) -> Step:
@@ -340,12 +334,7 @@ class IniSection(Operation):
         edited = edit(before.content, self.section, self.set, create=self.create)
         if isinstance(edited, str):
             return Step(refusals=(f"{self.file} {edited}",))
-        if edited == before.content:
-            return Step()
-        change = WriteFile(
-            path=self.file, content=edited, mode=before.mode, owner=before.owner, group=before.group, before=before
-        )
-        return Step(changes=(change,))
+        return Step(changes=edited_file(self.file, before, edited))
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,13 +419,6 @@ def _limit(value: object) -> object:
     raise custom(f"{value} is not a limit: a whole number, or unlimited")
 
 
-LimitsFile: TypeAlias = Annotated[
-    AbsolutePath,
-    matching(
-        r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf",
-        "`{value}` is not a file of /etc/security/limits.d: /etc/security/limits.d/NAME.conf",
-    ),
-]
 Domain: TypeAlias = Annotated[str, matching(rf"\*|@?{ACCOUNT}", "`{value}` is not a user, an @group or *")]
 LIMITS: tuple[JsonSchemaValue, ...] = ({"type": "integer"}, {"const": "unlimited"})
 Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [*LIMITS]})]
@@ -468,7 +450,9 @@ class Limits(Operation):
     """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock:
     unlimited}}}`."""
 
-    file: LimitsFile = Field(description="The file of /etc/security/limits.d that holds them, whole and alone.")
+    file: Annotated[AbsolutePath, in_folder("/etc/security/limits.d", CONF_NAME)] = Field(
+        description="The file of /etc/security/limits.d that holds them, whole and alone."
+    )
     users: dict[Domain, Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
         min_length=1, max_length=100, description="User, @group or *, to item, to a limit or {soft: …, hard: …}."
     )
@@ -485,7 +469,6 @@ class Limits(Operation):
                     yield f"{user} hard {item} {pair.hard}"
 
     def targets(self) -> Mapping[str, str]:
-        """The file, and each limit."""
         each = {
             f"limit {item} of {user}": f"{pair.soft} {pair.hard}"
             for user, items in self.users.items()
@@ -494,11 +477,9 @@ class Limits(Operation):
         return {f"file {self.file}": "\n".join(self._lines()), **each}
 
     def wanted(self) -> tuple[str, ...]:
-        """The file's lines."""
         return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
 
     def changes(self, facts: Facts) -> Step:
-        """The file."""
         return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
 
 
@@ -519,19 +500,15 @@ class PackagePresent(Operation):
 
     @property
     def changing(self) -> bool:
-        """It only checks."""
         return False
 
     def targets(self) -> Mapping[str, str]:
-        """Each package."""
         return {f"package {name}": "present" for name in self.packages}
 
     def wanted(self) -> tuple[str, ...]:
-        """All packages."""
         return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
 
     def changes(self, facts: Facts) -> Step:
-        """Never any."""
         return Step(
             refusals=tuple(
                 f"package {name} is not installed" for name in self.packages if facts.ask(PackageQuery(name)) is None
@@ -555,12 +532,10 @@ class Service(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """Its state, and whether it is enabled."""
         found = {} if self.state is None else {f"unit {self.unit}": self.state}
         return found if self.enabled is None else found | {f"start of {self.unit} with the host": str(self.enabled)}
 
     def wanted(self) -> tuple[str, ...]:
-        """Its state, and whether it is enabled."""
         words: list[str] = [] if self.state is None else [self.state]
         words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
         return (f"{self.unit} is {' and '.join(words)}",)

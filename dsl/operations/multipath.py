@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -10,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proveout.dsl.operations.change import Change, UnitAction, WriteFile, around
+from proveout.dsl.operations.change import Change, UnitAction, around
 from proveout.dsl.operations.facts import BytesQuery, Facts, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
@@ -20,6 +19,7 @@ from proveout.dsl.operations.operation import (
     Operation,
     Step,
     Strict,
+    in_folder,
     matching,
     whole_file,
 )
@@ -33,6 +33,7 @@ from proveout.dsl.plan.scalars import custom
 # it: the type of the designator, then its bytes. Source: SPC-5, 7.7.6.
 
 UNIT = "multipathd.service"
+_CONF_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*\.conf"
 PAGES = "/sys/block/sd*/device/vpd_pg83"
 MAPS = "/sys/block/dm-*/dm/uuid"
 Word: TypeAlias = Annotated[
@@ -49,13 +50,6 @@ Wwid: TypeAlias = Annotated[
     str,
     matching(
         r"[0-9a-z][0-9A-Za-z_.-]{7,127}", "`{value}` is not a worldwide name, as 3600a098038304437415d4b6a59676d51"
-    ),
-]
-MultipathFile: TypeAlias = Annotated[
-    AbsolutePath,
-    matching(
-        r"/etc/multipath/conf\.d/[A-Za-z0-9][A-Za-z0-9_.-]*\.conf",
-        "`{value}` is not a file of /etc/multipath/conf.d: /etc/multipath/conf.d/NAME.conf",
     ),
 ]
 Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -177,7 +171,9 @@ class Multipath(Operation):
     """Device sections, defaults, blacklists and names of maps, in a file of their own: `{file:
     /etc/multipath/conf.d/x.conf, devices: […], aliases: {…}}`."""
 
-    file: MultipathFile = Field(description="The file of /etc/multipath/conf.d that holds them, whole and alone.")
+    file: Annotated[AbsolutePath, in_folder("/etc/multipath/conf.d", _CONF_NAME)] = Field(
+        description="The file of /etc/multipath/conf.d that holds them, whole and alone."
+    )
     defaults: Defaults | None = Field(None, description="The defaults of all arrays.")
     blacklist: Blacklist | None = Field(None, description="Disks that get no map.")
     blacklist_exceptions: Blacklist | None = Field(
@@ -218,7 +214,6 @@ class Multipath(Operation):
         }
 
     def wanted(self) -> tuple[str, ...]:
-        """The sections, and the names as far as they can be predicted."""
         numbered = (
             f"    {one.prefix}1 … {one.prefix}{one.count}: disks of {one.vendor} {one.model}, in the order of their "
             "worldwide names"
@@ -483,20 +478,16 @@ class Rule(Strict):
             yield f'{key}{"+=" if key == "SYMLINK" else "="}"{value}"'
 
 
-UdevFile: TypeAlias = Annotated[
-    AbsolutePath,
-    matching(
-        r"/etc/udev/rules\.d/[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]*\.rules",
-        "`{value}` is not a file of /etc/udev/rules.d: /etc/udev/rules.d/66-NAME.rules",
-    ),
-]
+_RULES_NAME = r"[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]*\.rules"
 
 
 class UdevRules(Operation):
     """Rules for devices, in a file of their own: `{file: /etc/udev/rules.d/66-x.rules, rules: [{match: …, assign:
     …}]}`."""
 
-    file: UdevFile = Field(description="The file of /etc/udev/rules.d that holds them, whole and alone.")
+    file: Annotated[AbsolutePath, in_folder("/etc/udev/rules.d", _RULES_NAME, "66-NAME.rules")] = Field(
+        description="The file of /etc/udev/rules.d that holds them, whole and alone."
+    )
     rules: list[Rule] = Field(min_length=1, max_length=500, description="The rules, in order.")
     subsystem: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")] = Field(
         "block", description="The devices that udev looks at again afterwards."
@@ -514,35 +505,29 @@ class UdevRules(Operation):
         return f"what udev writes to {attributes[0]}" if attributes else ""
 
     def targets(self) -> Mapping[str, str]:
-        """The file."""
         return {f"file {self.file}": self._content().decode()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The rules, and when they take effect."""
         after = f"udev reads them at once and looks at all {self.subsystem} devices again"
         return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules), after)
 
     def changes(self, facts: Facts) -> Step:
         """The file; udev reads it and evaluates the devices again, also on undo."""
-        step = whole_file(facts, self.file, self._content(), validator=self.validator)
-        runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
-        writes = (_QUEUES,) if self.lasting else ()
-        governs = tuple(tuple(rule.match.items()) for rule in self.rules if rule.gives)
-        links = tuple(link for rule in self.rules for link in rule.links)
-        changes: tuple[Change, ...] = tuple(
-            dataclasses.replace(change, runs=runs, writes=writes, governs=governs, links=links)
-            if isinstance(change, WriteFile)
-            else change
-            for change in step.changes
+        step = whole_file(
+            facts,
+            self.file,
+            self._content(),
+            validator=self.validator,
+            runs=tuple(tuple(rule.program) for rule in self.rules if rule.program),
+            writes=(_QUEUES,) if self.lasting else (),
+            governs=tuple(tuple(rule.match.items()) for rule in self.rules if rule.gives),
+            links=tuple(link for rule in self.rules for link in rule.links),
         )
-        for argv in self._after():
+        trigger = (UDEVADM, "trigger", "--action=change", f"--subsystem-match={self.subsystem}")
+        changes = step.changes
+        for argv in ((UDEVADM, "control", "--reload"), trigger, (UDEVADM, "settle", "--timeout=30")):
             changes = around(changes, argv)
         return Step(changes=changes, refusals=step.refusals)
-
-    def _after(self) -> Iterator[tuple[str, ...]]:
-        yield (UDEVADM, "control", "--reload")
-        yield (UDEVADM, "trigger", "--action=change", f"--subsystem-match={self.subsystem}")
-        yield (UDEVADM, "settle", "--timeout=30")
 
     def _content(self) -> bytes:
         return "".join(f"{rule.line()}\n" for rule in self.rules).encode()

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts
-from proveout.dsl.operations.operation import Operation, Step, matching
+from proveout.dsl.operations.operation import Operation, Step, TextSetting, matching
 from proveout.dsl.plan.scalars import OrOne, one_or_many
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
@@ -46,7 +46,7 @@ def _ports_path(name: str) -> str:
     return f"{NET}/{name}/bonding/slaves"
 
 
-class Mtu(Operation):
+class Mtu(TextSetting):
     """The MTU of network interfaces until the next boot: `{interfaces: [bond0, bond0.102], mtu: 9000}`."""
 
     interfaces: Interfaces = Field(
@@ -58,29 +58,29 @@ class Mtu(Operation):
     privileges = "root: writes /sys/class/net"
 
     def targets(self) -> Mapping[str, str]:
-        """The MTU of each interface."""
         return {f"MTU of {name}": str(self.mtu) for name in self.interfaces}
 
     def wanted(self) -> tuple[str, ...]:
-        """The MTU, and how long it holds."""
         return (f"MTU of {', '.join(self.interfaces)}: {self.mtu}, until the host starts again",)
 
-    def changes(self, facts: Facts) -> Step:
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         """The MTU of each interface that has another, after what undoing it must set back by itself."""
         if not _is_own_namespace(facts):
-            text = f"{NET} shows the interfaces of another network namespace than this agent's: mount /sys in it"
-            return Step(refusals=(text,))
-        changes: list[SetText] = []
-        refusals: list[str] = []
+            yield f"{NET} shows the interfaces of another network namespace than this agent's: mount /sys in it"
+            return
         for index, name in enumerate(self.interfaces):
             now = facts.text(mtu_path(name))
             if now is None:
-                refusals.append(f"this host has no network interface {name}")
+                yield f"this host has no network interface {name}"
             elif now != str(self.mtu):
-                refusals += self._refused(name, int(now), set(self.interfaces[:index]), facts)
-                changes += _followers(name, now, facts)
-                changes.append(SetText(path=mtu_path(name), before=now, after=str(self.mtu)))
-        return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
+                yield from self._refused(name, int(now), set(self.interfaces[:index]), facts)
+                yield from _followers(name, now, facts)
+                yield SetText(path=mtu_path(name), before=now, after=str(self.mtu))
+
+    def changes(self, facts: Facts) -> Step:
+        """All or none: setting one interface may be refused because of another."""
+        step = super().changes(facts)
+        return Step(refusals=step.refusals) if step.refusals else step
 
     def _refused(self, name: str, now: int, before: set[str], facts: Facts) -> Iterator[str]:
         """Reasons that concern the interfaces around this one; `before` are those that are set earlier."""
@@ -161,15 +161,12 @@ class BondPresent(Operation):
 
     @property
     def changing(self) -> bool:
-        """It only checks."""
         return False
 
     def targets(self) -> Mapping[str, str]:
-        """Each setting of the bond."""
         return {f"{name} of {self.bond}": value for name, value in self._settings()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The settings."""
         settings = ", ".join(f"{name} {value}" for name, value in self._settings())
         return (f"must be there, or the run ends: bond {self.bond}, {settings}",)
 
@@ -189,7 +186,6 @@ class BondPresent(Operation):
         return tuple(sorted((facts.text(self._path("slaves")) or "").split()))
 
     def changes(self, facts: Facts) -> Step:
-        """Never any."""
         if facts.text(self._path("slaves")) is None:
             return Step(refusals=(f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)",))
         return Step(refusals=tuple(self._differences(facts)))

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.core.linux import UNIT_KINDS
-from proveout.dsl.operations.change import Change, WriteFile
-from proveout.dsl.operations.facts import Facts
+from proveout.dsl.operations.change import Change, SetText, WriteFile
+from proveout.dsl.operations.facts import Facts, FileFact
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.source.nodes import Map, Scalar
@@ -43,6 +43,7 @@ _OWN_UNITS = re.compile(
     r"|suspend|hibernate|hybrid-sleep|suspend-then-hibernate|sysinit|basic|local-fs|multi-user|graphical|default)\.target"
 )
 ACCOUNT = r"[a-z_][a-z0-9_-]{0,31}"
+CONF_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf"
 OCTAL = re.compile(r"0?[0-7]{3}")
 
 
@@ -236,26 +237,56 @@ class Operation(Strict, ABC):
         """The changes to make, by the facts that it looks at. Pure; none when the host is as wanted."""
 
 
-def whole_file(  # noqa: PLR0917 - a file has that many attributes
-    facts: Facts,
-    path: str,
-    content: bytes,
-    mode: int = 0o644,
-    owner: str = "root",
-    group: str = "root",
-    validator: str = "",
-) -> Step:
-    """The change that gives a file this content, mode, owner and group; a refusal where something other than a file is
-    there."""
+class TextSetting(Operation):
+    """Texts of attributes below /proc or /sys: each is read, set where it differs, verified, and set back on undo."""
+
+    @abstractmethod
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+        """The attributes to set, in order; a text for people is the reason why one must not be set here."""
+
+    def changes(self, facts: Facts) -> Step:
+        """The attributes that differ."""
+        found = tuple(self.texts(facts))
+        refusals = tuple(one for one in found if isinstance(one, str))
+        return Step(changes=tuple(one for one in found if isinstance(one, SetText)), refusals=refusals)
+
+
+def choices(text: str) -> tuple[str, ...]:
+    """All choices of an attribute that lists them: `always [madvise] never`."""
+    return tuple(text.replace("[", " ").replace("]", " ").split())
+
+
+def chosen(text: str) -> str:
+    """The value of an attribute; of several choices the one in brackets."""
+    found = re.search(r"\[([^\]]*)\]", text)
+    return found[1] if found else text
+
+
+def differing(path: str, text: str, value: str, *, adjusted: bool = False) -> Iterator[SetText]:
+    """The change of an attribute with this text to a value; none where it has it."""
+    if chosen(text) != value:
+        yield SetText(path=path, before=chosen(text), after=value, adjusted=adjusted)
+
+
+def whole_file(facts: Facts, path: str, content: bytes, **more: Any) -> Step:
+    """The change that gives a file this content, and the fields of `WriteFile` in `more`; a refusal where something
+    other than a file is there."""
     before = facts.file(path)
     if before.kind not in ("absent", "file"):
         return Step(refusals=(f"{path} is a {before.kind}, not a file",))
-    if before.exists and (before.content, before.mode, before.owner, before.group) == (content, mode, owner, group):
-        return Step()
-    change = WriteFile(
-        path=path, content=content, mode=mode, owner=owner, group=group, validator=validator, before=before
+    change = WriteFile(path=path, content=content, before=before, **more)
+    wanted = (content, change.mode, change.owner, change.group)
+    same = before.exists and (before.content, before.mode, before.owner, before.group) == wanted
+    return Step() if same else Step(changes=(change,))
+
+
+def edited_file(path: str, before: FileFact, content: bytes) -> tuple[WriteFile, ...]:
+    """The change of a part of a file, which keeps its mode and owner; none where the content is the same."""
+    if content == before.content:
+        return ()
+    return (
+        WriteFile(path=path, content=content, mode=before.mode, owner=before.owner, group=before.group, before=before),
     )
-    return Step(changes=(change,))
 
 
 def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:

@@ -149,12 +149,10 @@ class OracleParameters(SystemOperation):
         return 0.0 if self.restart_by is None else 4 * RESTART_WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """Each parameter."""
         where = self.system if self.instance is None else f"instance {self.instance} of {self.system}"
         return {f"parameter {name} of {where}": value for name, value in self.settings.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each parameter, the consent that it needs, and the restart."""
         on = "" if self.instance is None else f" on instance {self.instance}"
         settings = (f"{name} = {value}{on}" for name, value in self.settings.items())
         consents = [name for name in self.settings if needs_consent(name)]
@@ -354,11 +352,9 @@ class OracleRedo(SystemOperation):
     privileges = "in the database: ALTER DATABASE, ALTER SYSTEM, SELECT on V_$LOG, V_$LOGFILE, V_$INSTANCE"
 
     def targets(self) -> Mapping[str, str]:
-        """The groups of the instance."""
         return {f"redo log groups of {self.system}": self._groups}
 
     def wanted(self) -> tuple[str, ...]:
-        """The wanted groups, and the groups to drop."""
         return (self._groups, "every other group of its thread is dropped, after log switches and a checkpoint")
 
     @property
@@ -488,11 +484,9 @@ class AsmDiskGroup(SystemOperation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """The group."""
         return {f"disk group {self.disk_group} of {self.system}": self.wanted()[0]}
 
     def wanted(self) -> tuple[str, ...]:
-        """The group and its disks."""
         return (
             f"disk group {self.disk_group}, {self.redundancy} redundancy, allocation unit {self.au_size}",
             *(f"  {disk}" for disk in self.disks),

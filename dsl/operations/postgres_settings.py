@@ -115,11 +115,9 @@ class PostgresSettings(SystemOperation):
         return gathered(block, lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
-        """Each setting."""
         return {f"setting {name} of {self.system}": value for name, value in self.settings.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each setting."""
         return tuple(f"{name} = {value}" for name, value in self.settings.items())
 
     @property

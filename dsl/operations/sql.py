@@ -37,7 +37,6 @@ class SystemOperation(Operation):
 
     @property
     def of_system(self) -> str | None:
-        """The system of the change."""
         return self.system
 
 
@@ -134,22 +133,18 @@ class Sql(SystemOperation):
     privileges = "in the database: those of the statements"
 
     def targets(self) -> Mapping[str, str]:
-        """The answer to its question."""
         return {f"{self.system}: {' '.join(self.verify.query.split())}": ", ".join(self.verify.equals)}
 
     def subject_of(self, statement: str) -> str:
-        """Where the statement, or the question, is."""
         lists = {"apply": self.apply, "revert": self.revert}
         found = (f"sql.{name}.{texts.index(statement)}" for name, texts in lists.items() if statement in texts)
         return "sql.verify.query" if statement == self.verify.query else next(found, "")
 
     def wanted(self) -> tuple[str, ...]:
-        """The statements and the answer."""
         question = f"{_short(self.verify.query)} gives {', '.join(self.verify.equals)}"
         return (question, *(f"  by {_short(text)}" for text in self.apply))
 
     def changes(self, facts: Facts) -> Step:
-        """All statements, where the answer is another."""
         if self._is_so(facts.rows(self.system, self.verify.query)):
             return Step()
         # The first change is undone last, so the statements that undo stand in reverse.
@@ -207,15 +202,12 @@ class DatabaseCopy(SystemOperation):
 
     @property
     def longest_s(self) -> float:
-        """The time limit of the copying of a large database."""
         return LONGEST_S
 
     def targets(self) -> Mapping[str, str]:
-        """The copy of the system."""
         return {f"the data of {self.system}": "a copy"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The copy, and the original beside it."""
         return (
             f"{self.system}: its database is a copy, with owner, privileges and settings of the original",
             "  the original has the name NAME_proveout meanwhile; the copy takes as much disk as it does",
@@ -223,7 +215,6 @@ class DatabaseCopy(SystemOperation):
         )
 
     def changes(self, facts: Facts) -> Step:
-        """The copy, if there is none yet."""
         found = facts.ask(CopyQuery(self.system))
         if found.made:
             return Step()
