@@ -26,7 +26,7 @@ from proveout.dsl.operations.facts import (
     SpaceQuery,
 )
 from proveout.dsl.operations.network import Interface, Interfaces
-from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step, Strict
+from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step, Strict, matching
 from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations
@@ -36,16 +36,19 @@ from proveout.dsl.rules import secrets as destinations
 CPUS_MAX = 4096
 
 
-def _percent(value: str) -> str:
-    if not re.fullmatch(r"\d{1,3}(\.\d{1,2})?%", value) or not 0.0 < float(value[:-1]) <= 100.0:
-        raise custom(f"`{value}` is not a share of the CPU time: above 0% and at most 100%, as 90%")
-    return value
+Percent: TypeAlias = Annotated[
+    str,
+    matching(
+        r"(?!0*(\.0*)?%)(0?[0-9]{1,2}(\.[0-9]{1,2})?|100(\.0{1,2})?)%",
+        "`{value}` is not a share of the CPU time: above 0% and at most 100%, as 90%",
+    ),
+]
 
 
 class CpuPressure(Operation):
     """Keep CPUs of a host busy: `{share: 100%, cpus: 4}`, with `on`. Load and servers there compete for them."""
 
-    share: Annotated[str, AfterValidator(_percent)] = Field(
+    share: Percent = Field(
         "100%", description="The part of its time that each of the CPUs is kept busy, where nothing else wants it."
     )
     cpus: Annotated[int, Field(ge=1, le=CPUS_MAX)] | None = Field(
@@ -189,15 +192,13 @@ DELAY_MAX_S = 1.0
 """A longer delay would end the agent's own lease."""
 _LOOPBACK_NAMES = re.compile(r"localhost|127\.0\.0\.\d+|::1")
 _PORT = re.compile(r"\bport\s*=\s*'?(\d{1,5})")
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+")
-
-
-def _host_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
-        raise custom(f"`{name[:80]}` is not the name or the address of a host")
-    return name
-
-
+HostName: TypeAlias = Annotated[
+    str,
+    matching(
+        rf"(?=.{{1,{NAME_MAX}}}\Z)([A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+)",
+        "`{value:.80}` is not the name or the address of a host",
+    ),
+]
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -206,14 +207,11 @@ class End(Strict):
     of systems on the loopback of their machine."""
 
     hosts: list[str] = Field(max_length=1000, description="Names of hosts.")
-    addresses: list[str] = Field(max_length=2000, description="Names or addresses of these hosts on their networks.")
+    addresses: list[HostName] = Field(
+        max_length=2000, description="Names or addresses of these hosts on their networks."
+    )
     agents: list[Port] = Field(max_length=1000, description="Ports of their agents.")
     loopback: list[Port] = Field(max_length=1000, description="Ports of systems on the loopback of the machine.")
-
-    @field_validator("addresses")
-    @classmethod
-    def _plain(cls, names: list[str]) -> list[str]:
-        return [_host_name(name) for name in names]
 
 
 class BetweenHosts(Operation):
@@ -292,18 +290,15 @@ class BetweenHosts(Operation):
             return Step()
         rules = tuple(self._rules(facts))
         if not rules:
-            return Step(
-                refusals=(
-                    f"{facts.ask(PlaceQuery()).host} has no packets of this {self.kind}: no address of the others",
-                )
-            )
-        made = "; ".join((f"add table inet {self.table}", *self._chains(), *rules))
+            here = facts.ask(PlaceQuery()).host
+            return Step(refusals=(f"{here} has no packets of this {self.kind}: no address of the others",))
+        chains = (
+            f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
+            for hook in ("input", "output")
+        )
+        made = "; ".join((f"add table inet {self.table}", *chains, *rules))
         undo = (NFT, f"delete table inet {self.table}")
         return Step(changes=(Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind),))
-
-    def _chains(self) -> Iterator[str]:
-        for hook in ("input", "output"):
-            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
 
     def _rules(self, facts: Facts) -> Iterator[str]:
         """The rules of this host: the ports of agents first, then what is dropped."""
@@ -359,16 +354,15 @@ class Loss(BetweenHosts):
     """Drop a random share of the packets between two groups of hosts: `{between: [role:client, role:server], share:
     2%}`."""
 
-    share: str = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
+    share: Annotated[
+        str,
+        matching(
+            r"(?!0*(\.0*)?%)[0-9]{1,2}(\.[0-9]{1,2})?%",
+            "`{value}` is not a share of packets: above 0% and below 100%, as 2% or 0.5%",
+        ),
+    ] = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
 
     kind: ClassVar[str] = "loss"
-
-    @field_validator("share")
-    @classmethod
-    def _percent(cls, value: str) -> str:
-        if not re.fullmatch(r"\d{1,2}(\.\d{1,2})?%", value) or not float(value[:-1]):
-            raise custom(f"`{value}` is not a share of packets: above 0% and below 100%, as 2% or 0.5%")
-        return value
 
     @property
     def dropped(self) -> str:

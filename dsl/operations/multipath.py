@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proveout.dsl.operations.change import Change, UnitAction, around
+from proveout.dsl.operations.change import UnitAction, around
 from proveout.dsl.operations.facts import BytesQuery, Facts, UnitQuery
 from proveout.dsl.operations.operation import (
     ACCOUNT,
@@ -242,7 +242,11 @@ class Multipath(Operation):
             return Step(refusals=tuple(refusals))
         step = whole_file(facts, self.file, self._text(aliases).encode())
         restarts = () if step.changes else tuple(_misnamed(aliases, facts))
-        return Step(changes=_reloaded(step.changes), refusals=step.refusals, restarts=restarts)
+        changes = step.changes
+        if changes:
+            undo, reload = UnitAction(unit=UNIT, verb="", undo="reload"), UnitAction(unit=UNIT, verb="reload")
+            changes = (undo, *changes, reload)
+        return Step(changes=changes, refusals=step.refusals, restarts=restarts)
 
     def _text(self, aliases: Mapping[str, str]) -> str:
         lines = list(self._sections())
@@ -257,12 +261,6 @@ class Multipath(Operation):
                 lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
             lines.append("}")
         return "".join(f"{line}\n" for line in lines)
-
-
-def _reloaded(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    if not changes:
-        return ()
-    return (UnitAction(unit=UNIT, verb="", undo="reload"), *changes, UnitAction(unit=UNIT, verb="reload"))
 
 
 def _disks(one: Numbered, facts: Facts) -> list[str]:

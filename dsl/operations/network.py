@@ -38,10 +38,6 @@ def mtu_path(name: str) -> str:
     return f"{NET}/{name}/mtu"
 
 
-def _ipv6_path(name: str) -> str:
-    return f"/proc/sys/net/ipv6/conf/{name.replace('/', '.')}/mtu"
-
-
 def _ports_path(name: str) -> str:
     return f"{NET}/{name}/bonding/slaves"
 
@@ -87,7 +83,7 @@ class Mtu(TextSetting):
         if master := facts.paths(f"{NET}/{name}/master"):
             yield f"{name} is a port of another interface, whose MTU it has ({master[0]}): set that one's"
             return
-        ipv6 = facts.text(_ipv6_path(name))
+        ipv6 = facts.text(f"/proc/sys/net/ipv6/conf/{name.replace('/', '.')}/mtu")
         if ipv6 is not None and ipv6 != str(now):
             yield f"the IPv6 MTU of {name} is {ipv6}, not {now}: the kernel would change it, and nothing sets it back"
         for above in _named(facts.paths(f"{NET}/{name}/upper_*"), "upper_"):
@@ -198,7 +194,7 @@ class BondPresent(Operation):
         ports = self._ports(facts)
         if self.ports and set(ports) != set(self.ports):
             yield f"{self.bond} is made of {', '.join(ports) or 'nothing'}, not of {', '.join(sorted(self.ports))}"
-        down = [port for port in ports if facts.text(_link_path(port)) != "up"]
+        down = [port for port in ports if facts.text(f"{NET}/{port}/bonding_slave/mii_status") != "up"]
         least = len(ports) if self.ports_up_min is None else self.ports_up_min
         if not ports:
             yield f"{self.bond} has no ports"
@@ -206,7 +202,3 @@ class BondPresent(Operation):
             links = f"{len(ports) - len(down)} of {len(ports)} ports"
             without = f", not on {', '.join(down)}" if down else f", and must have it on {least}"
             yield f"{self.bond} has a link on {links}{without}"
-
-
-def _link_path(port: str) -> str:
-    return f"{NET}/{port}/bonding_slave/mii_status"

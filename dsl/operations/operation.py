@@ -72,14 +72,11 @@ def no_control(value: str) -> str:
             ord(character) < 32
             or 127 <= ord(character) < 160
             or character in "\u2028\u2029\ufeff"
-            or _is_bidi(character)
+            or "\u202a" <= character <= "\u202e"  # bidirectional
+            or "\u2066" <= character <= "\u2069"
         ):
             raise custom(f"{character!r} cannot stand here: one line of plain text")
     return value
-
-
-def _is_bidi(character: str) -> bool:
-    return "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
 
 
 def _path(value: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proveout.dsl import engines
 from proveout.dsl.operations.change import CopyData, Statement
-from proveout.dsl.operations.facts import CopyQuery, Facts, Rows
+from proveout.dsl.operations.facts import CopyQuery, Facts
 from proveout.dsl.operations.operation import Operation, Step, Strict, matching, no_control
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
@@ -145,15 +145,13 @@ class Sql(SystemOperation):
         return (question, *(f"  by {_short(text)}" for text in self.apply))
 
     def changes(self, facts: Facts) -> Step:
-        if self._is_so(facts.rows(self.system, self.verify.query)):
+        rows = facts.rows(self.system, self.verify.query)
+        if rows and [_plain(value) for value in rows[0]] == [_plain(value) for value in self.verify.equals]:
             return Step()
         # The first change is undone last, so the statements that undo stand in reverse.
         undo = (Statement(system=self.system, undo=text) for text in reversed(self.revert))
         apply = (Statement(system=self.system, text=text) for text in self.apply)
         return Step(changes=(*undo, *apply))
-
-    def _is_so(self, rows: Rows) -> bool:
-        return bool(rows) and [_plain(value) for value in rows[0]] == [_plain(value) for value in self.verify.equals]
 
 
 def _plain(value: str | None) -> str:
