@@ -32,9 +32,9 @@ from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_output import Documents, FioRun, garbled, snapshot
 from proveout.agent.tools.program import PREFIX, Program, ToolFolder, unprivileged
 from proveout.agent.tools.program_launcher import ENVIRONMENT
-from proveout.agent.tuning.host import ROUNDS_MAX, Host, Processes
+from proveout.agent.tuning.host import Host, Processes
 from proveout.core import child_process
-from proveout.dsl.operations.disks import disk_queries, in_use, sys_folder
+from proveout.dsl.operations.disks import in_use, sys_folder
 from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
 from proveout.dsl.plan.commands import FioJob
 from proveout.proto.wire.results import Done, LoadResult
@@ -318,18 +318,13 @@ def _check_size(device: str, needed: int) -> None:
 
 
 def _objections(device: str) -> tuple[str, ...]:
-    facts = Facts()
     host, tools = Host(), Processes()
 
     def answer(query: Query) -> Fact:
         # A fixed argv that only reads; the policy applies to programs that a plan chooses.
         return tools.run(query.argv) if isinstance(query, OutputQuery) else host.answer(query)
 
-    for _ in range(ROUNDS_MAX):
-        more = [query for query in dict.fromkeys(disk_queries(device, facts)) if query not in facts]
-        if not more:
-            break
-        facts = facts.with_({query: answer(query) for query in more})
+    facts = Facts(read=answer)
     if facts.link(device) is None:
         return (f"{device} does not exist",)
     if facts.text(f"{sys_folder(device, facts)}/size") is None:

@@ -62,7 +62,6 @@ from proveout.dsl.operations.facts import (
     UnitQuery,
 )
 from proveout.dsl.operations.kernel import name_of
-from proveout.dsl.operations.operation import Operation
 
 # A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
 # anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
@@ -510,7 +509,6 @@ def _real(root: Path, device: str) -> str:
 Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
 DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
 
-ROUNDS_MAX = 8
 NAME_MAX = 200
 _SYSCTL = "/proc/sys/"
 SYSTEMCTL = "systemctl"
@@ -624,17 +622,9 @@ class Host:
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
-    def facts(self, operation: Operation) -> Facts:
-        """Answers to all queries of an operation. TaskFault if one cannot be answered."""
-        known = Facts()
-        for _ in range(ROUNDS_MAX):
-            more = [query for query in dict.fromkeys(operation.queries(known)) if query not in known]
-            if not more:
-                return known
-            known = known.with_({query: self.answer(query) for query in more})
-        raise TaskFault(
-            "fault", f"{type(operation).__name__} has new queries after {ROUNDS_MAX} rounds; this is a bug in proveout"
-        )
+    def facts(self) -> Facts:
+        """The host as it is now: each query is answered when it is first asked. TaskFault if that is not possible."""
+        return Facts(read=self.answer)
 
     def answer(self, query: Query) -> Fact:  # noqa: PLR0911 - one per kind of query
         """Answer one query. Files appear in diffs, so only files that the policy allows to change are read."""

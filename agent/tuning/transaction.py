@@ -117,7 +117,7 @@ class Transaction:
             return Step(
                 refusals=(f"{tuning.operation} can destroy data, and the plan has no `destructive: true` for it",)
             )
-        step = operation.changes(self.host.facts(operation))
+        step = operation.changes(self.host.facts())
         if tuning.restart and (step.changes or step.restarts) and not step.refusals:
             before: tuple[Change, ...] = (UnitAction(unit=tuning.restart, verb="", undo="restart"),)
             after = UnitAction(unit=tuning.restart, verb="restart")
@@ -178,7 +178,7 @@ class Transaction:
         if not step.changes and not step.restarts:
             return _state(tuning, "unchanged")
         self.watch(f"{tuning.name}: verify")
-        again = operation.changes(self.host.facts(operation))
+        again = operation.changes(self.host.facts())
         if again.changes or again.refusals:
             left = (*again.refusals, *_diff(again.changes))
             return _state(

@@ -150,13 +150,6 @@ def together(series: Iterable[BinSeries | None]) -> BinSeries | None:
     )
 
 
-def series_by_host(
-    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
-) -> dict[str, BinSeries | None]:
-    """The series of one load on each of its hosts."""
-    return {host: series_of(load, seconds.get(host, ())) for host, load in loads.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
     """One occurrence of a fault on all its hosts, in ns after the start of the measure window: the first host begins
@@ -394,14 +387,6 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered:
-    """The transactions due in the window that were never begun, or had no answer when the load had ended."""
-
-    missed: int = 0
-    unfinished: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Usual:
     """The bins before a fault that no fault disturbed: runs of counts; the bound of the longest response of a bin, and
     the longest of all; errors per bin; and the longest time without a success, with the number of such times."""
@@ -431,12 +416,13 @@ def effect(
     *,
     disturbed: Sequence[Span] = (),
     next_ns: int | None = None,
-    unanswered: Unanswered | None = None,
+    unanswered: int = 0,
     level: Callable[[float], float] | None = None,
     is_open: bool = False,
 ) -> Effect:
     """The effect of an occurrence on a load. `disturbed`: the effects of earlier occurrences; `next_ns`: the begin of
-    the next one. `level`: of a load that changes, by seconds of the window. `is_open`: it has a rate of arrivals."""
+    the next one. `unanswered`: the transactions due in the window that were never begun, or had no answer when the load
+    had ended. `level`: of a load that changes, by seconds of the window. `is_open`: it has a rate of arrivals."""
     horizon_ns = min(series.window_ns, series.window_ns if next_ns is None else next_ns)
     if not 0 <= one.begins_ns < horizon_ns:
         return Effect()
@@ -471,7 +457,7 @@ def effect(
         recovery_at_least_ns=_at_least_ns(one, back, outage, judged_ns) if recovered_ns is None else None,
         recovery_level=back.level if back else None,
         tps_before=back.before * histogram.PER_SECOND if back else None,
-        failed=_failed(series, usual, one.begins_ns, until_ns, unanswered if next_ns is None else None),
+        failed=_failed(series, usual, one.begins_ns, until_ns, unanswered if next_ns is None else 0),
         until_ns=until_ns,
     )
 
@@ -677,11 +663,8 @@ def _after_outage(series: BinSeries, outage: _Outage, recovered_ns: int, back: R
     return max(recovered_ns, end_ns)
 
 
-def _failed(
-    series: BinSeries, usual: _Usual | None, begins_ns: int, until_ns: int, unanswered: Unanswered | None
-) -> int:
+def _failed(series: BinSeries, usual: _Usual | None, begins_ns: int, until_ns: int, unanswered: int) -> int:
     first, last = series.index(begins_ns), series.index(until_ns)
     counted = int(series.table[first : last + 1, histogram.FAILED].sum())
     expected = usual.errors * (last + 1 - first) if usual else 0.0
-    left = unanswered if unanswered is not None and until_ns >= series.window_ns else Unanswered()
-    return max(round(counted - expected), 0) + left.missed + left.unfinished
+    return max(round(counted - expected), 0) + (unanswered if until_ns >= series.window_ns else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,10 +15,9 @@ from proveout.coordinator.measure.fault_effects import (
     HostClock,
     Occurrence,
     Span,
-    Unanswered,
     effect,
     occurrences,
-    series_by_host,
+    series_of,
     together,
 )
 from proveout.coordinator.measure.load_merge import Stream
@@ -54,8 +54,13 @@ def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[SpanOfSecon
     """The disturbed times of a measure window, in order and apart: until the fault is healed, and outage and recovery
     of each load on each host have ended. One that is not healed, or with a load that does not recover, lasts to the end
     of the window, or until the next fault begins."""
+    return union((fault.begins_s, end_s(fault, window_s)) for fault in faults)
+
+
+def union(found: Iterable[SpanOfSeconds]) -> tuple[SpanOfSeconds, ...]:
+    """Spans in order and apart."""
     joined: list[SpanOfSeconds] = []
-    for begin_s, over_s in sorted((fault.begins_s, end_s(fault, window_s)) for fault in faults):
+    for begin_s, over_s in sorted(found):
         if joined and begin_s <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(over_s, joined[-1][1]))
         else:
@@ -228,25 +233,22 @@ def with_commits(
 ) -> tuple[FaultMeasured, ...]:
     """The occurrences with the counts of tracked commits: of all loads with shares together, and of each load and
     host; as they are where none are tracked."""
-    tracked = {stream.name: found for stream in streams if (found := _tracked(stream.loads))}
-    sources = [(name, host, load) for name, loads in tracked.items() for host, load in loads.items()]
-    if not sources:
-        return tuple(faults)
-    beside = {stream.name for stream in streams if stream.beside}
-    by_source = {(name, host): _by_occurrence(load, faults, window_s) for name, host, load in sources}
-    counted = []
-    for number, one in enumerate(faults):
-        mine = {source: held.get(number, NOTHING) for source, held in by_source.items()}
-        whole = [held for (name, _), held in mine.items() if name not in beside]
-        loads = tuple(_of_part(part, mine) for part in one.loads)
-        counted.append(replace(one, loads=loads, **(_counts(whole) if whole else {})))
-    return tuple(counted)
+    sources = [(stream, host, load) for stream in streams for host, load in _tracked(stream.loads).items()]
+    read = [(stream, host, _by_occurrence(load, faults, window_s)) for stream, host, load in sources]
 
+    def counts(number: int, part: FaultOnLoad | None = None) -> Metrics:
+        """Of a load, or of one of its hosts; without one, of all loads with shares."""
+        found = [
+            held.get(number, NOTHING)
+            for stream, host, held in read
+            if (not stream.beside if part is None else stream.name == part.load and part.host in ("", host))
+        ]
+        return _counts(found) if found else {}
 
-def _of_part(part: FaultOnLoad, mine: Mapping[tuple[str, str], CommitReading]) -> FaultOnLoad:
-    """The effect on a load, or on one of its hosts, with the counts of the readings by (load, host)."""
-    found = [held for (name, host), held in mine.items() if name == part.load and part.host in ("", host)]
-    return replace(part, **_counts(found)) if found else part
+    return tuple(
+        replace(one, loads=tuple(replace(part, **counts(number, part)) for part in one.loads), **counts(number))
+        for number, one in enumerate(faults)
+    )
 
 
 def tracked_commits(
@@ -307,14 +309,11 @@ def attributed(reading: CommitReading, faults: Sequence[FaultMeasured], window_s
     inside = (
         (one.begins_s, number)
         for number, one in enumerate(faults)
-        if one.begins_s <= at_s and since_s <= _over_s(one, window_s) and not (one.error and one.in_place_s is None)
+        if one.begins_s <= at_s
+        and not since_s > end_s(one, window_s) < window_s
+        and not (one.error and one.in_place_s is None)
     )
     return min(inside, default=(math.inf, None))[1]
-
-
-def _over_s(one: FaultMeasured, window_s: float) -> float:
-    over_s = end_s(one, window_s)
-    return over_s if over_s < window_s else math.inf
 
 
 assert set(COMMITS) == {"acknowledged", *COUNTS}  # noqa: S101
@@ -331,44 +330,59 @@ def measure_faults(
     `injected` by (fault, host); `clocks` by host. All loads together are those with shares, as in the other numbers of
     an iteration.
     """
-    first = next(iter(streams[0].loads.items()))
-    host, load = first
+    host, load = next(iter(streams[0].loads.items()))
     found = occurrences(injected, clocks, clocks.get(host, HostClock()).to_coordinator(load.measure_start_ns))
-    by_host = {stream.name: series_by_host(stream.loads, stream.seconds) for stream in streams}
-    by_load = {name: together(parts.values()) for name, parts in by_host.items()}
-    shares = [stream for stream in streams if not stream.beside]
-    whole = _effects(
-        together(by_load[stream.name] for stream in shares),
-        found,
-        [load for stream in shares for load in stream.loads.values()],
-        _fault_level(shares),
-        is_open=_is_open(shares),
-    )
-    parts: list[list[FaultOnLoad]] = [[] for _ in found]
+    parts: list[tuple[Stream, str, BinSeries | None, Sequence[LoadResult]]] = []
     for stream in streams:
-        each = {"": (by_load[stream.name], list(stream.loads.values()))} if stream.name else {}
-        each |= {host: (by_host[stream.name][host], [load]) for host, load in stream.loads.items()}
-        for name, (series, loads) in each.items():
-            for held, one in zip(
-                parts, _effects(series, found, loads, _fault_level([stream]), is_open=_is_open([stream])), strict=True
-            ):
-                held.append(FaultOnLoad(load=stream.name, host=name, **_in_seconds(one)))
+        by_host = {host: series_of(load, stream.seconds.get(host, ())) for host, load in stream.loads.items()}
+        parts.append((stream, "", together(by_host.values()), list(stream.loads.values())))
+        parts += [(stream, host, by_host[host], [load]) for host, load in stream.loads.items()]
+    shares = [part for part in parts if not part[0].beside and not part[1]]
+    whole = _effects(
+        together(series for _, _, series, _ in shares),
+        found,
+        [load for *_, loads in shares for load in loads],
+        [stream for stream, *_ in shares],
+    )
+    each = [
+        (stream.name, host, _effects(series, found, loads, [stream]))
+        for stream, host, series, loads in parts
+        if stream.name or host
+    ]
     return tuple(
         FaultMeasured(
-            fault=one.fault,
-            number=one.number,
-            begins_s=one.begins_ns / 1e9,
-            in_place_s=_s(one.in_place_ns),
-            healing_s=_s(one.healing_ns),
-            healed_s=_s(one.healed_ns),
-            error=one.error,
-            residue=one.residue,
-            staleness_s=one.staleness_s,
-            loads=tuple(held),
-            **_in_seconds(effect_of_all),
+            **_in_seconds(one),
+            **_in_seconds(whole[number]),
+            loads=tuple(FaultOnLoad(load=name, host=host, **_in_seconds(held[number])) for name, host, held in each),
         )
-        for one, effect_of_all, held in zip(found, whole, parts, strict=True)
+        for number, one in enumerate(found)
     )
+
+
+def _effects(
+    series: BinSeries | None, found: Sequence[Occurrence], loads: Sequence[LoadResult], streams: Sequence[Stream]
+) -> list[Effect]:
+    """The effect of each occurrence on loads of streams; of one that could not be put in place none is known."""
+    if series is None:
+        return [Effect() for _ in found]
+    unanswered = sum(
+        item.counts.missed + histogram.count(item.service_at_least) for load in loads for item in load.transactions
+    )
+    disturbed: list[Span] = []
+    effects: list[Effect] = []
+    for one, following in itertools.zip_longest(found, found[1:]):
+        held = effect(
+            series,
+            one,
+            disturbed=disturbed,
+            next_ns=None if following is None else following.begins_ns,
+            unanswered=unanswered,
+            level=_fault_level(streams),
+            is_open=any(stream.rate is not None for stream in streams),
+        )
+        disturbed.append((one.begins_ns, held.until_ns if held.until_ns is not None else one.begins_ns))
+        effects.append(Effect() if one.error else held)
+    return effects
 
 
 def _fault_level(streams: Sequence[Stream]) -> Callable[[float], float] | None:
@@ -378,55 +392,12 @@ def _fault_level(streams: Sequence[Stream]) -> Callable[[float], float] | None:
     return (lambda at_s: sum(level_at(levels, at_s) for levels in changing)) if changing else None
 
 
-def _is_open(streams: Sequence[Stream]) -> bool:
-    """Whether one of the loads has a rate of arrivals."""
-    return any(stream.rate is not None for stream in streams)
-
-
-def _effects(
-    series: BinSeries | None,
-    found: Sequence[Occurrence],
-    loads: Sequence[LoadResult],
-    level: Callable[[float], float] | None,
-    *,
-    is_open: bool,
-) -> list[Effect]:
-    """The effect of each occurrence on a load; of one that could not be put in place none is known."""
-    if series is None:
-        return [Effect() for _ in found]
-    unanswered = Unanswered(
-        missed=sum(item.counts.missed for load in loads for item in load.transactions),
-        unfinished=sum(histogram.count(item.service_at_least) for load in loads for item in load.transactions),
-    )
-    disturbed: list[Span] = []
-    effects: list[Effect] = []
-    for number, one in enumerate(found):
-        later = found[number + 1].begins_ns if number + 1 < len(found) else None
-        held = effect(
-            series, one, disturbed=disturbed, next_ns=later, unanswered=unanswered, level=level, is_open=is_open
-        )
-        disturbed.append((one.begins_ns, held.until_ns if held.until_ns is not None else one.begins_ns))
-        effects.append(Effect() if one.error else held)
-    return effects
-
-
-def _in_seconds(one: Effect) -> Metrics:
-    return {
-        "detection_s": _s(one.detection_ns),
-        "outage_s": _s(one.outage_ns),
-        "outage_from_s": _s(one.outage_from_ns),
-        "outage_usual_s": _s(one.outage_usual_ns),
-        "outage_at_least": one.outage_at_least,
-        "recovery_s": _s(one.recovery_ns),
-        "recovery_at_least_s": _s(one.recovery_at_least_ns),
-        "recovery_level": one.recovery_level,
-        "tps_before": one.tps_before,
-        "failed": one.failed,
-    }
-
-
-def _s(at_ns: int | None) -> float | None:
-    return None if at_ns is None else at_ns / 1e9
+def _in_seconds(one: Occurrence | Effect) -> Metrics:
+    """The fields of the event: times in seconds, and nothing of `until_ns`."""
+    held = {each.name: getattr(one, each.name) for each in fields(one) if each.name != "until_ns"}
+    times = {name: value for name, value in held.items() if name.endswith("_ns")}
+    seconds = {f"{name[:-3]}_s": None if at_ns is None else at_ns / 1e9 for name, at_ns in times.items()}
+    return {name: value for name, value in held.items() if name not in times} | seconds
 
 
 # ---- the numbers of an iteration ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proveout.coordinator.measure.faults import SpanOfSeconds, outside
+from proveout.coordinator.measure.faults import SpanOfSeconds, outside, union
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observations import Observed
 from proveout.core.data_classes import dataclass
@@ -80,7 +80,7 @@ def _length(span: SpanOfSeconds) -> float:
     return span[1] - span[0]
 
 
-def _down(seen: Observed, window_s: float) -> tuple[list[SpanOfSeconds], str]:
+def _down(seen: Observed, window_s: float) -> tuple[Sequence[SpanOfSeconds], str]:
     """The times in which the system was down, in order, within the measure window; and what that means, in words."""
     if isinstance(seen.stage, Tool):
         spans, what = _silent_seconds(seen), "no I/O ended"
@@ -94,18 +94,7 @@ def _down(seen: Observed, window_s: float) -> tuple[list[SpanOfSeconds], str]:
     clipped = outside(((max(start, 0.0), min(end, window_s)) for start, end in spans), seen.disturbed)
     # A paused load process sent no transactions; `disturbances` reports it.
     kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
-    return _joined(kept), what
-
-
-def _joined(spans: Sequence[SpanOfSeconds]) -> list[SpanOfSeconds]:
-    """The union of spans."""
-    joined: list[SpanOfSeconds] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
+    return union(kept), what
 
 
 # ---- what is usual -----------------------------------------------------------------------------------------------

@@ -6,24 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.change import Change, Command, KeepSpans, UnitAction, WriteFile, around
+from proveout.dsl.operations.change import Command, KeepSpans, UnitAction, around
 from proveout.dsl.operations.facts import (
     ABSENT,
     Facts,
     FileFact,
-    FileQuery,
-    LinkQuery,
     Output,
     OutputQuery,
-    PathsQuery,
-    Query,
-    TextQuery,
-    UnitQuery,
 )
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step
+from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, Strict, edited_file, matching
 from proveout.dsl.plan.scalars import custom
 
 BLKID = "/usr/sbin/blkid"
@@ -35,7 +29,10 @@ NOTHING_FOUND, AMBIVALENT = 2, 8
 BY_ID = "/dev/disk/by-id/"
 BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
 """Whole disks only; all block devices, partitions too."""
-_DISK_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
+Device: TypeAlias = Annotated[
+    str, matching(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*", f"`{{value}}` does not name a device for good: {BY_ID}NAME")
+]
+"""A whole disk or a partition by a lasting name."""
 _KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
 _LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
 
@@ -49,29 +46,6 @@ def refusal(what: str, replaces: str | None = None) -> str:
     """The devices on which a change is refused, for `wanted`; `replaces`: the filesystem that may be lost."""
     lost = "not empty" if replaces is None else f"anything but the filesystem {replaces}, which is lost"
     return f"refused where the {what} is read-only, held, mounted, swap or {lost}, unless it is so already"
-
-
-def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
-    """The queries before a disk is written to; called again until they give nothing new."""
-    link = LinkQuery(device)
-    if link not in known or known.link(device) is None:
-        return (link,)
-    disk = sys_folder(device, known, tree)
-    texts = (f"{disk}/size", f"{disk}/ro", f"{disk}/dev", f"{disk}/queue/logical_block_size", DISK_MOUNTS, SWAPS)
-    listings = (PathsQuery(f"{disk}/{below}") for below in ("holders/*", "*/holders/*", "*/dev"))
-    first: tuple[Query, ...] = (link, *(TextQuery(path) for path in texts), *listings)
-    if any(query not in known for query in first):
-        return first
-    numbers = (TextQuery(path) for path in known.paths(f"{disk}/*/dev"))
-    return (*first, *numbers, OutputQuery(probe_argv(device)))
-
-
-def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
-    """The queries for the names of a volume in /dev/disk/by-id; called again until they give nothing new."""
-    listing = PathsQuery(f"{BY_ID}*")
-    if listing not in known:
-        return (LinkQuery(path), listing)
-    return (LinkQuery(path), listing, *(LinkQuery(name) for name in known.paths(listing.pattern)))
 
 
 def names(path: str, facts: Facts) -> tuple[str, ...]:
@@ -89,20 +63,10 @@ def probe_argv(device: str) -> tuple[str, ...]:
 def probed(device: str, facts: Facts) -> dict[str, str] | None:
     """The contents that blkid finds, by its keys (TYPE, LABEL …); empty when there is nothing, None when it cannot
     tell."""
-    output = facts.output(*probe_argv(device))
+    output = facts.ask(OutputQuery(probe_argv(device)))
     if output.code not in (0, NOTHING_FOUND):
         return None
     return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
-
-
-def device_name(value: str) -> str:
-    """A whole disk or a partition by a lasting name."""
-    if not _DISK_DEVICE.fullmatch(value):
-        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
-    return value
-
-
-Device: TypeAlias = Annotated[str, AfterValidator(device_name)]
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
@@ -135,7 +99,7 @@ def _nodes(node: str) -> re.Pattern[str]:
 
 
 def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
-    output = facts.output(*probe_argv(device))
+    output = facts.ask(OutputQuery(probe_argv(device)))
     found = probed(device, facts)
     words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
     finds = f"blkid finds {words or 'data that it does not recognise'}"
@@ -167,40 +131,32 @@ PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/p
 ALIGN = 1024 * 1024
 ENTRIES = 128 * 128
 """Bytes: as many entries as every GPT has room for. Source: UEFI Specification, 5.3."""
-_DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
-_PART = re.compile(r"-part\d+$")
 _SIZE = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB|TiB)")
 _MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,35}")
+WholeDisk: TypeAlias = Annotated[
+    str,
+    matching(
+        r"/dev/disk/by-id/(?!.*-part\d+$)[A-Za-z0-9][A-Za-z0-9._:+-]*",
+        "`{value}` does not name a whole disk for good: /dev/disk/by-id/NAME",
+    ),
+]
+PartSize: TypeAlias = Annotated[
+    str, matching(_SIZE.pattern, "`{value}` is not a size of a partition, as 15GiB or 512MiB")
+]
+PartName: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z][A-Za-z0-9_]{0,35}",
+        "`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most",
+    ),
+]
 
 
-def _device(value: str) -> str:
-    if not _DEVICE.fullmatch(value) or _PART.search(value):
-        raise custom(f"`{value}` does not name a whole disk for good: /dev/disk/by-id/NAME")
-    return value
-
-
-def _size(value: str) -> str:
-    if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is not a size of a partition, as 15GiB or 512MiB")
-    return value
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise custom(f"`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most")
-    return value
-
-
-class Part(BaseModel):
+class Part(Strict):
     """A partition."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-    name: Annotated[str, AfterValidator(_name)] = Field(description="Its name in the table.")
-    size: Annotated[str, AfterValidator(_size)] | None = Field(
-        None, description="15GiB; the last one's may be left out: the rest."
-    )
+    name: PartName = Field(description="Its name in the table.")
+    size: PartSize | None = Field(None, description="15GiB; the last one's may be left out: the rest.")
 
     @property
     def mib(self) -> int | None:
@@ -225,7 +181,7 @@ class Partition(Operation):
     """Partitions of an empty disk: `{device: /dev/disk/by-id/…, partitions: [{name: redo, size: 15GiB}, {name:
     data}]}`."""
 
-    device: Annotated[str, AfterValidator(_device)] = Field(description="The whole disk, by /dev/disk/by-id.")
+    device: WholeDisk = Field(description="The whole disk, by /dev/disk/by-id.")
     partitions: Parts = Field(description="From the beginning of the disk to its end, at whole MiB.")
 
     privileges = "root: writes partition tables"
@@ -238,24 +194,15 @@ class Partition(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """The table of the disk."""
         return {f"partitions of {self.device}": ", ".join(self._words())}
 
     def wanted(self) -> tuple[str, ...]:
-        """The partitions, and when they are not made."""
         return (f"{self.device}: GPT with {', '.join(self._words())}", refusal("disk"))
 
     def _words(self) -> Iterator[str]:
         return (f"{part.name} {part.size or 'the rest'}" for part in self.partitions)
 
     # ---- facts -----------------------------------------------------------------------------------------------------
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it."""
-        found = disk_queries(self.device, known)
-        if any(query not in known for query in found) or known.link(self.device) is None:
-            return found
-        return (*found, OutputQuery(self._print))
 
     @property
     def _print(self) -> tuple[str, ...]:
@@ -273,7 +220,7 @@ class Partition(Operation):
         spans = self._spans(facts, disk)
         if isinstance(spans, str):
             return Step(refusals=(spans,))
-        if _table(facts.output(*self._print)) == spans:
+        if _table(facts.ask(OutputQuery(self._print))) == spans:
             return Step()
         if refusals := tuple(in_use(self.device, facts)):
             return Step(refusals=refusals)
@@ -329,23 +276,19 @@ def _table(output: Output) -> list[_Span]:
 MKFS = {"xfs": "/usr/sbin/mkfs.xfs", "ext4": "/usr/sbin/mkfs.ext4"}
 _FORCE = {"xfs": ("-f",), "ext4": ("-F",)}
 _LABEL_MAX = {"xfs": 12, "ext4": 16}
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}")
-_UUID = re.compile(r"[0-9A-Fa-f]{4,8}(-[0-9A-Fa-f]{4,12}){1,4}")
-
-
-def _label(value: str) -> str:
-    if not _LABEL.fullmatch(value):
-        raise custom(f"`{value}` is not a label: a letter or digit, then letters, digits and _ . -")
-    return value
-
-
-def _uuid(value: str) -> str:
-    if not _UUID.fullmatch(value):
-        raise custom(f"`{value}` is not the UUID of a filesystem, as `blkid` prints it")
-    return value
-
-
-Uuid: TypeAlias = Annotated[str, AfterValidator(_uuid)]
+Label: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}",
+        "`{value}` is not a label: a letter or digit, then letters, digits and _ . -",
+    ),
+]
+Uuid: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[0-9A-Fa-f]{4,8}(-[0-9A-Fa-f]{4,12}){1,4}", "`{value}` is not the UUID of a filesystem, as `blkid` prints it"
+    ),
+]
 
 
 class Filesystem(Operation):
@@ -353,7 +296,7 @@ class Filesystem(Operation):
 
     device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
     type: Literal["xfs", "ext4"] = Field(description="The filesystem.")
-    label: Annotated[str, AfterValidator(_label)] = Field(
+    label: Label = Field(
         description="Its label, which tells on later runs that it is there; `mount` finds it by LABEL=…."
     )
     replaces: Uuid | None = Field(
@@ -371,28 +314,20 @@ class Filesystem(Operation):
 
     @property
     def lasting(self) -> str:
-        """The filesystem."""
         return f"a filesystem made on {self.device}"
 
     @property
     def longest_s(self) -> float:
-        """The limit of its programs."""
         return WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """The contents of the device."""
         return {f"contents of {self.device}": f"{self.type} {self.label}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The filesystem, and what is lost."""
         return (
             f"{self.device}: {self.type}, label {self.label}",
             refusal("device", self.replaces),
         )
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it."""
-        return disk_queries(self.device, known, VOLUMES)
 
     def changes(self, facts: Facts) -> Step:
         """mkfs, unless the device has that filesystem with that label; refused where it holds anything else."""
@@ -448,31 +383,20 @@ class ZeroBlocks(Operation):
 
     @property
     def lasting(self) -> str:
-        """The former contents."""
         return f"what the first {self.size} of {self.device} held"
 
     @property
     def longest_s(self) -> float:
-        """The limit of its programs."""
         return 4 * WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """The beginning of the device."""
         return {f"contents of {self.device}": f"{self.size} of zeros"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The zeros, and what is lost."""
         return (
             f"{self.device}: zeros in the first {self.size}",
             refusal("device", self.replaces),
         )
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The target of the name; then all that could be in use or on it, and whether the zeros are there."""
-        found = disk_queries(self.device, known, VOLUMES)
-        if any(query not in known for query in found) or known.link(self.device) is None:
-            return found
-        return (*found, self._zeros)
 
     @property
     def _zeros(self) -> OutputQuery:
@@ -486,7 +410,7 @@ class ZeroBlocks(Operation):
         has = int(facts.text(f"{sys_folder(self.device, facts, VOLUMES)}/size") or 0) * SECTOR
         if has < _mib(self.size) * MIB:
             return Step(refusals=(f"{self.device} has {has / MIB:,.1f} MiB, less than {self.size}",))
-        if facts.answer(self._zeros).code == 0:
+        if facts.ask(self._zeros).code == 0:
             return Step()
         if refusals := tuple(in_use(self.device, facts, VOLUMES, own="", replaces=self.replaces or "")):
             return Step(refusals=refusals)
@@ -501,7 +425,6 @@ FSTAB, MOUNTS = "/etc/fstab", "/proc/self/mounts"
 RELOAD = ("/usr/bin/systemctl", "daemon-reload")
 _SOURCE = re.compile(r"/dev/[A-Za-z0-9._+@:=,/-]+|(UUID|LABEL|PARTUUID|PARTLABEL)=[A-Za-z0-9._:-]{1,80}")
 _NO_DISKS = ("/dev/fd", "/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm")  # noqa: S108
-_OPTION = re.compile(r"[a-z_][a-z0-9_.-]*(=[A-Za-z0-9_./:%-]+)?")
 _OF_THE_HOST = ("/", "/home", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")  # noqa: S108
 _ALL_OF = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"),
@@ -530,23 +453,8 @@ _NFS_VALUES = re.compile(
 _NFS_NEEDED = ("nosuid", "nodev")
 _SHOWN = frozenset({"noatime", "nodiratime", "relatime", "ro", "rw", "nosuid", "nodev", "noexec", "sync", "dirsync"})
 _SHOWN_OF_NFS = _SHOWN | {"hard", "noac", "nocto", "soft"}
-_RUNS = (
-    "helper=",
-    "x-systemd.requires",
-    "x-systemd.wanted",
-    "x-systemd.before",
-    "x-systemd.after",
-    "user",
-    "users",
-    "owner",
-    "group",
-    "bind",
-    "rbind",
-    "loop",
-    "move",
-    "remount",
-    "x-",
-)
+_OF_PROGRAMS = "helper=|x-|user|owner|group|r?bind|loop|move|remount"
+"""Options that start programs or units, let users mount, or make another kind of mount."""
 
 
 def _source(value: str) -> str:
@@ -566,12 +474,6 @@ def _at(value: str) -> str:
     return value
 
 
-def _option(value: str) -> str:
-    if not _OPTION.fullmatch(value) or value.startswith(_RUNS):
-        raise custom(f"`{value}` is not a mount option that a plan sets")
-    return value
-
-
 def _type(value: str) -> str:
     if value not in _ON_DISKS | _ON_SERVERS:
         known = ", ".join(sorted(_ON_DISKS))
@@ -583,7 +485,13 @@ def _is_of_nfs(option: str) -> bool:
     return option in _NFS_WORDS or _NFS_VALUES.fullmatch(option) is not None
 
 
-Option: TypeAlias = Annotated[str, AfterValidator(_option)]
+Option: TypeAlias = Annotated[
+    str,
+    matching(
+        rf"(?!{_OF_PROGRAMS})[a-z_][a-z0-9_.-]*(=[A-Za-z0-9_./:%-]+)?",
+        "`{value}` is not a mount option that a plan sets",
+    ),
+]
 
 
 def unit_of(path: str) -> str:
@@ -633,36 +541,21 @@ class Mount(Operation):
         return ":" in self.device and not self.device.startswith("/")
 
     def targets(self) -> Mapping[str, str]:
-        """The filesystem that is mounted there."""
         return {f"mount {self.at}": self._line}
 
     def wanted(self) -> tuple[str, ...]:
-        """The line of /etc/fstab."""
         return (f"{FSTAB}: {self._line}", f"{self.at} is mounted")
 
     @property
     def _line(self) -> str:
         return f"{self.device} {self.at} {self.type} {','.join(self.options)} 0 0"
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """/etc/fstab, the mounted filesystems, the folder, the device and the unit."""
-        device = (LinkQuery(self.device),) if self.device.startswith("/") else ()
-        device = (LinkQuery(MOUNT_NFS),) if self._is_nfs else device
-        return (FileQuery(FSTAB), TextQuery(MOUNTS), LinkQuery(self.at), UnitQuery(unit_of(self.at)), *device)
-
     def changes(self, facts: Facts) -> Step:
         """The line of /etc/fstab, then the unit; a filesystem that is mounted there already stays mounted."""
         fstab, mounted = facts.file(FSTAB), self._mounted(facts)
         if refusals := self._refusals(facts, fstab, mounted):
             return Step(refusals=refusals)
-        content = self._with_line(fstab.content)
-        edit: tuple[Change, ...] = ()
-        if content != fstab.content:
-            edit = (
-                WriteFile(
-                    path=FSTAB, content=content, mode=fstab.mode, owner=fstab.owner, group=fstab.group, before=fstab
-                ),
-            )
+        edit = edited_file(FSTAB, fstab, self._with_line(fstab.content))
         start = () if mounted else (UnitAction(unit=unit_of(self.at), verb="start", undo="stop"),)
         return Step(changes=(*around(edit, RELOAD), *start), restarts=tuple(self._missing(mounted)))
 

@@ -1,36 +1,43 @@
 """The queries of an operation to a host, and the facts that answer them: closed unions of frozen data.
 
-Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.host`), or a test gives them
--> `Facts`
--> `Operation.changes(facts)`. A query is the key of its answer, so equal queries are read once.
+Data flow: `Operation.changes(facts)` looks at `Facts`, which have an agent answer each `Query` at its first use
+(`agent.tuning.host`), or have the answers of a test. A query is the key of its answer, so equal queries are read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from proveout.core.data_classes import dataclass, field
 
 # ---- questions -----------------------------------------------------------------------------------------------------
 
+Answer = TypeVar("Answer")
+
+
+class Question(Generic[Answer]):
+    """A query with the type of its answer."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
-class FileQuery:
+class FileQuery(Question["FileFact"]):
     """A file with its content, mode and owner; answered by a `FileFact`. Links are reported, never followed."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class TextQuery:
+class TextQuery(Question[str | None]):
     """The text of an attribute below /proc or /sys, stripped; None when there is none."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class BytesQuery:
+class BytesQuery(Question[bytes | None]):
     """The bytes of an attribute below /proc or /sys, as they are (a page of vital product data); None when there is
     none."""
 
@@ -38,14 +45,14 @@ class BytesQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class PathsQuery:
+class PathsQuery(Question[tuple[str, ...]]):
     """The paths below /proc, /sys or /dev that a shell pattern matches, sorted."""
 
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
-class LinkQuery:
+class LinkQuery(Question[str | None]):
     """The path that a path really is, every link followed (`/dev/disk/by-id/…` -> `/dev/sdb`); None when it is not
     there."""
 
@@ -53,21 +60,21 @@ class LinkQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitQuery:
+class UnitQuery(Question["UnitFact | None"]):
     """A systemd unit; answered by a `UnitFact`, None when there is no such unit."""
 
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
-class PackageQuery:
+class PackageQuery(Question[str | None]):
     """The installed version of a package (rpm or dpkg); None when it is not installed."""
 
     package: str
 
 
 @dataclass(frozen=True, slots=True)
-class RowsQuery:
+class RowsQuery(Question["Rows"]):
     """The rows of a query in a system of the plan, every value as text or None."""
 
     system: str
@@ -75,7 +82,7 @@ class RowsQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputQuery:
+class OutputQuery(Question["Output"]):
     """The output of a tool that changes nothing; answered by an `Output`. The agent's policy must allow its argv.
 
     `of_plan`: the argv is the plan's own text, so the policy must list it with a reason. `fault`: the operation of a
@@ -88,45 +95,45 @@ class OutputQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerQuery:
+class ServerQuery(Question["ServerFact | None"]):
     """The server of a system that this agent has started; answered by a `ServerFact`, None when it has started none."""
 
     system: str
 
 
 @dataclass(frozen=True, slots=True)
-class AddressQuery:
+class AddressQuery(Question[tuple[str, ...]]):
     """The IP addresses of the name of a host, sorted; none when it cannot be resolved."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceQuery:
+class PlaceQuery(Question["PlaceFact"]):
     """The agent itself; answered by a `PlaceFact`."""
 
 
 @dataclass(frozen=True, slots=True)
-class QdiscQuery:
+class QdiscQuery(Question[str]):
     """Whether the kernel has a kind of queueing discipline (`netem`); "yes", or what tc says."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceQuery:
+class SpaceQuery(Question["SpaceFact | None"]):
     """The room for the file at `path`; answered by a `SpaceFact`, None when its folder is not there."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class BusyQuery:
+class BusyQuery(Question["BusyFact"]):
     """The CPUs that this agent keeps busy for a fault; answered by a `BusyFact`."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopyQuery:
+class CopyQuery(Question["CopyFact"]):
     """Whether the data of a system that runs already can be copied; answered by a `CopyFact`."""
 
     system: str
@@ -248,118 +255,39 @@ Fact: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts by query. Reading a fact that was not queried raises KeyError: an operation must query every fact that it
-    uses."""
+    """The answers of a host: each is read when it is first asked for, and kept.
 
-    known: Mapping[Query, Fact] = field(default_factory=dict)
+    `read` answers a query; where there is none (in tests), one that is not among the `known` raises KeyError.
+    """
 
-    def __contains__(self, query: object) -> bool:
-        return query in self.known
+    def __init__(self, known: Mapping[Query, Fact] | None = None, read: Callable[[Any], Fact] | None = None) -> None:
+        self.known = dict(known or {})
+        self._read = read
 
-    def with_(self, more: Mapping[Query, Fact]) -> Facts:
-        """These facts and more."""
-        return Facts({**self.known, **more})
+    def ask(self, query: Question[Answer]) -> Answer:
+        """The answer to a query."""
+        key = cast("Query", query)
+        if key not in self.known and self._read is not None:
+            self.known[key] = self._read(key)
+        return cast("Answer", self.known[key])
 
     def file(self, path: str) -> FileFact:
         """The file at a path."""
-        found = self.known[FileQuery(path)]
-        assert isinstance(found, FileFact)  # noqa: S101  # the reader answers each query with its kind of fact
-        return found
+        return self.ask(FileQuery(path))
 
     def text(self, path: str) -> str | None:
         """The text of an attribute; None when there is none."""
-        found = self.known[TextQuery(path)]
-        assert found is None or isinstance(found, str)  # noqa: S101
-        return found
-
-    def octets(self, path: str) -> bytes | None:
-        """The bytes of an attribute; None when there is none."""
-        found = self.known[BytesQuery(path)]
-        assert found is None or isinstance(found, bytes)  # noqa: S101
-        return found
+        return self.ask(TextQuery(path))
 
     def paths(self, pattern: str) -> tuple[str, ...]:
         """The paths that match."""
-        found = self.known[PathsQuery(pattern)]
-        assert isinstance(found, tuple)  # noqa: S101
-        return tuple(str(path) for path in found)
+        return self.ask(PathsQuery(pattern))
 
     def link(self, path: str) -> str | None:
         """The path with every link followed."""
-        found = self.known[LinkQuery(path)]
-        assert found is None or isinstance(found, str)  # noqa: S101
-        return found
-
-    def unit(self, unit: str) -> UnitFact | None:
-        """A unit; None when there is no such one."""
-        found = self.known[UnitQuery(unit)]
-        assert found is None or isinstance(found, UnitFact)  # noqa: S101
-        return found
-
-    def package(self, package: str) -> str | None:
-        """The installed version."""
-        found = self.known[PackageQuery(package)]
-        assert found is None or isinstance(found, str)  # noqa: S101
-        return found
+        return self.ask(LinkQuery(path))
 
     def rows(self, system: str, statement: str) -> Rows:
         """The rows of a query."""
-        found = self.known[RowsQuery(system, statement)]
-        assert isinstance(found, tuple)  # noqa: S101
-        return tuple(tuple(row) for row in found)
-
-    def output(self, *argv: str) -> Output:
-        """The output of a tool."""
-        return self.answer(OutputQuery(argv))
-
-    def answer(self, query: OutputQuery) -> Output:
-        """The output of a tool, by its query."""
-        found = self.known[query]
-        assert isinstance(found, Output)  # noqa: S101
-        return found
-
-    def copy(self, system: str) -> CopyFact:
-        """The copy of a system's data."""
-        found = self.known[CopyQuery(system)]
-        assert isinstance(found, CopyFact)  # noqa: S101
-        return found
-
-    def server(self, system: str) -> ServerFact | None:
-        """The server of a system; None when this agent has started none."""
-        found = self.known[ServerQuery(system)]
-        assert found is None or isinstance(found, ServerFact)  # noqa: S101
-        return found
-
-    def addresses(self, name: str) -> tuple[str, ...]:
-        """The IP addresses of a host."""
-        found = self.known[AddressQuery(name)]
-        assert isinstance(found, tuple)  # noqa: S101
-        return tuple(str(address) for address in found)
-
-    @property
-    def place(self) -> PlaceFact:
-        """The agent itself."""
-        found = self.known[PlaceQuery()]
-        assert isinstance(found, PlaceFact)  # noqa: S101
-        return found
-
-    def qdisc(self, name: str) -> str:
-        """Whether the kernel has a queueing discipline: "yes", or the reason that it cannot be used."""
-        found = self.known[QdiscQuery(name)]
-        assert isinstance(found, str)  # noqa: S101
-        return found
-
-    def space(self, path: str) -> SpaceFact | None:
-        """The room for a file; None when its folder is not there."""
-        found = self.known[SpaceQuery(path)]
-        assert found is None or isinstance(found, SpaceFact)  # noqa: S101
-        return found
-
-    @property
-    def busy(self) -> BusyFact:
-        """The CPUs that the agent keeps busy."""
-        found = self.known[BusyQuery()]
-        assert isinstance(found, BusyFact)  # noqa: S101
-        return found
+        return self.ask(RowsQuery(system, statement))

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from proveout.core import units
 from proveout.dsl import engines
@@ -21,13 +21,12 @@ from proveout.dsl.operations.facts import (
     OutputQuery,
     PlaceQuery,
     QdiscQuery,
-    Query,
     ServerQuery,
     ServerState,
     SpaceQuery,
 )
 from proveout.dsl.operations.network import Interface, Interfaces
-from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step
+from proveout.dsl.operations.operation import AbsolutePath, Misfit, Operation, Step, Strict, matching
 from proveout.dsl.plan.scalars import Name, Selector, custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules import secrets as destinations
@@ -37,16 +36,19 @@ from proveout.dsl.rules import secrets as destinations
 CPUS_MAX = 4096
 
 
-def _percent(value: str) -> str:
-    if not re.fullmatch(r"\d{1,3}(\.\d{1,2})?%", value) or not 0.0 < float(value[:-1]) <= 100.0:
-        raise custom(f"`{value}` is not a share of the CPU time: above 0% and at most 100%, as 90%")
-    return value
+Percent: TypeAlias = Annotated[
+    str,
+    matching(
+        r"(?!0*(\.0*)?%)(0?[0-9]{1,2}(\.[0-9]{1,2})?|100(\.0{1,2})?)%",
+        "`{value}` is not a share of the CPU time: above 0% and at most 100%, as 90%",
+    ),
+]
 
 
 class CpuPressure(Operation):
     """Keep CPUs of a host busy: `{share: 100%, cpus: 4}`, with `on`. Load and servers there compete for them."""
 
-    share: Annotated[str, AfterValidator(_percent)] = Field(
+    share: Percent = Field(
         "100%", description="The part of its time that each of the CPUs is kept busy, where nothing else wants it."
     )
     cpus: Annotated[int, Field(ge=1, le=CPUS_MAX)] | None = Field(
@@ -57,27 +59,20 @@ class CpuPressure(Operation):
     of_fault: ClassVar[bool] = True
 
     def targets(self) -> Mapping[str, str]:
-        """The busy CPUs."""
         return {"CPUs kept busy": f"{self.cpus or 'all'} at {self.share}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The busy CPUs."""
         many = "all CPUs" if self.cpus is None else f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"
         return (f"{many} of the agent busy for {self.share} of the time, by processes that end with it",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The CPUs."""
-        return (BusyQuery(),)
-
     def changes(self, facts: Facts) -> Step:
-        """Processes, unless they run."""
-        usable, share = facts.busy.usable, float(self.share[:-1]) / 100.0
-        if self.cpus is not None and self.cpus > len(usable):
-            return Step(refusals=(f"the agent of this host may use {len(usable)} CPUs, fewer than {self.cpus}",))
-        cpus = usable[: self.cpus or len(usable)]
-        if (facts.busy.busy, facts.busy.share) == (cpus, share):
+        now, share = facts.ask(BusyQuery()), float(self.share[:-1]) / 100.0
+        if self.cpus is not None and self.cpus > len(now.usable):
+            return Step(refusals=(f"the agent of this host may use {len(now.usable)} CPUs, fewer than {self.cpus}",))
+        cpus = now.usable[: self.cpus or len(now.usable)]
+        if (now.busy, now.share) == (cpus, share):
             return Step()
-        if facts.busy.busy:
+        if now.busy:
             return Step(refusals=("another fault keeps CPUs of this host busy",))
         return Step(changes=(BusyCpus(cpus=cpus, share=share),))
 
@@ -123,7 +118,6 @@ class FillDisk(Operation):
 
     @property
     def of_system(self) -> str | None:
-        """The system whose disk it is."""
         return self.system
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
@@ -137,7 +131,6 @@ class FillDisk(Operation):
         )
 
     def targets(self) -> Mapping[str, str]:
-        """The free space."""
         return {f"free space of {self.system or self.folder}": self._room}
 
     @property
@@ -145,24 +138,13 @@ class FillDisk(Operation):
         return f"{self.leave} left" if self.leave is not None else f"less by {self.up_to}"
 
     def wanted(self) -> tuple[str, ...]:
-        """The free space."""
         where = f"the disk of {self.system}'s data" if self.system else self.folder
         return (f"{where}: {self._room}, by one file, which healing removes",)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The data directory, the file system, and whether the file is there."""
-        first: tuple[Query, ...] = (ServerQuery(self.system),) if self.system else ()
-        if any(query not in known for query in first):
-            return first
-        folder = self._where(known)
-        if folder is None:
-            return first
-        return (*first, SpaceQuery(self._file(folder)))
 
     def _where(self, facts: Facts) -> str | None:
         if self.system is None:
             return self.folder
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         return None if server is None else server.data.rpartition("/")[0]
 
     def _file(self, folder: str) -> str:
@@ -170,12 +152,11 @@ class FillDisk(Operation):
         return f"{folder}/.proveout-fill-{digest[:12]}"
 
     def changes(self, facts: Facts) -> Step:
-        """The file, unless it is there."""
         folder = self._where(facts)
         if folder is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
         path = self._file(folder)
-        space = facts.space(path)
+        space = facts.ask(SpaceQuery(path))
         if space is None:
             return Step(refusals=(f"{folder} is not a folder of this host",))
         if space.taken_bytes:
@@ -211,33 +192,26 @@ DELAY_MAX_S = 1.0
 """A longer delay would end the agent's own lease."""
 _LOOPBACK_NAMES = re.compile(r"localhost|127\.0\.0\.\d+|::1")
 _PORT = re.compile(r"\bport\s*=\s*'?(\d{1,5})")
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+")
-
-
-def _host_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
-        raise custom(f"`{name[:80]}` is not the name or the address of a host")
-    return name
-
-
+HostName: TypeAlias = Annotated[
+    str,
+    matching(
+        rf"(?=.{{1,{NAME_MAX}}}\Z)([A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+)",
+        "`{value:.80}` is not the name or the address of a host",
+    ),
+]
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
-class End(BaseModel):
+class End(Strict):
     """One group of hosts: names in the plan, names or addresses on networks, the ports of their agents, and the ports
     of systems on the loopback of their machine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     hosts: list[str] = Field(max_length=1000, description="Names of hosts.")
-    addresses: list[str] = Field(max_length=2000, description="Names or addresses of these hosts on their networks.")
+    addresses: list[HostName] = Field(
+        max_length=2000, description="Names or addresses of these hosts on their networks."
+    )
     agents: list[Port] = Field(max_length=1000, description="Ports of their agents.")
     loopback: list[Port] = Field(max_length=1000, description="Ports of systems on the loopback of the machine.")
-
-    @field_validator("addresses")
-    @classmethod
-    def _plain(cls, names: list[str]) -> list[str]:
-        return [_host_name(name) for name in names]
 
 
 class BetweenHosts(Operation):
@@ -299,44 +273,37 @@ class BetweenHosts(Operation):
         """The part of the packets, for people."""
 
     def targets(self) -> Mapping[str, str]:
-        """The packets between the two groups."""
         one, other = (" ".join(words) for words in self.between)
         return {f"packets between {one} and {other}": f"{self.kind} {self.part} {self.direction}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The packets that are dropped."""
         one, other = (", ".join(words) for words in self.between)
         ways = {"both": f"between {one} and {other}", "to": f"from {one} to {other}", "from": f"from {other} to {one}"}
         return (f"{self.part} {ways[self.direction]} dropped (nftables), but not those of agents",)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The table, the agent's place, and the addresses of both groups."""
-        names = (name for end in self.ends or () for name in end.addresses)
-        return (self._listed, PlaceQuery(), *map(AddressQuery, names))
 
     @property
     def _listed(self) -> OutputQuery:
         return OutputQuery((NFT, "list", "table", "inet", self.table), fault=self.kind)
 
     def changes(self, facts: Facts) -> Step:
-        """The table, unless it is there."""
-        if facts.answer(self._listed).code == 0:
+        if facts.ask(self._listed).code == 0:
             return Step()
         rules = tuple(self._rules(facts))
         if not rules:
-            return Step(refusals=(f"{facts.place.host} has no packets of this {self.kind}: no address of the others",))
-        made = "; ".join((f"add table inet {self.table}", *self._chains(), *rules))
+            here = facts.ask(PlaceQuery()).host
+            return Step(refusals=(f"{here} has no packets of this {self.kind}: no address of the others",))
+        chains = (
+            f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
+            for hook in ("input", "output")
+        )
+        made = "; ".join((f"add table inet {self.table}", *chains, *rules))
         undo = (NFT, f"delete table inet {self.table}")
         return Step(changes=(Command(argv=(NFT, made), undo=undo, already=MISSING, fault=self.kind),))
-
-    def _chains(self) -> Iterator[str]:
-        for hook in ("input", "output"):
-            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority -300; }}"
 
     def _rules(self, facts: Facts) -> Iterator[str]:
         """The rules of this host: the ports of agents first, then what is dropped."""
         found = [*self._remote(facts), *self._local(facts)]
-        agents = {port for end in self.ends or () for port in end.agents} | ({facts.place.port} - {0})
+        agents = {port for end in self.ends or () for port in end.agents} | ({facts.ask(PlaceQuery()).port} - {0})
         if found and agents:
             ports = _set(sorted(agents))
             for hook in ("input", "output"):
@@ -348,10 +315,10 @@ class BetweenHosts(Operation):
         """Packets of the other group on networks: of the first group's host those `to` the second go out."""
         first, second = self.ends or ((), ())
         for own, other, out, back in ((first, second, "to", "from"), (second, first, "from", "to")):
-            if not isinstance(own, End) or not isinstance(other, End) or facts.place.host not in own.hosts:
+            if not isinstance(own, End) or not isinstance(other, End) or facts.ask(PlaceQuery()).host not in own.hosts:
                 continue
-            addresses = {one for name in other.addresses for one in facts.addresses(name)}
-            peers = sorted(one for one in addresses - {*facts.place.addresses} if not _is_loopback(one))
+            addresses = {one for name in other.addresses for one in facts.ask(AddressQuery(name))}
+            peers = sorted(one for one in addresses - {*facts.ask(PlaceQuery()).addresses} if not _is_loopback(one))
             for hook, side, way in (("output", "daddr", out), ("input", "saddr", back)):
                 if self.direction in ("both", way):
                     for family, some in _families(peers):
@@ -376,12 +343,10 @@ class NetworkPartition(BetweenHosts):
 
     @property
     def dropped(self) -> str:
-        """All."""
         return "drop"
 
     @property
     def part(self) -> str:
-        """All."""
         return "all packets"
 
 
@@ -389,16 +354,15 @@ class Loss(BetweenHosts):
     """Drop a random share of the packets between two groups of hosts: `{between: [role:client, role:server], share:
     2%}`."""
 
-    share: str = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
+    share: Annotated[
+        str,
+        matching(
+            r"(?!0*(\.0*)?%)[0-9]{1,2}(\.[0-9]{1,2})?%",
+            "`{value}` is not a share of packets: above 0% and below 100%, as 2% or 0.5%",
+        ),
+    ] = Field(description="The part of the packets that is dropped, as `2%` or `0.5%`.")
 
     kind: ClassVar[str] = "loss"
-
-    @field_validator("share")
-    @classmethod
-    def _percent(cls, value: str) -> str:
-        if not re.fullmatch(r"\d{1,2}(\.\d{1,2})?%", value) or not float(value[:-1]):
-            raise custom(f"`{value}` is not a share of packets: above 0% and below 100%, as 2% or 0.5%")
-        return value
 
     @property
     def dropped(self) -> str:
@@ -407,7 +371,6 @@ class Loss(BetweenHosts):
 
     @property
     def part(self) -> str:
-        """The share."""
         return f"{self.share} of the packets"
 
 
@@ -433,24 +396,18 @@ class Delay(Operation):
         return value
 
     def targets(self) -> Mapping[str, str]:
-        """The queueing discipline of each interface."""
         return {f"queueing discipline of {name}": f"delay {self.time} {self.jitter}" for name in self.interfaces}
 
     def wanted(self) -> tuple[str, ...]:
-        """The delay."""
         jitter = f" ± {self.jitter}" if units.duration_s(self.jitter) else ""
         return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The kernel's netem, and the disciplines of the interfaces."""
-        return (QdiscQuery("netem"), *map(_shown, self.interfaces))
 
     def changes(self, facts: Facts) -> Step:
         """A discipline for each interface that has the kernel's own."""
         changes: list[Command] = []
         refusals: list[str] = []
         for name in self.interfaces:
-            now = facts.answer(_shown(name))
+            now = facts.ask(_shown(name))
             root = next((line.split() for line in now.text.splitlines() if " root " in f"{line} "), [])
             handle = root[2] if len(root) > 2 else "0:"
             if now.code != 0:
@@ -459,7 +416,7 @@ class Delay(Operation):
                 refusals.append(f"{name} has a queueing discipline of its own already: {' '.join(root[:3])}")
             elif handle == "0:":
                 changes.append(self._command(name))
-        if changes and (reason := facts.qdisc("netem")) != "yes":
+        if changes and (reason := facts.ask(QdiscQuery("netem"))) != "yes":
             refusals.append(f"the kernel of this host cannot delay packets, as it has no netem: {reason}")
         return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
 
@@ -542,10 +499,13 @@ class ServerFault(Operation):
     of_fault: ClassVar[bool] = True
     verb: ClassVar[str]
     """The action, for people."""
+    does: ClassVar[ServerVerb]
+    """The action on the server."""
+    state: ClassVar[ServerState] = "down"
+    """The state of the server while the fault is in place."""
 
     @property
     def of_system(self) -> str | None:
-        """The system of the server."""
         return self.system
 
     @property
@@ -554,14 +514,9 @@ class ServerFault(Operation):
         return START_S
 
     @property
-    @abstractmethod
     def action(self) -> ServerVerb:
-        """The action on the server."""
-
-    @property
-    def state(self) -> ServerState:
-        """The state of the server while the fault is in place."""
-        return "down"
+        """The action on the server, where it depends on what the plan gives."""
+        return self.does
 
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
         """Only servers that proveout starts; files have none."""
@@ -579,16 +534,10 @@ class ServerFault(Operation):
         )
 
     def targets(self) -> Mapping[str, str]:
-        """The server."""
         return {f"the server of {self.system}": self.verb}
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The server."""
-        return (ServerQuery(self.system),)
-
     def changes(self, facts: Facts) -> Step:
-        """The action, unless the server is so already."""
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         if server is None:
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
         if server.state == self.state:
@@ -603,15 +552,10 @@ class Kill(ServerFault):
     by starting it on its data, where it recovers."""
 
     verb: ClassVar[str] = "kill"
+    does: ClassVar[ServerVerb] = "kill"
     destructive: ClassVar[bool] = True
 
-    @property
-    def action(self) -> ServerVerb:
-        """SIGKILL."""
-        return "kill"
-
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"all processes of {self.system} are killed (SIGKILL); healed by its start, with recovery",)
 
 
@@ -620,19 +564,10 @@ class Stop(ServerFault):
     without an answer; it is healed by continuing them (SIGCONT)."""
 
     verb: ClassVar[str] = "stop"
-
-    @property
-    def action(self) -> ServerVerb:
-        """SIGSTOP."""
-        return "stop"
-
-    @property
-    def state(self) -> ServerState:
-        """Its processes are stopped."""
-        return "stopped"
+    does: ClassVar[ServerVerb] = "stop"
+    state: ClassVar[ServerState] = "stopped"
 
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
 
 
@@ -657,16 +592,13 @@ class ServerRestart(ServerFault):
 
     @property
     def ends_by_itself(self) -> bool:
-        """It is started as soon as it is down."""
         return True
 
     @property
     def action(self) -> ServerVerb:
-        """The shutdown."""
         return "shut_down" if self.mode == "fast" else "abort"
 
     def wanted(self) -> tuple[str, ...]:
-        """The fault of the server."""
         return (f"{self.system} is shut down ({self.mode}) and started again",)
 
 
@@ -682,6 +614,8 @@ class Promote(ServerFault):
     it stays so until the load has ended, and then the roles are as declared again, with the promoted standby's data."""
 
     verb: ClassVar[str] = "promote"
+    does: ClassVar[ServerVerb] = "promote"
+    state: ClassVar[ServerState] = "promoted"
     destructive: ClassVar[bool] = True
 
     @property
@@ -691,21 +625,9 @@ class Promote(ServerFault):
 
     @property
     def longest_s(self) -> float:
-        """The end of its recovery."""
         return PROMOTE_S
 
-    @property
-    def action(self) -> ServerVerb:
-        """The promotion."""
-        return "promote"
-
-    @property
-    def state(self) -> ServerState:
-        """It is a primary."""
-        return "promoted"
-
     def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
-        """Only standbys."""
         system = systems.get(self.system)
         if system is None or system.standby_of is not None:
             return self
@@ -716,13 +638,11 @@ class Promote(ServerFault):
         return Misfit(message=f"`{self.system}` is not a standby", way_out=hint)
 
     def changes(self, facts: Facts) -> Step:
-        """The promotion, of a standby that runs."""
-        server = facts.server(self.system)
+        server = facts.ask(ServerQuery(self.system))
         if server is not None and server.state == "runs" and not server.is_standby:
             return Step(refusals=(f"{self.system} is not a standby",))
         return super().changes(facts)
 
     def wanted(self) -> tuple[str, ...]:
-        """The change of roles."""
         line = f"{self.system} is promoted to primary; after the load its primary takes its data, and it follows again"
         return (line,)

@@ -11,9 +11,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     WithJsonSchema,
@@ -24,18 +22,23 @@ from pydantic_core import CoreSchema
 
 from proveout.core import units
 from proveout.core.data_classes import dataclass
-from proveout.dsl.operations.change import Command, UnitAction, WriteFile
-from proveout.dsl.operations.facts import Facts, FileQuery, LinkQuery, OutputQuery, PackageQuery, Query, UnitQuery
+from proveout.dsl.operations.change import Command, UnitAction
+from proveout.dsl.operations.facts import Facts, OutputQuery, PackageQuery, UnitQuery
 from proveout.dsl.operations.operation import (
+    ACCOUNT,
+    CONF_NAME,
     AbsolutePath,
     Account,
     Line,
     Mode,
     Operation,
     OwnPath,
-    PackageName,
     Step,
+    Strict,
     UnitName,
+    edited_file,
+    in_folder,
+    matching,
     no_control,
     whole_file,
 )
@@ -125,23 +128,16 @@ class File(Operation):
         return self.content if self.content is not None else rendered(self.template or "", self.values)
 
     def targets(self) -> Mapping[str, str]:
-        """The file."""
         return {f"file {self.path}": f"{self.mode:04o} {self.owner}:{self.group} {self._text()}"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The file with all its lines."""
         checked = f", checked by {self.validator}" if self.validator else ""
         head = f"{self.path}: {self.mode:04o} {self.owner}:{self.group}{checked}"
         return (head, *(f"  {line}" for line in self._text().splitlines()))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file as it is."""
-        return (FileQuery(self.path),)
-
     def changes(self, facts: Facts) -> Step:
-        """The file."""
-        text = self._text().encode()
-        return whole_file(facts, self.path, text, self.mode, self.owner, self.group, self.validator)
+        access = {"mode": self.mode, "owner": self.owner, "group": self.group}
+        return whole_file(facts, self.path, self._text().encode(), validator=self.validator, **access)
 
 
 # Programs and arguments are the plan's own, so none of the checks of the other operations protects the host: the policy
@@ -149,7 +145,6 @@ class File(Operation):
 # unknown whether it ran), so both have to be written that way.
 
 DAY_S = 86_400.0
-_PLACE = re.compile(r"/dev/[A-Za-z0-9][A-Za-z0-9._:+@/-]*")
 
 
 def _argv(words: list[str]) -> list[str]:
@@ -160,12 +155,6 @@ def _argv(words: list[str]) -> list[str]:
     if any("${secrets." in word for word in words):
         raise custom("a secret cannot be an argument: every user of a host can read the arguments of its programs")
     return words
-
-
-def _place(path: str) -> str:
-    if not _PLACE.fullmatch(path):
-        raise custom(f"`{path}` is not a path below /dev")
-    return path
 
 
 def _within(value: str) -> str:
@@ -179,19 +168,18 @@ def _within(value: str) -> str:
 
 
 Argv: TypeAlias = Annotated[list[Line], Field(min_length=1, max_length=100), AfterValidator(_argv)]
+Place: TypeAlias = Annotated[
+    AbsolutePath, matching(r"/dev/[A-Za-z0-9][A-Za-z0-9._:+@/-]*", "`{value}` is not a path below /dev")
+]
 Argvs: TypeAlias = Annotated[list[Argv], Field(max_length=20)]
 
 
-class CommandVerify(BaseModel):
+class CommandVerify(Strict):
     """The check that shows that nothing is left to do: devices that are there, or a program that succeeds."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     run: Argv | None = Field(None, description="A program that changes nothing: its exit code must be 0.")
     prints: Line | None = Field(None, description="A text that its output must hold too.")
-    exists: Annotated[list[Annotated[AbsolutePath, AfterValidator(_place)]], Field(max_length=200)] = Field(
-        [], description="Paths below /dev that must be there."
-    )
+    exists: list[Place] = Field([], max_length=200, description="Paths below /dev that must be there.")
 
     @model_validator(mode="after")
     def _checks_something(self) -> Self:
@@ -223,7 +211,6 @@ class HostCommand(Operation):
 
     @property
     def changing(self) -> bool:
-        """Whether it has programs to apply."""
         return bool(self.apply)
 
     @property
@@ -237,7 +224,6 @@ class HostCommand(Operation):
         return units.duration_s(self.within) * (3 + len(self.apply) + len(self.revert))
 
     def targets(self) -> Mapping[str, str]:
-        """The check."""
         return {f"command {self._check}": "; ".join(map(shlex.join, self.apply))}
 
     @property
@@ -249,21 +235,14 @@ class HostCommand(Operation):
         return ", ".join(words)
 
     def wanted(self) -> tuple[str, ...]:
-        """The check and the programs."""
         head = self._check if self.apply else f"must hold, or the run ends: {self._check}"
         return (head, *(f"  by {shlex.join(argv)}" for argv in self.apply))
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The paths, and the output of the check."""
-        places = tuple(LinkQuery(path) for path in self.verify.exists)
-        return (*places, self._query) if self.verify.run is not None else places
 
     @property
     def _query(self) -> OutputQuery:
         return OutputQuery(tuple(self.verify.run or ()), of_plan=True, within_s=units.duration_s(self.within))
 
     def changes(self, facts: Facts) -> Step:
-        """All programs, where the check does not hold."""
         missing = tuple(self._missing(facts))
         if not missing:
             return Step()
@@ -280,7 +259,7 @@ class HostCommand(Operation):
         found = [f"{path} is not there" for path in self.verify.exists if facts.link(path) is None]
         if self.verify.run is None:
             return found
-        output, program = facts.answer(self._query), shlex.join(self.verify.run)
+        output, program = facts.ask(self._query), shlex.join(self.verify.run)
         if output.code != 0:
             last = (output.text.strip().splitlines() or ["no message"])[-1][:300]
             return [*found, f"{program} ends with exit code {output.code}: {last}"]
@@ -292,23 +271,9 @@ class HostCommand(Operation):
 # The file is edited, not replaced: every byte that is not the value of an attribute of that section stays, comments,
 # order, blanks and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
 
-_SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:-]{0,79}")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _HEAD = re.compile(rb"^\s*\[\s*([^\]\r\n]*?)\s*\]")
 _PAIR = re.compile(rb"^([ \t]*)([^=;#\[\r\n][^=\r\n]*?)([ \t]*=[ \t]*)([^\r\n]*?)([ \t]*)(\r?\n?)$")
-
-
-def _section(value: str) -> str:
-    if not _SECTION.fullmatch(value) or value != value.strip():
-        raise custom(f"`{value}` is not the name of a section")
-    return value
-
-
-def _key(value: str) -> str:
-    if not _KEY.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an attribute, as PermSize")
-    return value
 
 
 def _value(value: object) -> object:
@@ -328,7 +293,12 @@ def _once_each(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-Name: TypeAlias = Annotated[str, AfterValidator(_key)]
+Name: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}", "`{value}` is not the name of an attribute, as PermSize")
+]
+Section: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z0-9]([A-Za-z0-9 _.:-]{0,78}[A-Za-z0-9_.:-])?", "`{value}` is not the name of a section")
+]
 Text: TypeAlias = Annotated[
     str, BeforeValidator(_value), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})
 ]
@@ -339,7 +309,7 @@ class IniSection(Operation):
     {PermSize: 620000}}`."""
 
     file: OwnPath = Field(description="The file; it has to be there.")
-    section: Annotated[str, AfterValidator(_section)] = Field(description="The section, without its brackets.")
+    section: Section = Field(description="The section, without its brackets.")
     set: Annotated[
         dict[Name, Text],
         Field(min_length=1, max_length=200, description="Attribute to value; other attributes stay."),
@@ -350,16 +320,10 @@ class IniSection(Operation):
     privileges = "may write the ini file"
 
     def targets(self) -> Mapping[str, str]:
-        """Each attribute."""
         return {f"{self.file} [{self.section.lower()}] {key.lower()}": value for key, value in self.set.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each attribute."""
         return (f"{self.file} [{self.section}]:", *(f"  {key}={value}" for key, value in self.set.items()))
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
 
     def changes(self, facts: Facts) -> Step:
         """The file with the attributes; mode and owner stay."""
@@ -370,12 +334,7 @@ class IniSection(Operation):
         edited = edit(before.content, self.section, self.set, create=self.create)
         if isinstance(edited, str):
             return Step(refusals=(f"{self.file} {edited}",))
-        if edited == before.content:
-            return Step()
-        change = WriteFile(
-            path=self.file, content=edited, mode=before.mode, owner=before.owner, group=before.group, before=before
-        )
-        return Step(changes=(change,))
+        return Step(changes=edited_file(self.file, before, edited))
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,9 +405,6 @@ def _pair(number: int, line: bytes) -> _Pair | None:
     return _Pair(number, name, indent + key + equals, value, blanks + ending)
 
 
-_FILE = re.compile(r"/etc/security/limits\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
-_DOMAIN = re.compile(r"\*|@?[a-z_][a-z0-9_-]{0,31}")
-
 Item: TypeAlias = Literal[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
     "sigpending", "stack",
@@ -463,26 +419,13 @@ def _limit(value: object) -> object:
     raise custom(f"{value} is not a limit: a whole number, or unlimited")
 
 
-def _file(path: str) -> str:
-    if not _FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/security/limits.d: /etc/security/limits.d/NAME.conf")
-    return path
-
-
-def _domain(name: str) -> str:
-    if not _DOMAIN.fullmatch(name):
-        raise custom(f"`{name}` is not a user, an @group or *")
-    return name
-
-
+Domain: TypeAlias = Annotated[str, matching(rf"\*|@?{ACCOUNT}", "`{value}` is not a user, an @group or *")]
 LIMITS: tuple[JsonSchemaValue, ...] = ({"type": "integer"}, {"const": "unlimited"})
 Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [*LIMITS]})]
 
 
-class Pair(BaseModel):
+class Pair(Strict):
     """A soft and a hard limit."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     soft: Limit
     hard: Limit
@@ -507,10 +450,10 @@ class Limits(Operation):
     """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock:
     unlimited}}}`."""
 
-    file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
+    file: Annotated[AbsolutePath, in_folder("/etc/security/limits.d", CONF_NAME)] = Field(
         description="The file of /etc/security/limits.d that holds them, whole and alone."
     )
-    users: dict[Annotated[str, AfterValidator(_domain)], Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
+    users: dict[Domain, Annotated[dict[Item, Both], Field(min_length=1)]] = Field(
         min_length=1, max_length=100, description="User, @group or *, to item, to a limit or {soft: …, hard: …}."
     )
 
@@ -526,7 +469,6 @@ class Limits(Operation):
                     yield f"{user} hard {item} {pair.hard}"
 
     def targets(self) -> Mapping[str, str]:
-        """The file, and each limit."""
         each = {
             f"limit {item} of {user}": f"{pair.soft} {pair.hard}"
             for user, items in self.users.items()
@@ -535,49 +477,42 @@ class Limits(Operation):
         return {f"file {self.file}": "\n".join(self._lines()), **each}
 
     def wanted(self) -> tuple[str, ...]:
-        """The file's lines."""
         return (f"{self.file}, for logins from then on:", *(f"  {line}" for line in self._lines()))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
-
     def changes(self, facts: Facts) -> Step:
-        """The file."""
         return whole_file(facts, self.file, "".join(f"{line}\n" for line in self._lines()).encode())
+
+
+Package: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,127}", "`{value}` is not the name of a package")
+]
 
 
 class PackagePresent(Operation):
     """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where
     one is missing."""
 
-    packages: Annotated[
-        list[PackageName], Field(min_length=1, max_length=200), BeforeValidator(one_or_many), OrOne()
-    ] = Field(description="Their names.")
+    packages: Annotated[list[Package], BeforeValidator(one_or_many), OrOne()] = Field(
+        min_length=1, max_length=200, description="Their names."
+    )
 
     privileges = "runs rpm or dpkg"
 
     @property
     def changing(self) -> bool:
-        """It only checks."""
         return False
 
     def targets(self) -> Mapping[str, str]:
-        """Each package."""
         return {f"package {name}": "present" for name in self.packages}
 
     def wanted(self) -> tuple[str, ...]:
-        """All packages."""
         return (f"must be installed, or the run ends: {', '.join(self.packages)}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Each package."""
-        return tuple(PackageQuery(name) for name in self.packages)
-
     def changes(self, facts: Facts) -> Step:
-        """Never any."""
         return Step(
-            refusals=tuple(f"package {name} is not installed" for name in self.packages if facts.package(name) is None)
+            refusals=tuple(
+                f"package {name} is not installed" for name in self.packages if facts.ask(PackageQuery(name)) is None
+            )
         )
 
 
@@ -597,24 +532,18 @@ class Service(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """Its state, and whether it is enabled."""
         found = {} if self.state is None else {f"unit {self.unit}": self.state}
         return found if self.enabled is None else found | {f"start of {self.unit} with the host": str(self.enabled)}
 
     def wanted(self) -> tuple[str, ...]:
-        """Its state, and whether it is enabled."""
         words: list[str] = [] if self.state is None else [self.state]
         words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
         return (f"{self.unit} is {' and '.join(words)}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The unit."""
-        return (UnitQuery(self.unit),)
-
     def changes(self, facts: Facts) -> Step:
         """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is
         enabled."""
-        unit = facts.unit(self.unit)
+        unit = facts.ask(UnitQuery(self.unit))
         if unit is None:
             if self.state == "running" or self.enabled:
                 return Step(refusals=(f"this host has no unit {self.unit}",))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -12,9 +11,22 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.linux import PROGRAM_SYSCTLS
-from proveout.dsl.operations.change import Change, SetText, WriteFile
-from proveout.dsl.operations.facts import Facts, FileQuery, PathsQuery, Query, TextQuery
-from proveout.dsl.operations.operation import AbsolutePath, Operation, Step, as_written, gathered, whole_file
+from proveout.dsl.operations.change import SetText
+from proveout.dsl.operations.facts import Facts
+from proveout.dsl.operations.operation import (
+    CONF_NAME,
+    AbsolutePath,
+    Step,
+    TextSetting,
+    as_written,
+    choices,
+    chosen,
+    differing,
+    gathered,
+    in_folder,
+    matching,
+    whole_file,
+)
 from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
 from proveout.dsl.source.nodes import Map
 
@@ -22,7 +34,6 @@ NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
 SETTING_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _NAME = re.compile(NAME_PATTERN.strip("^$"))
 _VALUE = re.compile(r"[A-Za-z0-9_.:,/%+-]+( [A-Za-z0-9_.:,/%+-]+)*")
-_FILE = re.compile(r"/etc/sysctl\.d/[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
 _NO_WAY_BACK = (
     "kernel.kexec_load_disabled",
     "kernel.kexec_load_limit_panic",
@@ -102,12 +113,6 @@ def _checked_value(value: object) -> object:
     return text
 
 
-def _checked_file(path: str) -> str:
-    if not _FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/sysctl.d: /etc/sysctl.d/NAME.conf")
-    return path
-
-
 def _one_of_two(given: dict[str, str]) -> dict[str, str]:
     for name, other in COUPLED.items():
         if given.get(name, "0") != "0" and given.get(other, "0") != "0":
@@ -119,7 +124,7 @@ SysctlName: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 SysctlValue: TypeAlias = Annotated[str, BeforeValidator(_checked_value), WithJsonSchema(SETTING_SCHEMA)]
 
 
-class Sysctl(Operation):
+class Sysctl(TextSetting):
     """Kernel parameters: name to value, `vm.swappiness: 10`."""
 
     model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
@@ -127,7 +132,7 @@ class Sysctl(Operation):
     settings: SkipJsonSchema[
         Annotated[dict[SysctlName, SysctlValue], Field(min_length=1, max_length=200), AfterValidator(_one_of_two)]
     ]
-    file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
+    file: Annotated[AbsolutePath, in_folder("/etc/sysctl.d", CONF_NAME)] | None = Field(
         None,
         description="Also keep them in this file of /etc/sysctl.d, as its only content, for the next start of the "
         "host.",
@@ -152,57 +157,46 @@ class Sysctl(Operation):
                     yield f"{' or '.join(pair)} (the kernel sets one to 0 when the other is set)", name
 
     def wanted(self) -> tuple[str, ...]:
-        """Each parameter, and the file."""
         lines = tuple(f"{name} = {value}" for name, value in self.settings.items())
         return (*lines, f"the same in {self.file}, for the next start of the host") if self.file else lines
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The values as they are, those that the kernel changes with them, and the file."""
-        names = dict.fromkeys((*self.settings, *(_OTHER[name] for name in self.settings if name in _OTHER)))
-        texts = tuple(TextQuery(path_of(name)) for name in names)
-        return (*texts, FileQuery(self.file)) if self.file else texts
-
-    def changes(self, facts: Facts) -> Step:
-        """The parameters that differ, then the file."""
-        changes: list[Change] = []
-        refusals: list[str] = []
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         for name, value in self.settings.items():
             path = path_of(name)
             now = facts.text(path)
             if now is None:
-                refusals.append(f"this kernel has no parameter {name} ({path})")
+                yield f"this kernel has no parameter {name} ({path})"
             elif normal(now) != value:
-                changes += self._set(name, normal(now), facts, refusals)
-        if self.file is not None:
-            file = whole_file(facts, self.file, self._content())
-            changes += (self._governing(change) for change in file.changes)
-            refusals += file.refusals
-        return Step(changes=tuple(changes), refusals=tuple(refusals))
+                yield from self._set(name, normal(now), facts)
 
-    def _set(self, name: str, now: str, facts: Facts, refusals: list[str]) -> tuple[SetText, ...]:
+    def changes(self, facts: Facts) -> Step:
+        """The parameters that differ, then the file."""
+        step = super().changes(facts)
+        if self.file is None:
+            return step
+        file = whole_file(facts, self.file, self._content(), sysctls=tuple(self.settings))
+        return Step(changes=(*step.changes, *file.changes), refusals=(*step.refusals, *file.refusals))
+
+    def _set(self, name: str, now: str, facts: Facts) -> Iterator[SetText | str]:
         """The parameter; of two that exclude each other, what sets it back is the one that ruled before."""
         path, value = path_of(name), self.settings[name]
         other = _OTHER.get(name, "")
         was = normal(facts.text(path_of(other)) or "0") if other else "0"
         if value == "0" and self.settings.get(other, "0") != "0":
-            return ()  # the kernel does it when the other one is set
+            return  # the kernel does it when the other one is set
         if value == "0" and name in _NEVER_ZERO:
-            refusals.append(f"{name} cannot be set to 0 by itself: set {other}, and the kernel does")
-            return ()
-        if was == "0":
-            return (SetText(path=path, before=now, after=value, adjusted=name in _AS_FOUND),)
-        back = SetText(path=path_of(other), before=was, after="0", part="undo", only_if=(path, value))
-        return (back, SetText(path=path, before=now, after=value, part="make"))
-
-    def _governing(self, change: Change) -> Change:
-        return replace(change, sysctls=tuple(self.settings)) if isinstance(change, WriteFile) else change
+            yield f"{name} cannot be set to 0 by itself: set {other}, and the kernel does"
+        elif was == "0":
+            yield SetText(path=path, before=now, after=value, adjusted=name in _AS_FOUND)
+        else:
+            yield SetText(path=path_of(other), before=was, after="0", part="undo", only_if=(path, value))
+            yield SetText(path=path, before=now, after=value, part="make")
 
     def _content(self) -> bytes:
         return "".join(f"{name} = {value}\n" for name, value in self.settings.items()).encode()
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9!_*?.\[\]-]{1,64}")
-_QUEUE_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 SCHEDULER, REQUESTS, READ_AHEAD = "scheduler", "nr_requests", "read_ahead_kb"
 NUMBERS = ("rotational", "rq_affinity", "nomerges", "nr_requests", "read_ahead_kb")
 
@@ -214,28 +208,23 @@ def _pattern(value: str) -> str:
     return name
 
 
-def _scheduler(value: str) -> str:
-    if not _QUEUE_NAME.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an I/O scheduler: none, mq-deadline, kyber, bfq")
-    return value
-
-
 Devices: TypeAlias = Annotated[
     list[Annotated[str, AfterValidator(_pattern)]],
     Field(min_length=1, max_length=200),
     BeforeValidator(one_or_many),
     OrOne(),
 ]
-Schedulers: TypeAlias = Annotated[
-    list[Annotated[str, AfterValidator(_scheduler)]], Field(max_length=8), BeforeValidator(one_or_many), OrOne()
+Scheduler: TypeAlias = Annotated[
+    str,
+    matching(r"[a-z][a-z0-9-]{0,30}", "`{value}` is not the name of an I/O scheduler: none, mq-deadline, kyber, bfq"),
 ]
 
 
-class BlockQueue(Operation):
+class BlockQueue(TextSetting):
     """The request queues of disks: `{devices: "sd[b-e]", scheduler: none, nr_requests: 128}`."""
 
     devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
-    scheduler: Schedulers = Field(
+    scheduler: Annotated[list[Scheduler], Field(max_length=8), BeforeValidator(one_or_many), OrOne()] = Field(
         [],
         description="The I/O scheduler; of several, the first that the kernel offers: `[none, noop]` means no "
         "scheduler on new and on old kernels.",
@@ -261,11 +250,9 @@ class BlockQueue(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """Each attribute of each pattern."""
         return {f"{name} of {device}": value for device in self.devices for name, value in self._settings()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The attributes."""
         settings = ", ".join(f"{name} {value}" for name, value in self._settings()) or "nothing is set"
         return (f"{', '.join(self.devices)}: {settings}",)
 
@@ -277,109 +264,67 @@ class BlockQueue(Operation):
             if value is not None:
                 yield name, str(value)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The disks that match, the attributes of each, and what another scheduler would change."""
-        patterns = tuple(PathsQuery(_queue(device)) for device in self.devices)
-        if any(query not in known for query in patterns):
-            return patterns
-        texts = tuple(TextQuery(f"{queue}/{name}") for queue in self._queues(known) for name, _ in self._settings())
-        if any(query not in known for query in texts):
-            return (*patterns, *texts)
-        lengths = (TextQuery(f"{queue}/{REQUESTS}") for queue in self._queues(known) if self._switches(queue, known))
-        listings = tuple(PathsQuery(along[0]) for queue in self._queues(known) if (along := self._along(queue, known)))
-        tunables = (TextQuery(path) for one in listings if one in known for path in known.paths(one.pattern))
-        return (*patterns, *texts, *lengths, *listings, *tunables)
-
     def _switches(self, queue: str, facts: Facts) -> bool:
         """Whether the disk is given another scheduler."""
         text = facts.text(f"{queue}/{SCHEDULER}") if self.scheduler else None
-        return text is not None and self._offered(text) not in (None, _current(text))
+        return text is not None and self._offered(text) not in (None, chosen(text))
 
     def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
         """(pattern of the scheduler's own attributes that the kernel resets, the attribute and text that come back
         before them)."""
         if self._switches(queue, facts):
             path = f"{queue}/{SCHEDULER}"
-            return f"{queue}/iosched/*", (path, _current(facts.text(path) or ""))
+            return f"{queue}/iosched/*", (path, chosen(facts.text(path) or ""))
         path = f"{queue}/{REQUESTS}"
         length = facts.text(path) if self.nr_requests is not None else None
         return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
 
-    def _own_of_scheduler(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """The changes on undo, which run last, because the length of the queue depends on the scheduler."""
-        along = self._along(queue, facts)
-        for path in facts.paths(along[0]) if along else ():
-            if along and (text := facts.text(path)):
-                yield SetText(path=path, before=text, after="", part="undo", only_if=along[1])
-
-    def _queues(self, facts: Facts) -> tuple[str, ...]:
-        found = (path for device in self.devices for path in facts.paths(_queue(device)))
-        return tuple(dict.fromkeys(found))
-
-    def changes(self, facts: Facts) -> Step:
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         """The attributes that differ, disk by disk; a pattern that matches nothing is refused."""
-        missing = [device for device in self.devices if not facts.paths(_queue(device))]
-        refusals = [f"this host has no disk {device} (/sys/block)" for device in missing]
-        changes: list[SetText] = []
-        for queue in self._queues(facts):
-            try:
-                changes += self._of(queue, facts)
-            except _Refused as refused:
-                refusals.append(str(refused))
-        return Step(changes=tuple(changes), refusals=tuple(refusals))
+        found = {device: facts.paths(f"/sys/block/{device}/queue") for device in self.devices}
+        yield from (f"this host has no disk {device} (/sys/block)" for device, queues in found.items() if not queues)
+        for queue in dict.fromkeys(queue for queues in found.values() for queue in queues):
+            yield from self._of(queue, facts)
 
-    def _of(self, queue: str, facts: Facts) -> Iterator[SetText]:
+    def _of(self, queue: str, facts: Facts) -> Iterator[SetText | str]:
         """The scheduler first: with another scheduler the kernel resets the length of the queue, also on undo, and the
-        scheduler's own attributes."""
-        yield from self._own_of_scheduler(queue, facts)
+        scheduler's own attributes. These come back last of all, because the length of the queue depends on the
+        scheduler."""
+        if along := self._along(queue, facts):
+            own = ((path, facts.text(path)) for path in facts.paths(along[0]))
+            yield from (_undone(path, text, along[1]) for path, text in own if text)
         anew = self._switches(queue, facts)
         if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:
-            was = (f"{queue}/{SCHEDULER}", _current(facts.text(f"{queue}/{SCHEDULER}") or ""))
-            yield SetText(path=f"{queue}/{REQUESTS}", before=length, after="", part="undo", only_if=was)
+            path = f"{queue}/{SCHEDULER}"
+            yield _undone(f"{queue}/{REQUESTS}", length, (path, chosen(facts.text(path) or "")))
         for name, wanted in self._settings():
             path = f"{queue}/{name}"
             text = facts.text(path)
             if text is None:
-                raise _Refused(f"this disk has no {name} ({path})")
-            now, value = _current(text), wanted
-            if name == SCHEDULER:
-                value = self._offered(text) or ""
+                yield f"this disk has no {name} ({path})"
+                return
+            value = self._offered(text) if name == SCHEDULER else wanted
             if not value:
-                offered = ", ".join(_choices(text))
-                raise _Refused(
-                    f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {offered} ({path})"
-                )
+                offered = ", ".join(choices(text))
+                yield f"the kernel offers no scheduler {' or '.join(self.scheduler)} there, but {offered} ({path})"
+                return
             if anew and name == REQUESTS:
-                yield SetText(path=path, before=now, after=value, part="make")
-            elif now != value:
-                yield SetText(path=path, before=now, after=value, adjusted=name == READ_AHEAD)
+                yield SetText(path=path, before=chosen(text), after=value, part="make")
+            else:
+                yield from differing(path, text, value, adjusted=name == READ_AHEAD)
 
     def _offered(self, text: str) -> str | None:
-        return next((name for name in self.scheduler if name in _choices(text)), None)
+        return next((name for name in self.scheduler if name in choices(text)), None)
 
 
-class _Refused(Exception):
-    """The reason why a disk cannot have these settings."""
-
-
-def _queue(device: str) -> str:
-    return f"/sys/block/{device}/queue"
-
-
-def _choices(text: str) -> list[str]:
-    return text.replace("[", "").replace("]", "").split()
-
-
-def _current(text: str) -> str:
-    """The value, or of several choices the one in brackets."""
-    chosen = re.search(r"\[([^\]]*)\]", text)
-    return chosen[1] if chosen else text
+def _undone(path: str, text: str, only_if: tuple[str, str]) -> SetText:
+    return SetText(path=path, before=text, after="", part="undo", only_if=only_if)
 
 
 PATTERN = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
 
 
-class CpuGovernor(Operation):
+class CpuGovernor(TextSetting):
     """The governor of every CPU: `{governor: performance}`."""
 
     governor: Literal["performance", "powersave", "ondemand", "conservative", "schedutil"] = Field(
@@ -389,40 +334,22 @@ class CpuGovernor(Operation):
     privileges = "root: writes /sys/devices/system/cpu"
 
     def targets(self) -> Mapping[str, str]:
-        """All CPUs."""
         return {"cpu governor": self.governor}
 
     def wanted(self) -> tuple[str, ...]:
-        """All CPUs."""
         return (f"every CPU has the governor {self.governor}",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The policies, then each one's governor and those that it could have."""
-        pattern = PathsQuery(PATTERN)
-        if pattern not in known:
-            return (pattern,)
-        paths = known.paths(PATTERN)
-        return (pattern, *(TextQuery(path) for path in paths), *(TextQuery(_available(path)) for path in paths))
-
-    def changes(self, facts: Facts) -> Step:
-        """The CPUs that have another one."""
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         paths = facts.paths(PATTERN)
         if not paths:
-            return Step(refusals=("this host does not scale the clock of its CPUs (a virtual machine seldom does)",))
-        changes: list[SetText] = []
+            yield "this host does not scale the clock of its CPUs (a virtual machine seldom does)"
         for path in paths:
-            available = (facts.text(_available(path)) or "").split()
-            if self.governor not in available:
-                there = ", ".join(available) or "none"
-                return Step(refusals=(f"{path} cannot be {self.governor}: there are {there}",))
-            now = facts.text(path) or ""
-            if now != self.governor:
-                changes.append(SetText(path=path, before=now, after=self.governor))
-        return Step(changes=tuple(changes))
-
-
-def _available(path: str) -> str:
-    return path.replace("scaling_governor", "scaling_available_governors")
+            there = (facts.text(path.replace("scaling_governor", "scaling_available_governors")) or "").split()
+            if self.governor not in there:
+                yield f"{path} cannot be {self.governor}: there are {', '.join(there) or 'none'}"
+                return
+        for path in paths:
+            yield from differing(path, facts.text(path) or "", self.governor)
 
 
 MEMINFO = "/proc/meminfo"
@@ -432,7 +359,7 @@ _KIB: Mapping[str, int] = {"2MiB": 2048, "1GiB": 1024 * 1024}
 _LINE = re.compile(r"^(\w+):\s+(\d+)", re.M)
 
 
-class HugePages(Operation):
+class HugePages(TextSetting):
     """The number of huge pages that a host keeps: `{pages: 512}`."""
 
     pages: int = Field(ge=0, le=2**31, description="The number of pages.")
@@ -454,52 +381,32 @@ class HugePages(Operation):
         return {name: str(self.pages)}
 
     def wanted(self) -> tuple[str, ...]:
-        """The number of pages, the memory that they take, and the program that uses it."""
         gib = self.pages * _KIB[self.size or "2MiB"] / 1024**2
         size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
         taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
         return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The current number of pages, and the memory of the host."""
-        return (TextQuery(self._path), TextQuery(MEMINFO))
-
-    def changes(self, facts: Facts) -> Step:
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
         verification."""
         now = facts.text(self._path)
         if now is None:
-            return Step(refusals=(f"this kernel has no huge pages of {self.size or 'any size'} ({self._path})",))
+            yield f"this kernel has no huge pages of {self.size or 'any size'} ({self._path})"
+            return
         memory = {name: int(number) for name, number in _LINE.findall(facts.text(MEMINFO) or "")}
         size_kib = _KIB[self.size] if self.size else memory.get("Hugepagesize", 0)
         total_kib = memory.get("MemTotal", 0)
         if self.pages * size_kib > SHARE_MAX * total_kib:
             wanted, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
-            return Step(
-                refusals=(
-                    f"{self.pages} huge pages are {wanted:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
-                )
-            )
-        if now == str(self.pages):
-            return Step()
-        return Step(changes=(SetText(path=self._path, before=now, after=str(self.pages), adjusted=True),))
+            yield f"{self.pages} huge pages are {wanted:,.1f} GiB, but this host has {there:,.1f} GiB of memory"
+        else:
+            yield from differing(self._path, now, str(self.pages), adjusted=True)
 
 
 FOLDER = "/sys/kernel/mm/transparent_hugepage"
 
 
-def chosen(text: str) -> str:
-    """The choice in brackets; the whole text where there are none."""
-    match = re.search(r"\[([^\]]+)\]", text)
-    return match[1] if match else text.strip()
-
-
-def choices(text: str) -> tuple[str, ...]:
-    """All choices."""
-    return tuple(text.replace("[", " ").replace("]", " ").split())
-
-
-class Thp(Operation):
+class Thp(TextSetting):
     """When the kernel backs memory with huge pages by itself: `{enabled: never}`."""
 
     enabled: Literal["always", "madvise", "never"] | None = Field(None, description="For whose memory.")
@@ -516,28 +423,19 @@ class Thp(Operation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """Each of the two that is given."""
         given = {"enabled": self.enabled, "defrag": self.defrag}
         return {f"thp {name}": value for name, value in given.items() if value is not None}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each of the two that is given."""
         return tuple(f"transparent huge pages: {name[4:]} = {value}" for name, value in self.targets().items())
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Each of the two that is given."""
-        return tuple(TextQuery(f"{FOLDER}/{name[4:]}") for name in self.targets())
-
-    def changes(self, facts: Facts) -> Step:
-        """The changes; a refusal where the kernel does not offer the choice."""
-        changes: list[SetText] = []
-        refusals: list[str] = []
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+        """Refused where the kernel does not offer the choice."""
         for name, value in self.targets().items():
             path = f"{FOLDER}/{name[4:]}"
             now = facts.text(path)
-            if now is None or value not in choices(now):
+            if now is not None and value in choices(now):
+                yield from differing(path, now, value)
+            else:
                 known = f"it has {', '.join(choices(now))}" if now else "it has no transparent huge pages"
-                refusals.append(f"this kernel cannot set {path} to {value}: {known}")
-            elif chosen(now) != value:
-                changes.append(SetText(path=path, before=chosen(now), after=value))
-        return Step(changes=tuple(changes), refusals=tuple(refusals))
+                yield f"this kernel cannot set {path} to {value}: {known}"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from proveout.dsl.operations.change import Change, UnitAction, WriteFile, around
-from proveout.dsl.operations.facts import BytesQuery, Facts, FileQuery, PathsQuery, Query, TextQuery, UnitQuery
-from proveout.dsl.operations.operation import AbsolutePath, Line, Operation, Step, whole_file
+from proveout.dsl.operations.change import UnitAction, around
+from proveout.dsl.operations.facts import BytesQuery, Facts, UnitQuery
+from proveout.dsl.operations.operation import (
+    ACCOUNT,
+    OCTAL,
+    AbsolutePath,
+    Line,
+    Operation,
+    Step,
+    Strict,
+    in_folder,
+    matching,
+    whole_file,
+)
 from proveout.dsl.plan.scalars import custom
 
 # The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for
@@ -23,50 +33,31 @@ from proveout.dsl.plan.scalars import custom
 # it: the type of the designator, then its bytes. Source: SPC-5, 7.7.6.
 
 UNIT = "multipathd.service"
+_CONF_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*\.conf"
 PAGES = "/sys/block/sd*/device/vpd_pg83"
 MAPS = "/sys/block/dm-*/dm/uuid"
-_FILE = re.compile(r"/etc/multipath/conf\.d/[A-Za-z0-9][A-Za-z0-9_.-]*\.conf")
-_VALUE = re.compile(r"[A-Za-z0-9_ .:,/*?+()|^$\[\]-]+")
-_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
-_WWID = re.compile(r"[0-9a-z][0-9A-Za-z_.-]{7,127}")
-
-
-def _file(path: str) -> str:
-    if not _FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/multipath/conf.d: /etc/multipath/conf.d/NAME.conf")
-    return path
-
-
-def _value(value: str) -> str:
-    if not _VALUE.fullmatch(value):
-        raise custom(
-            f"{value!r} cannot stand in multipath.conf: letters, digits, blanks and _ . : , / * ? + ( ) | ^ $ [ ] -"
-        )
-    return value
-
-
-def _alias(value: str) -> str:
-    if not _ALIAS.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a map, as fcion1")
-    return value
-
-
-def _wwid(value: str) -> str:
-    if not _WWID.fullmatch(value):
-        raise custom(f"`{value}` is not a worldwide name, as 3600a098038304437415d4b6a59676d51")
-    return value
-
-
-Word: TypeAlias = Annotated[Line, AfterValidator(_value)]
-Alias: TypeAlias = Annotated[str, AfterValidator(_alias)]
+Word: TypeAlias = Annotated[
+    Line,
+    matching(
+        r"[A-Za-z0-9_ .:,/*?+()|^$\[\]-]+",
+        "{value!r} cannot stand in multipath.conf: letters, digits, blanks and _ . : , / * ? + ( ) | ^ $ [ ] -",
+    ),
+]
+Alias: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9_.-]{0,40}", "`{value}` is not the name of a map, as fcion1")
+]
+Wwid: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[0-9a-z][0-9A-Za-z_.-]{7,127}", "`{value}` is not a worldwide name, as 3600a098038304437415d4b6a59676d51"
+    ),
+]
 Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class Paths(BaseModel):
+class Paths(Strict):
     """The treatment of paths. Keys that are left out keep multipathd's own values; no key names a program, a library
     or a file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     path_grouping_policy: (
         Literal["failover", "multibus", "group_by_serial", "group_by_prio", "group_by_node_name", "group_by_tpg"] | None
@@ -130,19 +121,15 @@ class Defaults(Paths):
     queue_without_daemon: bool | None = Field(None, description="Whether I/O waits while multipathd does not run.")
 
 
-class Disks(BaseModel):
+class Disks(Strict):
     """Disks that a `device` of a blacklist section means: patterns of what they report."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     vendor: Word
     product: Word = ".*"
 
 
-class Blacklist(BaseModel):
+class Blacklist(Strict):
     """A `blacklist` or `blacklist_exceptions` section: disks that get no map, or get one all the same."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     devnodes: Annotated[list[Word], Field(max_length=100)] = Field(
         [], description="Patterns of names in /dev: ^(ram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"
@@ -171,10 +158,8 @@ class Blacklist(BaseModel):
         yield "}"
 
 
-class Numbered(BaseModel):
+class Numbered(Strict):
     """Names for all disks of an array: the prefix and a number, in the order of their worldwide names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     vendor: Word = Field(description="As the disks report it, or a pattern: FUSIONIO, 3PARdata.")
     model: Word = Field("*", description="As the disks report it, or a pattern.")
@@ -186,7 +171,7 @@ class Multipath(Operation):
     """Device sections, defaults, blacklists and names of maps, in a file of their own: `{file:
     /etc/multipath/conf.d/x.conf, devices: […], aliases: {…}}`."""
 
-    file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
+    file: Annotated[AbsolutePath, in_folder("/etc/multipath/conf.d", _CONF_NAME)] = Field(
         description="The file of /etc/multipath/conf.d that holds them, whole and alone."
     )
     defaults: Defaults | None = Field(None, description="The defaults of all arrays.")
@@ -195,7 +180,7 @@ class Multipath(Operation):
         None, description="Disks of the blacklist that get one all the same."
     )
     devices: list[Device] = Field([], max_length=50, description="Device sections.")
-    aliases: dict[Alias, Annotated[str, AfterValidator(_wwid)]] = Field(
+    aliases: dict[Alias, Wwid] = Field(
         {}, max_length=1000, description="Name of a map to the worldwide name of its disk."
     )
     numbered: list[Numbered] = Field([], max_length=20, description="Names for all disks of an array.")
@@ -229,7 +214,6 @@ class Multipath(Operation):
         }
 
     def wanted(self) -> tuple[str, ...]:
-        """The sections, and the names as far as they can be predicted."""
         numbered = (
             f"    {one.prefix}1 … {one.prefix}{one.count}: disks of {one.vendor} {one.model}, in the order of their "
             "worldwide names"
@@ -237,21 +221,10 @@ class Multipath(Operation):
         )
         return (f"{self.file}:", *self._text(self.aliases).splitlines(), *numbered)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file, the daemon, the maps there are; where disks are numbered, their vendors and pages."""
-        first: tuple[Query, ...] = (FileQuery(self.file), UnitQuery(UNIT), PathsQuery(MAPS))
-        first += (PathsQuery(PAGES),) if self.numbered else ()
-        if any(query not in known for query in first):
-            return first
-        maps = (TextQuery(path) for uuid in known.paths(MAPS) for path in (uuid, _name_of(uuid)))
-        pages = known.paths(PAGES) if self.numbered else ()
-        words = (TextQuery(page.replace("vpd_pg83", name)) for page in pages for name in ("vendor", "model"))
-        return (*first, *maps, *words, *(BytesQuery(page) for page in pages))
-
     def changes(self, facts: Facts) -> Step:
         """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is
         reported."""
-        unit = facts.unit(UNIT)
+        unit = facts.ask(UnitQuery(UNIT))
         if unit is None or not unit.active:
             return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
         aliases, refusals = dict(self.aliases), []
@@ -269,7 +242,11 @@ class Multipath(Operation):
             return Step(refusals=tuple(refusals))
         step = whole_file(facts, self.file, self._text(aliases).encode())
         restarts = () if step.changes else tuple(_misnamed(aliases, facts))
-        return Step(changes=_reloaded(step.changes), refusals=step.refusals, restarts=restarts)
+        changes = step.changes
+        if changes:
+            undo, reload = UnitAction(unit=UNIT, verb="", undo="reload"), UnitAction(unit=UNIT, verb="reload")
+            changes = (undo, *changes, reload)
+        return Step(changes=changes, refusals=step.refusals, restarts=restarts)
 
     def _text(self, aliases: Mapping[str, str]) -> str:
         lines = list(self._sections())
@@ -286,18 +263,12 @@ class Multipath(Operation):
         return "".join(f"{line}\n" for line in lines)
 
 
-def _reloaded(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    if not changes:
-        return ()
-    return (UnitAction(unit=UNIT, verb="", undo="reload"), *changes, UnitAction(unit=UNIT, verb="reload"))
-
-
 def _disks(one: Numbered, facts: Facts) -> list[str]:
     """The worldwide names of an array's disks, each once however many paths it has."""
     found: set[str] = set()
     for page in facts.paths(PAGES):
         vendor, model = (facts.text(page.replace("vpd_pg83", name)) or "" for name in ("vendor", "model"))
-        name = wwid(facts.octets(page) or b"")
+        name = wwid(facts.ask(BytesQuery(page)) or b"")
         if name is not None and fnmatchcase(vendor, one.vendor) and fnmatchcase(model, one.model):
             found.add(name)
     return sorted(found)
@@ -364,16 +335,10 @@ def _designators(page: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 # hold `..`.
 
 UDEVADM = "/usr/bin/udevadm"
-_UDEV_FILE = re.compile(r"/etc/udev/rules\.d/[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]*\.rules")
-_MATCH = re.compile(
-    r"ACTION|DEVPATH|KERNELS?|SUBSYSTEMS?|DRIVERS?|RESULT|TAGS?|(ATTRS?|ENV)\{[A-Za-z0-9_][A-Za-z0-9_./-]*\}"
-)
 _QUEUES = "/sys/block/queue"
 """The path of the queues of all disks, for the check against a policy."""
 _ASSIGN = re.compile(r"SYMLINK|OWNER|GROUP|MODE|ATTR\{queue/[a-z][a-z_]*\}|ENV\{(DM_UDEV|ID|UDISKS)_[A-Z0-9_]{1,60}\}")
 _UDEV_VALUE = re.compile(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]+")
-_MODE = re.compile(r"0?[0-7]{3}")
-_ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _LINK = re.compile(r"[A-Za-z0-9%${}_.:+-]+(/[A-Za-z0-9%${}_.:+-]+)+")
 _SUBSTITUTION = re.compile(r"%[kn]|\$(kernel|number|name)(?![a-z])")
 """The kernel's name of a device (`sdb1`), its number (`1`, or nothing) and its name in /dev."""
@@ -387,20 +352,6 @@ FOLDERS_OF_UDEV = frozenset(
 )  # fmt: skip
 """Folders of /dev that hold names of udev, of the kernel or of the C library."""
 _WORLD_WRITE = 0o002
-
-
-def _udev_file(path: str) -> str:
-    if not _UDEV_FILE.fullmatch(path):
-        raise custom(f"`{path}` is not a file of /etc/udev/rules.d: /etc/udev/rules.d/66-NAME.rules")
-    return path
-
-
-def _match_key(key: str) -> str:
-    if not _MATCH.fullmatch(key):
-        raise custom(
-            f"`{key}` is not a key that a device is matched by: KERNEL, SUBSYSTEM, ENV{{NAME}}, ATTRS{{name}}, RESULT …"
-        )
-    return key
 
 
 def _assign_key(key: str) -> str:
@@ -458,9 +409,9 @@ def _link(link: str) -> None:
 
 def _checked(key: str, value: str) -> None:
     """A value to assign, checked by the rules of its key."""
-    if key == "MODE" and (not _MODE.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
+    if key == "MODE" and (not OCTAL.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
         raise custom(f'MODE {value} is not a mode, as "0660", or makes the device writable for all users')
-    if key in ("OWNER", "GROUP") and not _ACCOUNT.fullmatch(value):
+    if key in ("OWNER", "GROUP") and not re.fullmatch(ACCOUNT, value):
         raise custom(f"`{value}` is not the name of a user or group")
     if key == "SYMLINK":
         for link in value.split(" "):
@@ -474,16 +425,21 @@ def _assigned(given: dict[str, str]) -> dict[str, str]:
 
 
 Value: TypeAlias = Annotated[Line, AfterValidator(_udev_value)]
-Matches: TypeAlias = dict[Annotated[str, AfterValidator(_match_key)], Value]
+MatchKey: TypeAlias = Annotated[
+    str,
+    matching(
+        r"ACTION|DEVPATH|KERNELS?|SUBSYSTEMS?|DRIVERS?|RESULT|TAGS?|(ATTRS?|ENV)\{[A-Za-z0-9_][A-Za-z0-9_./-]*\}",
+        "`{value}` is not a key that a device is matched by: KERNEL, SUBSYSTEM, ENV{{NAME}}, ATTRS{{name}}, RESULT …",
+    ),
+]
+Matches: TypeAlias = dict[MatchKey, Value]
 Assigns: TypeAlias = Annotated[
     dict[Annotated[str, AfterValidator(_assign_key)], Value], Field(min_length=1), AfterValidator(_assigned)
 ]
 
 
-class Rule(BaseModel):
+class Rule(Strict):
     """One rule: a device with all of `match` and none of `unless` gets the values of `assign`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     match: Matches = Field(min_length=1, max_length=50, description='Keys of udev(7) and patterns: {KERNEL: "sd*"}.')
     unless: Matches = Field({}, max_length=50, description="Keys and patterns that must not match.")
@@ -520,11 +476,14 @@ class Rule(BaseModel):
             yield f'{key}{"+=" if key == "SYMLINK" else "="}"{value}"'
 
 
+_RULES_NAME = r"[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]*\.rules"
+
+
 class UdevRules(Operation):
     """Rules for devices, in a file of their own: `{file: /etc/udev/rules.d/66-x.rules, rules: [{match: …, assign:
     …}]}`."""
 
-    file: Annotated[AbsolutePath, AfterValidator(_udev_file)] = Field(
+    file: Annotated[AbsolutePath, in_folder("/etc/udev/rules.d", _RULES_NAME, "66-NAME.rules")] = Field(
         description="The file of /etc/udev/rules.d that holds them, whole and alone."
     )
     rules: list[Rule] = Field(min_length=1, max_length=500, description="The rules, in order.")
@@ -544,39 +503,29 @@ class UdevRules(Operation):
         return f"what udev writes to {attributes[0]}" if attributes else ""
 
     def targets(self) -> Mapping[str, str]:
-        """The file."""
         return {f"file {self.file}": self._content().decode()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The rules, and when they take effect."""
         after = f"udev reads them at once and looks at all {self.subsystem} devices again"
         return (f"{self.file}:", *(f"  {rule.line()}" for rule in self.rules), after)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The file."""
-        return (FileQuery(self.file),)
-
     def changes(self, facts: Facts) -> Step:
         """The file; udev reads it and evaluates the devices again, also on undo."""
-        step = whole_file(facts, self.file, self._content(), validator=self.validator)
-        runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
-        writes = (_QUEUES,) if self.lasting else ()
-        governs = tuple(tuple(rule.match.items()) for rule in self.rules if rule.gives)
-        links = tuple(link for rule in self.rules for link in rule.links)
-        changes: tuple[Change, ...] = tuple(
-            dataclasses.replace(change, runs=runs, writes=writes, governs=governs, links=links)
-            if isinstance(change, WriteFile)
-            else change
-            for change in step.changes
+        step = whole_file(
+            facts,
+            self.file,
+            self._content(),
+            validator=self.validator,
+            runs=tuple(tuple(rule.program) for rule in self.rules if rule.program),
+            writes=(_QUEUES,) if self.lasting else (),
+            governs=tuple(tuple(rule.match.items()) for rule in self.rules if rule.gives),
+            links=tuple(link for rule in self.rules for link in rule.links),
         )
-        for argv in self._after():
+        trigger = (UDEVADM, "trigger", "--action=change", f"--subsystem-match={self.subsystem}")
+        changes = step.changes
+        for argv in ((UDEVADM, "control", "--reload"), trigger, (UDEVADM, "settle", "--timeout=30")):
             changes = around(changes, argv)
         return Step(changes=changes, refusals=step.refusals)
-
-    def _after(self) -> Iterator[tuple[str, ...]]:
-        yield (UDEVADM, "control", "--reload")
-        yield (UDEVADM, "trigger", "--action=change", f"--subsystem-match={self.subsystem}")
-        yield (UDEVADM, "settle", "--timeout=30")
 
     def _content(self) -> bytes:
         return "".join(f"{rule.line()}\n" for rule in self.rules).encode()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from proveout.dsl.operations.change import SetText
-from proveout.dsl.operations.facts import Facts, PathsQuery, Query, TextQuery
-from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
+from proveout.dsl.operations.facts import Facts
+from proveout.dsl.operations.operation import Operation, Step, TextSetting, matching
+from proveout.dsl.plan.scalars import OrOne, one_or_many
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
 # on it down to its own MTU, and the IPv6 MTU of an interface follows. Ports that differ are set back as well; the rest
@@ -21,17 +20,14 @@ NET = "/sys/class/net"
 DEVICES = "/proc/self/net/dev"
 MTU_MIN, MTU_MAX = 1280, 65535
 """Below 1280 the kernel takes the IPv6 addresses off an interface (RFC 8200, 5), which undoing would not restore."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
-
-
-def interface_name(value: str) -> str:
-    """The name of an interface: at most 15 characters that cannot leave its folder in /sys."""
-    if not _NAME.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a network interface, as bond0 or ens1f0.102")
-    return value
-
-
-Interface: TypeAlias = Annotated[str, AfterValidator(interface_name)]
+Interface: TypeAlias = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}",
+        "`{value}` is not the name of a network interface, as bond0 or ens1f0.102",
+    ),
+]
+"""At most 15 characters, that cannot leave the interface's folder in /sys."""
 Interfaces: TypeAlias = Annotated[
     list[Interface], Field(min_length=1, max_length=64), BeforeValidator(one_or_many), OrOne()
 ]
@@ -42,15 +38,11 @@ def mtu_path(name: str) -> str:
     return f"{NET}/{name}/mtu"
 
 
-def _ipv6_path(name: str) -> str:
-    return f"/proc/sys/net/ipv6/conf/{name.replace('/', '.')}/mtu"
-
-
 def _ports_path(name: str) -> str:
     return f"{NET}/{name}/bonding/slaves"
 
 
-class Mtu(Operation):
+class Mtu(TextSetting):
     """The MTU of network interfaces until the next boot: `{interfaces: [bond0, bond0.102], mtu: 9000}`."""
 
     interfaces: Interfaces = Field(
@@ -62,47 +54,36 @@ class Mtu(Operation):
     privileges = "root: writes /sys/class/net"
 
     def targets(self) -> Mapping[str, str]:
-        """The MTU of each interface."""
         return {f"MTU of {name}": str(self.mtu) for name in self.interfaces}
 
     def wanted(self) -> tuple[str, ...]:
-        """The MTU, and how long it holds."""
         return (f"MTU of {', '.join(self.interfaces)}: {self.mtu}, until the host starts again",)
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The interfaces of this network namespace, and of each one those above and below it."""
-        first: list[Query] = [PathsQuery(f"{NET}/*"), TextQuery(DEVICES)]
-        for name in self.interfaces:
-            first += [TextQuery(path) for path in (mtu_path(name), _ipv6_path(name), _ports_path(name))]
-            first += [PathsQuery(f"{NET}/{name}/{one}") for one in ("master", "upper_*", "lower_*")]
-        if any(query not in known for query in first):
-            return tuple(first)
-        others = (other for name in self.interfaces for other in (*_beside(name, known), *_ports(name, known)))
-        return (*first, *(TextQuery(mtu_path(other)) for other in others))
-
-    def changes(self, facts: Facts) -> Step:
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
         """The MTU of each interface that has another, after what undoing it must set back by itself."""
         if not _is_own_namespace(facts):
-            text = f"{NET} shows the interfaces of another network namespace than this agent's: mount /sys in it"
-            return Step(refusals=(text,))
-        changes: list[SetText] = []
-        refusals: list[str] = []
+            yield f"{NET} shows the interfaces of another network namespace than this agent's: mount /sys in it"
+            return
         for index, name in enumerate(self.interfaces):
             now = facts.text(mtu_path(name))
             if now is None:
-                refusals.append(f"this host has no network interface {name}")
+                yield f"this host has no network interface {name}"
             elif now != str(self.mtu):
-                refusals += self._refused(name, int(now), set(self.interfaces[:index]), facts)
-                changes += _followers(name, now, facts)
-                changes.append(SetText(path=mtu_path(name), before=now, after=str(self.mtu)))
-        return Step(changes=() if refusals else tuple(changes), refusals=tuple(refusals))
+                yield from self._refused(name, int(now), set(self.interfaces[:index]), facts)
+                yield from _followers(name, now, facts)
+                yield SetText(path=mtu_path(name), before=now, after=str(self.mtu))
+
+    def changes(self, facts: Facts) -> Step:
+        """All or none: setting one interface may be refused because of another."""
+        step = super().changes(facts)
+        return Step(refusals=step.refusals) if step.refusals else step
 
     def _refused(self, name: str, now: int, before: set[str], facts: Facts) -> Iterator[str]:
         """Reasons that concern the interfaces around this one; `before` are those that are set earlier."""
         if master := facts.paths(f"{NET}/{name}/master"):
             yield f"{name} is a port of another interface, whose MTU it has ({master[0]}): set that one's"
             return
-        ipv6 = facts.text(_ipv6_path(name))
+        ipv6 = facts.text(f"/proc/sys/net/ipv6/conf/{name.replace('/', '.')}/mtu")
         if ipv6 is not None and ipv6 != str(now):
             yield f"the IPv6 MTU of {name} is {ipv6}, not {now}: the kernel would change it, and nothing sets it back"
         for above in _named(facts.paths(f"{NET}/{name}/upper_*"), "upper_"):
@@ -176,15 +157,12 @@ class BondPresent(Operation):
 
     @property
     def changing(self) -> bool:
-        """It only checks."""
         return False
 
     def targets(self) -> Mapping[str, str]:
-        """Each setting of the bond."""
         return {f"{name} of {self.bond}": value for name, value in self._settings()}
 
     def wanted(self) -> tuple[str, ...]:
-        """The settings."""
         settings = ", ".join(f"{name} {value}" for name, value in self._settings())
         return (f"must be there, or the run ends: bond {self.bond}, {settings}",)
 
@@ -200,18 +178,10 @@ class BondPresent(Operation):
     def _path(self, name: str) -> str:
         return f"{NET}/{self.bond}/bonding/{name}"
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The settings of the bond, then the links of its ports."""
-        first = tuple(TextQuery(self._path(name)) for name in ("slaves", "mii_status", *SETTINGS))
-        if any(query not in known for query in first):
-            return first
-        return (*first, *(TextQuery(_link_path(port)) for port in self._ports(known)))
-
     def _ports(self, facts: Facts) -> tuple[str, ...]:
         return tuple(sorted((facts.text(self._path("slaves")) or "").split()))
 
     def changes(self, facts: Facts) -> Step:
-        """Never any."""
         if facts.text(self._path("slaves")) is None:
             return Step(refusals=(f"this host has no bond {self.bond} ({NET}/{self.bond}/bonding)",))
         return Step(refusals=tuple(self._differences(facts)))
@@ -224,7 +194,7 @@ class BondPresent(Operation):
         ports = self._ports(facts)
         if self.ports and set(ports) != set(self.ports):
             yield f"{self.bond} is made of {', '.join(ports) or 'nothing'}, not of {', '.join(sorted(self.ports))}"
-        down = [port for port in ports if facts.text(_link_path(port)) != "up"]
+        down = [port for port in ports if facts.text(f"{NET}/{port}/bonding_slave/mii_status") != "up"]
         least = len(ports) if self.ports_up_min is None else self.ports_up_min
         if not ports:
             yield f"{self.bond} has no ports"
@@ -232,7 +202,3 @@ class BondPresent(Operation):
             links = f"{len(ports) - len(down)} of {len(ports)} ports"
             without = f", not on {', '.join(down)}" if down else f", and must have it on {least}"
             yield f"{self.bond} has a link on {links}{without}"
-
-
-def _link_path(port: str) -> str:
-    return f"{NET}/{port}/bonding_slave/mii_status"

@@ -1,21 +1,21 @@
 """The contract of a tuning operation, and the checked types of its texts.
 
-Data flow: the YAML block is the model's fields; `wanted`, `queries`, `changes` are pure functions over facts.
+Data flow: the YAML block is the model's fields; `wanted` is a pure function of them, `changes` of them and of facts.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.core.linux import UNIT_KINDS
-from proveout.dsl.operations.change import Change, WriteFile
-from proveout.dsl.operations.facts import Facts, Query
+from proveout.dsl.operations.change import Change, SetText, WriteFile
+from proveout.dsl.operations.facts import Facts, FileFact
 from proveout.dsl.plan.scalars import custom
 from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.source.nodes import Map, Scalar
@@ -42,9 +42,27 @@ _OWN_UNITS = re.compile(
     r"|(reboot|soft-reboot|poweroff|halt|kexec|exit|shutdown|final|umount|emergency|rescue|ctrl-alt-del|runlevel[0-9]"
     r"|suspend|hibernate|hybrid-sleep|suspend-then-hibernate|sysinit|basic|local-fs|multi-user|graphical|default)\.target"
 )
-_ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,127}")
-_OCTAL = re.compile(r"0?[0-7]{3}")
+ACCOUNT = r"[a-z_][a-z0-9_-]{0,31}"
+CONF_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf"
+OCTAL = re.compile(r"0?[0-7]{3}")
+
+
+def matching(pattern: str, complaint: str) -> AfterValidator:
+    """A text that the whole of a regular expression matches; of another one `complaint` says what it is not, with the
+    text as `{value}`."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise custom(complaint.format(value=value))
+        return value
+
+    return AfterValidator(check)
+
+
+def in_folder(folder: str, pattern: str, example: str = "NAME.conf") -> AfterValidator:
+    """The path of a file in a folder of configuration files, by the pattern of its name."""
+    return matching(f"{re.escape(folder)}/{pattern}", f"`{{value}}` is not a file of {folder}: {folder}/{example}")
 
 
 def no_control(value: str) -> str:
@@ -54,14 +72,11 @@ def no_control(value: str) -> str:
             ord(character) < 32
             or 127 <= ord(character) < 160
             or character in "\u2028\u2029\ufeff"
-            or _is_bidi(character)
+            or "\u202a" <= character <= "\u202e"  # bidirectional
+            or "\u2066" <= character <= "\u2069"
         ):
             raise custom(f"{character!r} cannot stand here: one line of plain text")
     return value
-
-
-def _is_bidi(character: str) -> bool:
-    return "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
 
 
 def _path(value: str) -> str:
@@ -93,21 +108,9 @@ def unit_name(value: str) -> str:
     return whole
 
 
-def _account(value: str) -> str:
-    if not _ACCOUNT.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a user or group")
-    return value
-
-
-def _package(value: str) -> str:
-    if not _PACKAGE.fullmatch(value):
-        raise custom(f"`{value}` is not the name of a package")
-    return value
-
-
 def _mode(value: object) -> object:
     """Permission bits, written "0644": YAML's own numbers are decimal."""
-    if isinstance(value, str) and _OCTAL.fullmatch(value):
+    if isinstance(value, str) and OCTAL.fullmatch(value):
         return int(value, 8)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 0o777:
         return value  # from the compiled plan
@@ -119,8 +122,7 @@ AbsolutePath: TypeAlias = Annotated[str, Field(min_length=2, max_length=PATH_MAX
 OwnPath: TypeAlias = Annotated[AbsolutePath, AfterValidator(_path_of_no_operation)]
 """The path of a file that no other operation is there for."""
 UnitName: TypeAlias = Annotated[str, Field(min_length=1, max_length=210), AfterValidator(unit_name)]
-Account: TypeAlias = Annotated[str, AfterValidator(_account)]
-PackageName: TypeAlias = Annotated[str, AfterValidator(_package)]
+Account: TypeAlias = Annotated[str, matching(ACCOUNT, "`{value}` is not the name of a user or group")]
 Mode: TypeAlias = Annotated[
     int, BeforeValidator(_mode), WithJsonSchema({"type": "string", "pattern": "^0?[0-7]{3}$", "description": '"0644"'})
 ]
@@ -147,11 +149,15 @@ class Misfit:
     way_out: str = ""
 
 
-class Operation(BaseModel, ABC):
-    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
-    reference."""
+class Strict(BaseModel):
+    """A block of an operation: no conversions, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Operation(Strict, ABC):
+    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
+    reference."""
 
     privileges: ClassVar[str]
     """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""
@@ -224,34 +230,60 @@ class Operation(BaseModel, ABC):
         """The state of a host afterwards, in lines, as far as it can be predicted without looking at the host."""
 
     @abstractmethod
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The facts that it needs of the host; called again with the answers until it queries nothing new. Pure."""
+    def changes(self, facts: Facts) -> Step:
+        """The changes to make, by the facts that it looks at. Pure; none when the host is as wanted."""
+
+
+class TextSetting(Operation):
+    """Texts of attributes below /proc or /sys: each is read, set where it differs, verified, and set back on undo."""
 
     @abstractmethod
+    def texts(self, facts: Facts) -> Iterator[SetText | str]:
+        """The attributes to set, in order; a text for people is the reason why one must not be set here."""
+
     def changes(self, facts: Facts) -> Step:
-        """The changes to make, by the facts that were queried. Pure; none when the host is as wanted."""
+        """The attributes that differ."""
+        found = tuple(self.texts(facts))
+        refusals = tuple(one for one in found if isinstance(one, str))
+        return Step(changes=tuple(one for one in found if isinstance(one, SetText)), refusals=refusals)
 
 
-def whole_file(  # noqa: PLR0917 - a file has that many attributes
-    facts: Facts,
-    path: str,
-    content: bytes,
-    mode: int = 0o644,
-    owner: str = "root",
-    group: str = "root",
-    validator: str = "",
-) -> Step:
-    """The change that gives a file this content, mode, owner and group; a refusal where something other than a file is
-    there."""
+def choices(text: str) -> tuple[str, ...]:
+    """All choices of an attribute that lists them: `always [madvise] never`."""
+    return tuple(text.replace("[", " ").replace("]", " ").split())
+
+
+def chosen(text: str) -> str:
+    """The value of an attribute; of several choices the one in brackets."""
+    found = re.search(r"\[([^\]]*)\]", text)
+    return found[1] if found else text
+
+
+def differing(path: str, text: str, value: str, *, adjusted: bool = False) -> Iterator[SetText]:
+    """The change of an attribute with this text to a value; none where it has it."""
+    if chosen(text) != value:
+        yield SetText(path=path, before=chosen(text), after=value, adjusted=adjusted)
+
+
+def whole_file(facts: Facts, path: str, content: bytes, **more: Any) -> Step:
+    """The change that gives a file this content, and the fields of `WriteFile` in `more`; a refusal where something
+    other than a file is there."""
     before = facts.file(path)
     if before.kind not in ("absent", "file"):
         return Step(refusals=(f"{path} is a {before.kind}, not a file",))
-    if before.exists and (before.content, before.mode, before.owner, before.group) == (content, mode, owner, group):
-        return Step()
-    change = WriteFile(
-        path=path, content=content, mode=mode, owner=owner, group=group, validator=validator, before=before
+    change = WriteFile(path=path, content=content, before=before, **more)
+    wanted = (content, change.mode, change.owner, change.group)
+    same = before.exists and (before.content, before.mode, before.owner, before.group) == wanted
+    return Step() if same else Step(changes=(change,))
+
+
+def edited_file(path: str, before: FileFact, content: bytes) -> tuple[WriteFile, ...]:
+    """The change of a part of a file, which keeps its mode and owner; none where the content is the same."""
+    if content == before.content:
+        return ()
+    return (
+        WriteFile(path=path, content=content, mode=before.mode, owner=before.owner, group=before.group, before=before),
     )
-    return Step(changes=(change,))
 
 
 def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:

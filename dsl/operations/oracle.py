@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Command, Statement
-from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, disk_queries, in_use, name_queries, names, probed
-from proveout.dsl.operations.facts import Facts, Query, RowsQuery
-from proveout.dsl.operations.operation import AbsolutePath, Step, as_written, gathered
+from proveout.dsl.operations.disks import BY_ID, VOLUMES, Device, in_use, names, probed
+from proveout.dsl.operations.facts import Facts, RowsQuery
+from proveout.dsl.operations.operation import AbsolutePath, Step, Strict, as_written, gathered, matching
 from proveout.dsl.operations.parameter_names import (
     STORED_ONLY,
     in_sql,
@@ -48,8 +48,6 @@ _NUMBER = re.compile(r"-?\d{1,20}")
 _SIZE = re.compile(r"[1-9]\d{0,14}[KMGT]", re.I)
 _NOT_IN_FILE = -32010
 """ORA-32010: cannot find entry to delete in SPFILE."""
-_INSTANCE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,15}")
-_DATABASE = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,29}")
 RESTART_WITHIN_S = 1800.0
 """An instance that locks terabytes of memory is up after many minutes."""
 _STOPPED, _STARTED = ("PRCC-1016",), ("PRCC-1014",)
@@ -64,38 +62,27 @@ def _name(value: str) -> str:
     return value
 
 
-def _instance(value: str) -> str:
-    if not _INSTANCE.fullmatch(value):
-        raise custom(f"`{value}` is not the name of an instance (SID), as HLR1")
-    return value
-
-
-def _database(value: str) -> str:
-    if not _DATABASE.fullmatch(value):
-        raise custom(f"`{value}` is not the unique name of a database, as HLR")
-    return value
-
-
-def _srvctl(value: str) -> str:
-    if not value.endswith("/bin/srvctl"):
-        raise custom(
-            f"`{value}` is not the srvctl of an Oracle home: /u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl"
-        )
-    return value
-
-
 ParameterName: TypeAlias = Annotated[str, AfterValidator(_name)]
+Instance: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9_]{0,15}", "`{value}` is not the name of an instance (SID), as HLR1")
+]
+Database: TypeAlias = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9_$#]{0,29}", "`{value}` is not the unique name of a database, as HLR")
+]
+Srvctl: TypeAlias = Annotated[
+    AbsolutePath,
+    matching(
+        r".*/bin/srvctl",
+        "`{value}` is not the srvctl of an Oracle home: /u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl",
+    ),
+]
 
 
-class Restart(BaseModel):
+class Restart(Strict):
     """The srvctl that restarts the instances; the policy of the host lists it under `tools`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-    srvctl: Annotated[AbsolutePath, AfterValidator(_srvctl)] = Field(
-        description="Its path, in the database's own home."
-    )
-    database: Annotated[str, AfterValidator(_database)] = Field(description="The unique name of the database.")
+    srvctl: Srvctl = Field(description="Its path, in the database's own home.")
+    database: Database = Field(description="The unique name of the database.")
 
     def argv(self, verb: str, instance: str | None) -> tuple[str, ...]:
         """`srvctl stop database -db HLR`, or of one instance."""
@@ -126,7 +113,7 @@ class OracleParameters(SystemOperation):
     model_config = ConfigDict(json_schema_extra=as_written(NAME_PATTERN, SETTING_SCHEMA))
 
     settings: SkipJsonSchema[Annotated[dict[ParameterName, Setting], Field(min_length=1, max_length=200)]]
-    instance: Annotated[str, AfterValidator(_instance)] | None = Field(
+    instance: Instance | None = Field(
         None, description="The one instance (SID) that has them; by default all instances."
     )
     hidden: bool = Field(
@@ -162,12 +149,10 @@ class OracleParameters(SystemOperation):
         return 0.0 if self.restart_by is None else 4 * RESTART_WITHIN_S
 
     def targets(self) -> Mapping[str, str]:
-        """Each parameter."""
         where = self.system if self.instance is None else f"instance {self.instance} of {self.system}"
         return {f"parameter {name} of {where}": value for name, value in self.settings.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each parameter, the consent that it needs, and the restart."""
         on = "" if self.instance is None else f" on instance {self.instance}"
         settings = (f"{name} = {value}{on}" for name, value in self.settings.items())
         consents = [name for name in self.settings if needs_consent(name)]
@@ -200,13 +185,9 @@ class OracleParameters(SystemOperation):
     def _sid(self) -> str:
         return self.instance or "*"
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The running values and the stored values."""
-        return (self._running, self._stored)
-
     def _now(self, name: str, facts: Facts) -> _Now:
-        running = [row for row in facts.rows(self.system, self._running.statement) if row[0] == name]
-        stored = [row for row in facts.rows(self.system, self._stored.statement) if row[0] == name]
+        running = [row for row in facts.ask(self._running) if row[0] == name]
+        stored = [row for row in facts.ask(self._stored) if row[0] == name]
         only_stored = name in STORED_ONLY or is_hidden(name)
         return _Now(
             running=tuple(dict.fromkeys(row[2] or "" for row in running)),
@@ -219,7 +200,7 @@ class OracleParameters(SystemOperation):
 
     def changes(self, facts: Facts) -> Step:
         """ALTER SYSTEM for what differs; what waits for a restart of the instances, or the restart."""
-        running = facts.rows(self.system, self._running.statement)
+        running = facts.ask(self._running)
         if self.instance is not None and not running:
             return Step(refusals=(f"no instance {self.instance} of {self.system} runs (GV$INSTANCE)",))
         if any(row[0] == "spfile" and not row[2] for row in running):
@@ -371,21 +352,15 @@ class OracleRedo(SystemOperation):
     privileges = "in the database: ALTER DATABASE, ALTER SYSTEM, SELECT on V_$LOG, V_$LOGFILE, V_$INSTANCE"
 
     def targets(self) -> Mapping[str, str]:
-        """The groups of the instance."""
         return {f"redo log groups of {self.system}": self._groups}
 
     def wanted(self) -> tuple[str, ...]:
-        """The wanted groups, and the groups to drop."""
         return (self._groups, "every other group of its thread is dropped, after log switches and a checkpoint")
 
     @property
     def _groups(self) -> str:
         turns = " in turn" if len(self.disk_groups) > 1 else ""
         return f"{self.groups} redo log groups of {self.size} in its thread, on {', '.join(self.disk_groups)}{turns}"
-
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The thread of the instance, and the groups of the database."""
-        return tuple(RowsQuery(self.system, text) for text in (THREAD, GROUPS, MEMBERS))
 
     def changes(self, facts: Facts) -> Step:
         """Add, leave the others, drop them."""
@@ -460,7 +435,7 @@ LEAST = {"external": 1, "normal": 2, "high": 3}
 """Failure groups; by default each disk is one of its own."""
 _PATH = re.compile(r"/dev/[A-Za-z0-9._:+@/-]{1,200}|AFD:[A-Z0-9_]{1,30}")
 _AFD, _SIGNATURE = "AFD:", "oracleasm"
-_VERSION = re.compile(r"\d{1,2}(\.\d{1,2}){1,4}")
+Version: TypeAlias = Annotated[str, matching(r"\d{1,2}(\.\d{1,2}){1,4}", '`{value}` is not a version, as "19.0.0.0"')]
 
 
 def _path(value: str) -> str:
@@ -468,12 +443,6 @@ def _path(value: str) -> str:
         raise custom(
             f"`{value}` is not a disk of ASM: /dev/oraudev/disks/DATA1, AFD:DATA1; no patterns, not /dev/oracleasm"
         )
-    return value
-
-
-def _version(value: str) -> str:
-    if not _VERSION.fullmatch(value):
-        raise custom(f'`{value}` is not a version, as "19.0.0.0"')
     return value
 
 
@@ -492,9 +461,7 @@ class AsmDiskGroup(SystemOperation):
         max_length=200,
         description="The device of each label of the filter driver: `AFD:DATA1` to `/dev/disk/by-id/…`.",
     )
-    compatible: Annotated[str, AfterValidator(_version)] | None = Field(
-        None, description="compatible.asm and compatible.rdbms."
-    )
+    compatible: Version | None = Field(None, description="compatible.asm and compatible.rdbms.")
 
     privileges = "root: reads the headers of disks; in the ASM instance: SYSASM"
     destructive = True
@@ -517,11 +484,9 @@ class AsmDiskGroup(SystemOperation):
         return self
 
     def targets(self) -> Mapping[str, str]:
-        """The group."""
         return {f"disk group {self.disk_group} of {self.system}": self.wanted()[0]}
 
     def wanted(self) -> tuple[str, ...]:
-        """The group and its disks."""
         return (
             f"disk group {self.disk_group}, {self.redundancy} redundancy, allocation unit {self.au_size}",
             *(f"  {disk}" for disk in self.disks),
@@ -538,23 +503,9 @@ class AsmDiskGroup(SystemOperation):
         where = f"path IN ({in_list(tuple(self.disks))})"
         return RowsQuery(self.system, f"SELECT path, header_status FROM v$asm_disk WHERE {where} ORDER BY path")  # noqa: S608 - literals
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The group, and its disks when the group does not exist."""
-        if self._groups not in known or facts_of(known, self._groups):
-            return (self._groups,)
-        volumes = [query for disk in self.disks for query in self._volume_queries(disk, known)]
-        return (self._groups, self._disks, *dict.fromkeys(volumes))
-
-    def _volume_queries(self, disk: str, known: Facts) -> tuple[Query, ...]:
-        path = self.devices.get(disk, disk)
-        wanted = name_queries(path, known)
-        if any(query not in known for query in wanted) or not names(path, known):
-            return wanted
-        return (*wanted, *disk_queries(names(path, known)[0], known, VOLUMES))
-
     def changes(self, facts: Facts) -> Step:
         """CREATE DISKGROUP, where there is no such group and the disks are free."""
-        found = facts_of(facts, self._groups)
+        found = facts.ask(self._groups)
         if found:
             return self._there_is(*(value or "" for value in found[0]))
         if refusals := tuple(self._not_free(facts)):
@@ -576,7 +527,7 @@ class AsmDiskGroup(SystemOperation):
         return Step()
 
     def _not_free(self, facts: Facts) -> Iterator[str]:
-        states = {row[0]: row[1] for row in facts_of(facts, self._disks)}
+        states = {row[0]: row[1] for row in facts.ask(self._disks)}
         for disk in self.disks:
             if disk not in states:
                 yield f"the ASM instance does not see {disk} (asm_diskstring)"
@@ -609,8 +560,3 @@ class AsmDiskGroup(SystemOperation):
     def _drop(self) -> str:
         guard = f"SELECT COUNT(*) INTO n FROM v$asm_diskgroup_stat WHERE name = {literal(self.disk_group)}"  # noqa: S608 - a literal
         return once(guard, f"DROP DISKGROUP {self.disk_group} EXCLUDING CONTENTS")
-
-
-def facts_of(facts: Facts, query: RowsQuery) -> tuple[tuple[str | None, ...], ...]:
-    """The rows of a query."""
-    return facts.rows(query.system, query.statement)

@@ -18,7 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.operations.change import Change, Statement
-from proveout.dsl.operations.facts import Facts, Query, RowsQuery
+from proveout.dsl.operations.facts import Facts, RowsQuery
 from proveout.dsl.operations.operation import Step, as_written, gathered
 from proveout.dsl.operations.parameter_names import objection
 from proveout.dsl.operations.sql import SETTING_SCHEMA, Setting, SystemOperation, in_list
@@ -115,11 +115,9 @@ class PostgresSettings(SystemOperation):
         return gathered(block, lambda name: name not in _OWN)
 
     def targets(self) -> Mapping[str, str]:
-        """Each setting."""
         return {f"setting {name} of {self.system}": value for name, value in self.settings.items()}
 
     def wanted(self) -> tuple[str, ...]:
-        """Each setting."""
         return tuple(f"{name} = {value}" for name, value in self.settings.items())
 
     @property
@@ -137,14 +135,10 @@ class PostgresSettings(SystemOperation):
     def _names(self) -> str:
         return in_list(tuple(sorted(self.settings)))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The running values and the stored values."""
-        return (self._running, self._stored)
-
     def _facts(self, facts: Facts) -> dict[str, _Now]:
-        stored = {str(row[0]).lower(): str(row[1]) for row in facts.rows(self.system, self._stored.statement)}
+        stored = {str(row[0]).lower(): str(row[1]) for row in facts.ask(self._stored)}
         found: dict[str, _Now] = {}
-        for row in facts.rows(self.system, self._running.statement):
+        for row in facts.ask(self._running):
             name, setting, unit, kind, context, source = (value or "" for value in row)
             if name.startswith(_OF_THE_SOCKET):
                 setting = stored.get(name, setting)

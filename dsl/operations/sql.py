@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proveout.dsl import engines
 from proveout.dsl.operations.change import CopyData, Statement
-from proveout.dsl.operations.facts import CopyQuery, Facts, Query, Rows, RowsQuery
-from proveout.dsl.operations.operation import Operation, Step, no_control
+from proveout.dsl.operations.facts import CopyQuery, Facts
+from proveout.dsl.operations.operation import Operation, Step, Strict, matching, no_control
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
@@ -37,7 +37,6 @@ class SystemOperation(Operation):
 
     @property
     def of_system(self) -> str | None:
-        """The system of the change."""
         return self.system
 
 
@@ -66,12 +65,6 @@ def bytes_of(size: str) -> int:
     return int(found[1]) * _FACTORS[found[2]]
 
 
-def _size(value: str) -> str:
-    if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is not a size, as 15G or 512M")
-    return value
-
-
 def _oracle_name(value: str) -> str:
     if not _ORACLE.fullmatch(value):
         raise custom(f"`{value}` is not a name that needs no quotes: a letter, then letters, digits, _ $ #")
@@ -90,7 +83,7 @@ def _setting(value: object) -> object:
     return text
 
 
-Size: TypeAlias = Annotated[str, AfterValidator(_size)]
+Size: TypeAlias = Annotated[str, matching(_SIZE.pattern, "`{value}` is not a size, as 15G or 512M")]
 OracleName: TypeAlias = Annotated[str, AfterValidator(_oracle_name)]
 SETTING_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "string"}]}
 Setting: TypeAlias = Annotated[str, BeforeValidator(_setting), WithJsonSchema(SETTING_SCHEMA)]
@@ -119,10 +112,8 @@ def _many(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-class SqlVerify(BaseModel):
+class SqlVerify(Strict):
     """A query, and the answer that means that nothing is left to do."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     query: Question = Field(description="A SELECT; its first row is looked at.")
     equals: Annotated[list[Setting], Field(min_length=1, max_length=100), BeforeValidator(_many), OrOne()] = Field(
@@ -142,35 +133,25 @@ class Sql(SystemOperation):
     privileges = "in the database: those of the statements"
 
     def targets(self) -> Mapping[str, str]:
-        """The answer to its question."""
         return {f"{self.system}: {' '.join(self.verify.query.split())}": ", ".join(self.verify.equals)}
 
     def subject_of(self, statement: str) -> str:
-        """Where the statement, or the question, is."""
         lists = {"apply": self.apply, "revert": self.revert}
         found = (f"sql.{name}.{texts.index(statement)}" for name, texts in lists.items() if statement in texts)
         return "sql.verify.query" if statement == self.verify.query else next(found, "")
 
     def wanted(self) -> tuple[str, ...]:
-        """The statements and the answer."""
         question = f"{_short(self.verify.query)} gives {', '.join(self.verify.equals)}"
         return (question, *(f"  by {_short(text)}" for text in self.apply))
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The question."""
-        return (RowsQuery(self.system, self.verify.query),)
-
     def changes(self, facts: Facts) -> Step:
-        """All statements, where the answer is another."""
-        if self._is_so(facts.rows(self.system, self.verify.query)):
+        rows = facts.rows(self.system, self.verify.query)
+        if rows and [_plain(value) for value in rows[0]] == [_plain(value) for value in self.verify.equals]:
             return Step()
         # The first change is undone last, so the statements that undo stand in reverse.
         undo = (Statement(system=self.system, undo=text) for text in reversed(self.revert))
         apply = (Statement(system=self.system, text=text) for text in self.apply)
         return Step(changes=(*undo, *apply))
-
-    def _is_so(self, rows: Rows) -> bool:
-        return bool(rows) and [_plain(value) for value in rows[0]] == [_plain(value) for value in self.verify.equals]
 
 
 def _plain(value: str | None) -> str:
@@ -219,28 +200,20 @@ class DatabaseCopy(SystemOperation):
 
     @property
     def longest_s(self) -> float:
-        """The time limit of the copying of a large database."""
         return LONGEST_S
 
     def targets(self) -> Mapping[str, str]:
-        """The copy of the system."""
         return {f"the data of {self.system}": "a copy"}
 
     def wanted(self) -> tuple[str, ...]:
-        """The copy, and the original beside it."""
         return (
             f"{self.system}: its database is a copy, with owner, privileges and settings of the original",
             "  the original has the name NAME_proveout meanwhile; the copy takes as much disk as it does",
             "  no other sessions in the database; how long the copying takes is not known before the run",
         )
 
-    def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Whether the data can be copied."""
-        return (CopyQuery(self.system),)
-
     def changes(self, facts: Facts) -> Step:
-        """The copy, if there is none yet."""
-        found = facts.copy(self.system)
+        found = facts.ask(CopyQuery(self.system))
         if found.made:
             return Step()
         if found.objections:

@@ -42,7 +42,7 @@ def test_all_three_permissions_are_required(
     steps = iter([destroy, destroy, Step()])  # read, applied, verified
     operation = SimpleNamespace(destructive=True, changes=lambda _facts: next(steps))
     monkeypatch.setattr(transaction, "operation_of", lambda _tuning: operation)
-    monkeypatch.setattr(Host, "facts", lambda _self, _operation: {})
+    monkeypatch.setattr(Host, "facts", lambda _self: {})
     tools = StubTools()
     monkeypatch.setattr(Databases, "run", lambda _self, *statement: tools.done.append(statement))
     policy = replace(POLICY, destructive=allowed, devices=(DEVICE,) if listed else ())

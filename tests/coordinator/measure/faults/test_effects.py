@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proveout.coordinator.measure.fault_effects import BinSeries, Effect, Occurrence, Unanswered, effect, together
+from proveout.coordinator.measure.fault_effects import BinSeries, Effect, Occurrence, effect, together
 from proveout.proto.wire import histogram
 
 MS = 1_000_000
@@ -104,7 +104,7 @@ def test_a_slow_response_is_detected_when_it_exceeds_three_times_the_longest_usu
 
 def test_without_an_answer_to_the_end_outage_and_recovery_are_lower_bounds() -> None:
     rows = [row for row in regular(10 * MS) if row[1] < 15 * S]
-    found = effect(series(rows), at(15 * S), unanswered=Unanswered(missed=40, unfinished=8))
+    found = effect(series(rows), at(15 * S), unanswered=48)
     assert found.outage_at_least
     assert found.outage_ns is not None
     assert abs(found.outage_ns - 6 * S) <= 10 * MS
