@@ -260,6 +260,20 @@ class Servicer(AgentServicer):
             session.detach(attachment)
 
 
+class OtherVersions(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Serves coordinators of other protocols under the name that their version has: `Admission` refuses them by their
+    Hello, and they say what to do."""
+
+    def __init__(self, servicer: Servicer) -> None:
+        self._handler = grpc.stream_stream_rpc_method_handler(
+            servicer.Session, pb.CoordinatorEnvelope.FromString, pb.AgentEnvelope.SerializeToString
+        )
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a session of any version; None for other methods."""
+        return self._handler if codec.of_version(handler_call_details.method) == codec.SESSION else None
+
+
 def _welcome(name: str, session: Session, head: str) -> Welcome:
     return Welcome(
         agent=name or session.hello.host,
@@ -363,7 +377,9 @@ async def serve(
         admission = Admission(config, journal)
         interceptor = AuthzInterceptor(denied=denied)
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
-        add_AgentServicer_to_server(Servicer(admission, options.name), server)
+        servicer = Servicer(admission, options.name)
+        add_AgentServicer_to_server(servicer, server)
+        server.add_generic_rpc_handlers((OtherVersions(servicer),))
         address = _bind(server, options.listen, credentials)
         tuner.port = int(address.rpartition(":")[2])
         await server.start()

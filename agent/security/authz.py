@@ -19,15 +19,14 @@ from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Verifier, roles_of_uris
+from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Hello
 from proveout.proto.wire.tasks import Task
 
 _log = logging.getLogger(__name__)
 
 REVOKED = "the certificate was revoked"
-POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"/proveout.agent.v1.Agent/Session": frozenset({"coordinator"})}
-)
+POLICY: Mapping[str, frozenset[str]] = MappingProxyType({codec.SESSION: frozenset({"coordinator"})})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +157,7 @@ class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Wrap the handler of the method: the certificate is known only when the handler is called."""
-        allowed = self._policy.get(handler_call_details.method, frozenset())
+        allowed = self._policy.get(codec.of_version(handler_call_details.method), frozenset())
         handler = await continuation(handler_call_details)
         if handler is None or handler.stream_stream is None:
             return handler if handler is None else grpc.unary_unary_rpc_method_handler(_deny)

@@ -11,12 +11,12 @@ revoked. The channel then trusts only that certificate, so that it connects to t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import functools
 import os
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,10 +28,10 @@ from cryptography.hazmat.primitives import serialization
 from proveout.coordinator.certificates import Credentials
 from proveout.core.errors import ProveoutError
 from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Signer, client_context
+from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
-from proveout.proto.wire.agent_pb2_grpc import AgentStub
 from proveout.proto.wire.codec import OPTIONS
-from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
+from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
 from proveout.proto.wire.tasks import Task
 
 CERTIFICATES = (
@@ -48,8 +48,9 @@ OTHER_AUTHORITY = (
 NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
 """OpenSSL's codes for errors of a certificate (x509_vfy.h): its validity, its host name or IP address, its issuer."""
 
+SAME_RELEASE = "Install the same release of proveout here and on that host, and restart its agent."
 WAYS_OUT = (
-    ("speaks protocol", "Install the same release of proveout here and on that host, and restart its agent."),
+    ("speaks protocol", SAME_RELEASE),
     ("this is the agent of host", "The topology has the address of another host: correct it, or the agent's --name."),
     ("busy with run", "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."),
     ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),
@@ -58,6 +59,7 @@ WAYS_OUT = (
 """Ways out of refusals, by words in the reason, which agents of other releases use too."""
 REFUSED = "See the agent's log on that host."
 
+UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
@@ -74,10 +76,11 @@ class AgentRefused(ProveoutError):
 
 
 class StreamEnded(Exception):
-    """The stream to an agent ended; `clean` when the agent ended it without an error."""
+    """The stream to an agent ended; `clean` when the agent ended it without an error, `unknown` when it does not have
+    the method."""
 
-    def __init__(self, reason: str, *, clean: bool = False) -> None:
-        self.clean = clean
+    def __init__(self, reason: str, *, clean: bool = False, unknown: bool = False) -> None:
+        self.clean, self.unknown = clean, unknown
         super().__init__(reason)
 
 
@@ -106,7 +109,7 @@ class Stream:
         try:
             envelope = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise StreamEnded(_status(error)) from error
+            raise StreamEnded(_status(error), unknown=error.code() is UNIMPLEMENTED) from error
         if envelope is _EOF:
             raise StreamEnded("the agent ended the session", clean=True)
         return codec.agent_message(envelope)
@@ -221,22 +224,25 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
     )
     # A channel of its own each time: a shared subchannel would carry the back-off of an earlier attempt.
     channel = grpc.aio.secure_channel(address, tls, options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
-    open_session = cast(Callable[[], Any], AgentStub(channel).Session)  # without an iterator it is written to
     role = next(role for role in Shown.read(credentials.ca).roles if role.startswith("agent/"))
     to = Addressee(agent=role, run=hello.run_id, epoch=hello.epoch)
-    stream = Stream(channel, open_session(), Signer(credentials.signer_key), to)
+    signed = replace(hello, signer=credentials.signer.decode())
     try:
-        await stream.write(replace(hello, signer=credentials.signer.decode()))
-        answer = await stream.read()
+        stream = Stream(channel, _call(channel, codec.SESSION), Signer(credentials.signer_key), to)
+        try:
+            answer = await _answer(stream, signed)
+        except StreamEnded as ended:
+            if not ended.unknown:
+                raise
+            stream = Stream(channel, _call(channel, codec.FIRST_SESSION), Signer(credentials.signer_key), to)
+            answer = await _answer(stream, signed)
     except StreamEnded as ended:
-        await stream.close()
-        raise AgentUnreachable(
-            f"no session: {ended}",
-            where=where,
-            way_out=CERTIFICATES,
-        ) from ended
+        await channel.close(None)
+        what = f"it has no session of protocol {PROTOCOL_VERSION}" if ended.unknown else f"no session: {ended}"
+        way_out = SAME_RELEASE if ended.unknown else CERTIFICATES
+        raise AgentUnreachable(what, where=where, way_out=way_out) from ended
     except BaseException:
-        await stream.close()
+        await channel.close(None)
         raise
     if isinstance(answer, Welcome):
         return stream, answer
@@ -247,6 +253,19 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
         where=where,
         way_out=next((way_out for words, way_out in WAYS_OUT if words in reason), REFUSED),
     )
+
+
+def _call(channel: grpc.aio.Channel, method: str) -> Any:
+    """Open a stream; without an iterator of requests it is written to."""
+    encode, decode = pb.CoordinatorEnvelope.SerializeToString, pb.AgentEnvelope.FromString
+    return cast(Any, channel.stream_stream(method, request_serializer=encode, response_deserializer=decode))()
+
+
+async def _answer(stream: Stream, hello: Hello) -> AgentMessage:
+    """The answer to a Hello. StreamEnded."""
+    with contextlib.suppress(StreamEnded):  # reading says why
+        await stream.write(hello)
+    return await stream.read()
 
 
 def _status(error: grpc.aio.AioRpcError) -> str:

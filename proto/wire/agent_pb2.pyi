@@ -1254,7 +1254,7 @@ Global___Workload: _TypeAlias = Workload  # noqa: Y015
 
 @_typing.final
 class System(_message.Message):
-    """A database under test. It has either `provision` or `dsn`."""
+    """A database under test."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -35,7 +35,7 @@ class AgentStub:
             channel: A grpc.Channel.
         """
         self.Session = channel.stream_stream(
-                '/proveout.agent.v1.Agent/Session',
+                '/proveout.agent.v3.Agent/Session',
                 request_serializer=proveout_dot_proto_dot_wire_dot_agent__pb2.CoordinatorEnvelope.SerializeToString,
                 response_deserializer=proveout_dot_proto_dot_wire_dot_agent__pb2.AgentEnvelope.FromString,
                 _registered_method=True)
@@ -61,9 +61,9 @@ def add_AgentServicer_to_server(servicer, server):
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'proveout.agent.v1.Agent', rpc_method_handlers)
+            'proveout.agent.v3.Agent', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('proveout.agent.v1.Agent', rpc_method_handlers)
+    server.add_registered_method_handlers('proveout.agent.v3.Agent', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -84,7 +84,7 @@ class Agent:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/proveout.agent.v1.Agent/Session',
+            '/proveout.agent.v3.Agent/Session',
             proveout_dot_proto_dot_wire_dot_agent__pb2.CoordinatorEnvelope.SerializeToString,
             proveout_dot_proto_dot_wire_dot_agent__pb2.AgentEnvelope.FromString,
             options,

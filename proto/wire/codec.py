@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from proveout.core.errors import ProveoutError
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire.columns import COLUMNS
 from proveout.proto.wire.messages import (
+    PACKAGE,
     PROTOCOL_VERSION,
     AgentMessage,
     CoordinatorMessage,
@@ -364,6 +366,17 @@ def _owner(wire: FieldDescriptor) -> Descriptor:
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 TOO_LONG = "Shorten or divide the texts and lists that one task of the plan has."
+
+SESSION = f"/{PACKAGE}.Agent/Session"
+FIRST_SESSION = "/proveout.agent.v1.Agent/Session"
+"""The method of an agent; and that of agents before protocol 3, which refuse by the versions in Hello and Refused."""
+_ANY_SESSION = re.compile(r"/proveout\.agent\.v[0-9]{1,9}\.Agent/Session")
+
+
+def of_version(method: str) -> str:
+    """The method of this version for that of any other: the Hello says which one it is. Other methods as they are."""
+    return SESSION if _ANY_SESSION.fullmatch(method) else method
+
 
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

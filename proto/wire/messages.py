@@ -15,6 +15,9 @@ from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import Task
 
 PROTOCOL_VERSION = 3
+"""Raised with every change of the messages: agents refuse fields that they do not know."""
+PACKAGE = f"proveout.agent.v{PROTOCOL_VERSION}"
+"""The package of `agent.proto`, so the name of the service says the version too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

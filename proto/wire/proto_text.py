@@ -33,7 +33,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire import columns, messages
-from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage, member_name
+from proveout.proto.wire.messages import PACKAGE, AgentMessage, CoordinatorMessage, member_name
 from proveout.proto.wire.results import Reading, TransactionLoad
 
 WIDTH = 120
@@ -46,9 +46,8 @@ HEADER = """\
 // enum is never sent. `optional` marks what may be left out; all other fields are always meant, also at their default.
 // A field number, once released, is never given to something else.
 syntax = "proto3";
-
-package proveout.agent.v1;
-
+"""
+SERVICE = """\
 service Agent {
   // One session. The first message is a Hello; the answer to it is a Welcome or a Refused.
   rpc Session(stream CoordinatorEnvelope) returns (stream AgentEnvelope);
@@ -358,4 +357,6 @@ def proto_text(committed: FileDescriptorProto, released: Mapping[str, Iterable[i
     for union in unions.values():
         writer.visit(union)
     envelopes = [writer.envelope(name, union) for name, union in unions.items()]
-    return "\n".join([HEADER, VALUES, columns.MESSAGES, *writer.records(), *envelopes])
+    return "\n".join(
+        [HEADER, f"package {PACKAGE};\n", SERVICE, VALUES, columns.MESSAGES, *writer.records(), *envelopes]
+    )

@@ -30,7 +30,7 @@ from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.tasks import Task
 
-METHOD = "/proveout.agent.v1.Agent/Session"
+METHOD = codec.SESSION
 INT64 = (1 << 63) - 1
 TEXTS = ("", "k", "run/x/0/0/1.1/load/db1", "\x1b[2J\x1b]0;x\x07", "<script>", "\u202eevil", "a\nb\x00c", "é" * 3000)
 REALS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e308, 5e-324, 3.15e8)

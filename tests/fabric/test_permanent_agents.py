@@ -7,21 +7,23 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import grpc
+import grpc.aio
 import pytest
 from eventually import PATIENCE_S, eventually_async
-from fabric_bench import HELLO, Line, Permanent, by_hand, exchange, free_port, is_gone, leave, lines, task
+from fabric_bench import HELLO, Line, Permanent, by_hand, channel, exchange, free_port, is_gone, leave, lines, task
 
 from proveout.agent.daemon import process
 from proveout.agent.daemon.servicer import Admission, AgentConfig, serve
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.security.authz import TrustStore
+from proveout.agent.security.authz import TrustStore, server_credentials
 from proveout.coordinator.agents import session
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.certificates import Authority, Credentials
@@ -29,7 +31,9 @@ from proveout.core.errors import ProveoutError
 from proveout.proto import enrolment
 from proveout.proto.audit_log import AuditLog
 from proveout.proto.signing import Addressee, Signer
-from proveout.proto.wire.messages import PROTOCOL_VERSION, TaskDone, TaskFailed
+from proveout.proto.wire import agent_pb2 as pb
+from proveout.proto.wire import codec
+from proveout.proto.wire.messages import PROTOCOL_VERSION, Refused, TaskDone, TaskFailed
 
 pytestmark = pytest.mark.server
 Connect = Callable[..., Awaitable[Line]]
@@ -245,6 +249,60 @@ async def test_files_and_folders_of_another_user_are_refused(installed: Permanen
 async def test_a_hello_that_is_refused(connect: Connect, changes: dict[str, object], says: str) -> None:
     with pytest.raises(AgentRefused, match=says):
         await connect(**changes)
+
+
+@contextlib.asynccontextmanager
+async def older_agent(agent: Permanent, *methods: str) -> AsyncIterator[str]:
+    """The address of an agent that has these methods, and refuses every Hello by its protocol."""
+
+    async def refuse(_requests: object, context: Any) -> None:
+        hello = (await context.read()).hello
+        reason = f"this agent (proveout 0.2.0) speaks protocol 2, the coordinator (proveout 0.3) {hello.protocol}"
+        await context.write(codec.agent_envelope(Refused(reason=reason)))
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        refuse, pb.CoordinatorEnvelope.FromString, pb.AgentEnvelope.SerializeToString
+    )
+
+    class Older(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+        def service(self, handler_call_details: Any) -> Any:
+            return handler if handler_call_details.method in methods else None
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Older(),))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(agent.directory / "pki"))
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+async def test_an_agent_of_an_older_protocol_says_its_version(shared_agent: Permanent) -> None:
+    """Its service has the name of its version; every agent before protocol 3 has the first one."""
+    async with older_agent(shared_agent, codec.FIRST_SESSION) as address:
+        with pytest.raises(
+            AgentRefused, match=rf"\(proveout 0.2.0\) speaks protocol 2, .* {PROTOCOL_VERSION}"
+        ) as caught:
+            await session.connect("db1", address, shared_agent.credentials, HELLO, asyncio.Queue())
+    assert "Install the same release" in caught.value.way_out
+    async with older_agent(shared_agent) as address:
+        assert f"it has no session of protocol {PROTOCOL_VERSION}" in (
+            said := await dial(address, shared_agent.credentials)
+        )
+    assert "Install the same release" in said
+
+
+async def test_a_coordinator_of_another_protocol_is_refused_under_the_name_of_its_version(
+    shared_agent: Permanent,
+) -> None:
+    hello = pb.CoordinatorEnvelope(hello=pb.Hello(run_id="r", epoch=1, host="db1", protocol=2, version="0.2.0"))
+    for method in (codec.FIRST_SESSION, "/proveout.agent.v99.Agent/Session"):
+        async with channel(shared_agent, shared_agent.credentials) as through:
+            call: Any = through.stream_stream(
+                method, pb.CoordinatorEnvelope.SerializeToString, pb.AgentEnvelope.FromString
+            )()
+            await call.write(hello)
+            says = (await call.read()).refused.reason
+        assert f"speaks protocol {PROTOCOL_VERSION}, the coordinator (proveout 0.2.0) 2" in says
 
 
 async def dial(address: str, credentials: Credentials) -> str:

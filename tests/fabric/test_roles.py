@@ -65,7 +65,7 @@ def credentials_of(who: str, authority: Authority) -> Credentials | None:
 # ---- the agent's methods ---------------------------------------------------------------------------------------------
 
 
-METHOD = "/proveout.agent.v1.Agent/Session"
+METHOD = codec.SESSION
 
 
 NO_RIGHTS = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}
@@ -99,7 +99,7 @@ async def test_the_agents_method_with_every_role(shared_agent: Permanent) -> Non
     assert await status(grpc.aio.insecure_channel(shared_agent.address), HELLO_OF_ROLES) is unavailable
     async with channel(shared_agent, shared_agent.credentials) as secure:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await secure.unary_unary("/proveout.agent.v1.Agent/Shell", None, None)(b"")  # type: ignore[misc]
+            await secure.unary_unary(METHOD.replace("Session", "Shell"), None, None)(b"")  # type: ignore[misc]
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
