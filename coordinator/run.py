@@ -328,8 +328,8 @@ class _Loop:
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
                 case SendMessage(host=host, message=message):
                     if host in self._sessions:
-                        digest = self._record.task(host, message) if isinstance(message, Task) else ""
-                        self._sessions[host].send(message, digest)
+                        encoded = self._record.task(host, message) if isinstance(message, Task) else b""
+                        self._sessions[host].send(message, encoded)
                 case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)

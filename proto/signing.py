@@ -1,15 +1,12 @@
 """Roles in X.509 certificates, the list of revoked ones, and the signatures of tasks.
 
-Flow: `Signer(credentials)` -> `sign(task, addressee)` -> over the wire -> `Verifier`.
+Flow: `Signer(credentials)` -> `sign(bytes of a task, addressee)` -> over the wire -> `Verifier`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import datetime
-import json
 import os
 import re
 import ssl
@@ -28,8 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
-from proveout.proto.wire.codec import task_digest
-from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.tasks import SignedTask
 
 URI = "proveout://"
 DENIED = "denied"
@@ -218,11 +214,10 @@ class Signer:
             raise ProveoutError("signer.key is of another kind", way_out="Issue the coordinator's files again.")
         self._key = private
 
-    def sign(self, task: Task, to: Addressee, digest: str = "") -> Task:
-        """The task with its signature, number and end. `digest` is the task's, when it is known already."""
-        numbered = replace(task, sequence=_counter.next(), expires_unix_s=int(time.time()) + VALID_S, signature="")
-        signature = base64.b64encode(self._key.sign(_statement(numbered, to, digest))).decode()
-        return replace(numbered, signature=signature)
+    def sign(self, task: bytes, to: Addressee) -> SignedTask:
+        """The bytes of a task with a signature, number and end."""
+        signed = SignedTask(task=task, sequence=_counter.next(), expires_unix_s=int(time.time()) + VALID_S)
+        return replace(signed, signature=self._key.sign(_statement(signed, to)))
 
 
 class Verifier:
@@ -244,14 +239,11 @@ class Verifier:
             raise ValueError("the signer's certificate is not in force")
         self._key = key
 
-    def objection(self, task: Task, to: Addressee, digest: str = "") -> str:
-        """The reason to refuse a task, or ""; the agent's journal checks its sequence number.
-
-        `digest` is the result of `task_digest`, when it is computed already.
-        """
+    def objection(self, task: SignedTask, to: Addressee) -> str:
+        """The reason to refuse a task, or ""; the agent's journal checks its sequence number."""
         try:
-            self._key.verify(base64.b64decode(task.signature, validate=True), _statement(task, to, digest))
-        except (InvalidSignature, binascii.Error, ValueError):
+            self._key.verify(task.signature, _statement(task, to))
+        except InvalidSignature:
             return (
                 "it is not signed for this agent, run and epoch by the run's coordinator"
                 if task.signature
@@ -262,7 +254,8 @@ class Verifier:
         return ""
 
 
-def _statement(task: Task, to: Addressee, digest: str) -> bytes:
-    digest = digest or task_digest(task)
-    parts = ["proveout task", to.agent, to.run, to.epoch, task.sequence, task.expires_unix_s, digest]
-    return json.dumps(parts).encode()
+def _statement(task: SignedTask, to: Addressee) -> bytes:
+    """The signed bytes, see `SignedTask`: with its length before each part, no two statements have the same ones."""
+    texts = ("proveout task", to.agent, to.run, to.epoch, task.sequence, task.expires_unix_s)
+    parts = (*(str(text).encode() for text in texts), task.task)
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

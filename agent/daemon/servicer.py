@@ -317,8 +317,7 @@ async def _receive(context: Any, session: Session, attachment: Attachment) -> Wi
     """Pass messages to the session until the stream ends, then detach it. Returns the fault that ended it, if any."""
     try:
         while (envelope := await _read(context)) is not _EOF and attachment.open:
-            message = codec.coordinator_message(envelope)
-            session.receive(message, codec.came_digest(envelope))
+            session.receive(codec.coordinator_message(envelope))
             await session.wait_for_room()
     except WireFault as fault:
         _log.warning("ended the stream of the coordinator: %s", fault.what)

@@ -32,7 +32,7 @@ from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.data_classes import dataclass
 from proveout.core.directories import describe
 from proveout.proto.audit_log import AuditLog
-from proveout.proto.wire.codec import WireFault, task_digest
+from proveout.proto.wire.codec import WireFault, task_digest, task_from_bytes
 from proveout.proto.wire.messages import (
     AgentMessage,
     Beat,
@@ -54,7 +54,7 @@ from proveout.proto.wire.messages import (
     Trigger,
 )
 from proveout.proto.wire.results import TaskError, TaskResult
-from proveout.proto.wire.tasks import Task, TaskSpec
+from proveout.proto.wire.tasks import SignedTask, Task, TaskSpec
 
 # With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
 # other message, which takes them along in order. Send times of different hosts are spread over the interval.
@@ -307,11 +307,8 @@ class Session:
     # ---- incoming messages
     # --------------------------------------------------------------------------------------------
 
-    def receive(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Handle a message of the attached stream. WireFault for a second Hello.
-
-        `digest` is the digest of a task (`codec.came_digest`), if the caller has it already.
-        """
+    def receive(self, message: CoordinatorMessage) -> None:
+        """Handle a message of the attached stream. WireFault for a second Hello, and a task that cannot be read."""
         match message:
             case Beat():
                 now_ns = time.monotonic_ns()
@@ -319,8 +316,8 @@ class Session:
                 self._outbox.put(
                     BeatReply(sequence=message.sequence, sent_ns=message.sent_ns, received_ns=now_ns, replied_ns=now_ns)
                 )
-            case Task():
-                self._take(message, digest or task_digest(message))
+            case SignedTask():
+                self._take(message, task_from_bytes(message.task))
             case Goodbye():
                 self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
             case Start() | Trigger() | Finish() | Cancel():
@@ -347,16 +344,16 @@ class Session:
             case Cancel():
                 runner.stop("cancelled", message.reason)
 
-    def _take(self, task: Task, digest: str) -> None:
+    def _take(self, signed: SignedTask, task: Task) -> None:
         if len(task.key) > KEY_MAX:
             raise WireFault(f"the key of a task has {len(task.key)} characters; the limit is {KEY_MAX}")
-        run, epoch = self.hello.run_id, self.hello.epoch
+        run, epoch, digest = self.hello.run_id, self.hello.epoch, task_digest(signed.task)
         try:
             known = self._journal.known(run, epoch, task.key)
-            if known is not None and known.digest == digest and not self.verifier.objection(task, digest):
-                self._note_sequence(run, task)
+            if known is not None and known.digest == digest and not self.verifier.objection(signed):
+                self._note_sequence(run, task.key, signed.sequence)
             if known is None:
-                self._accept(task, digest)
+                self._accept(signed, task, digest)
             elif known.digest != digest:
                 self._refuse(task.key, "refused", "the key of this task was used for another task")
             elif known.outcome is not None:
@@ -370,22 +367,22 @@ class Session:
             space = describe(self._journal.directory)
             self._refuse(task.key, "disk_full", f"the agent cannot write its journal: {error} ({space})")
 
-    def _note_sequence(self, run: str, task: Task) -> None:
+    def _note_sequence(self, run: str, key: str, sequence: int) -> None:
         """Store the sequence number of a known task that was signed again after a broken connection.
 
         It must outlive the key, which is removed with the run. A full disk prevents the write, but not the answer to
         the task.
         """
         try:
-            self._journal.note_sequence(run, task.sequence)
+            self._journal.note_sequence(run, sequence)
         except (sqlite3.Error, OSError) as error:
-            _log.warning("cannot store the sequence number %d of task %s: %s", task.sequence, task.key, error)
+            _log.warning("cannot store the sequence number %d of task %s: %s", sequence, key, error)
 
-    def _accept(self, task: Task, digest: str) -> None:
+    def _accept(self, signed: SignedTask, task: Task, digest: str) -> None:
         handler = self._table.get(type(task.spec))
         if not (math.isfinite(task.deadline_s) and 0 < task.deadline_s <= DEADLINE_MAX_S):
             return self._refuse(task.key, "invalid", f"{task.deadline_s} s is not a valid deadline")
-        if reason := self._objection(task, digest):
+        if reason := self._objection(signed):
             _log.warning("refused task %s: %s", task.key, reason)
             self._note("task refused", key=task.key, kind=type(task.spec).__name__, reason=reason)
             return self._refuse(task.key, "refused", f"the agent does not accept the task: {reason}")
@@ -397,10 +394,10 @@ class Session:
             "key": task.key,
             "kind": type(task.spec).__name__,
             "digest": digest,
-            "sequence": task.sequence,
+            "sequence": signed.sequence,
         }
         self._audit.note("task", **fields)  # a task that cannot be logged is not run
-        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, task.sequence)
+        self._journal.accept(self.hello.run_id, self.hello.epoch, task.key, digest, signed.sequence)
         self._outbox.put(TaskAccepted(key=task.key))
         runner = TaskRunner(
             task.key, self.hello.host, self.work_dir, self.resources, self._outbox.put, policy=self._policy
@@ -409,11 +406,11 @@ class Session:
         self._runs[task.key] = asyncio.create_task(self._run(runner, handler, task), name=task.key)
         return None
 
-    def _objection(self, task: Task, digest: str) -> str:
+    def _objection(self, task: SignedTask) -> str:
         """The reason against a new task's signature or sequence number; "" if both are valid. A lower number is a
         replay.
         """
-        if reason := self.verifier.objection(task, digest):
+        if reason := self.verifier.objection(task):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)
         return (

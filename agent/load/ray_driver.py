@@ -41,7 +41,7 @@ from proveout.proto.wire.messages import (
     Welcome,
 )
 from proveout.proto.wire.results import LoadResult, LoadSecond
-from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, Task
+from proveout.proto.wire.tasks import LoadPool, LoadShare, RunLoad, SignedTask, Task
 
 OWN_POOL = LoadPool()
 
@@ -106,7 +106,7 @@ class LoadRun:
     def _part(self, number: int, share: LoadShare) -> bytes:
         spec = replace(self._spec, share=share, workers=1, pool=OWN_POOL)
         task = replace(self._task, key=f"{self._task.key}/{number}", spec=spec)
-        return codec.coordinator_envelope(task).SerializeToString()
+        return codec.task_bytes(task)
 
     async def _begin(self) -> None:
         """Wait for the agent's start; send T0 to every actor, on the clock of its node; then pass on `Finish`."""
@@ -190,7 +190,8 @@ class DriverServer:
         self.send(Welcome(agent="ray", version="", protocol=0, machine_id="", cores=len(self._cluster.nodes())))
         while (data := await read_frame(stdin)) is not None:
             match codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(data)):
-                case Task() as task:
+                case SignedTask() as sent:
+                    task = codec.task_from_bytes(sent.task)
                     self._load = LoadRun(self._cluster, task, self.send)
                     self._running = asyncio.create_task(self._run(self._load, task.key))
                 case Start(t0_ns=t0_ns) if self._load is not None:

@@ -335,10 +335,10 @@ class LoadActor:
         return time.monotonic_ns()
 
     async def arm(self, task: bytes) -> None:
-        """Start a task, a coordinator envelope. Its `TaskArmed` or `TaskFailed` is taken later."""
-        message = codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(task))
-        if not isinstance(message, Task) or not isinstance(message.spec, RunLoad):
-            raise TypeError(f"an actor arms loads, not {type(message).__name__}")
+        """Start a task, in its bytes. Its `TaskArmed` or `TaskFailed` is taken later."""
+        message = codec.task_from_bytes(task)
+        if not isinstance(message.spec, RunLoad):
+            raise TypeError(f"an actor arms loads, not {type(message.spec).__name__}")
         self._taken_s = time.monotonic()
         self._is_open = message.spec.share.rate is not None
         work_dir = Path(tempfile.gettempdir())  # a load writes nothing

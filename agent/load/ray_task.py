@@ -42,7 +42,7 @@ from proveout.proto.wire.messages import (
     Welcome,
 )
 from proveout.proto.wire.results import LoadResult, PoolFormed
-from proveout.proto.wire.tasks import FormPool, RunLoad, Task
+from proveout.proto.wire.tasks import FormPool, RunLoad, SignedTask, Task
 
 MODULE = "proveout.agent.load.ray_driver"
 DRIVER = "pool:ray:driver"
@@ -106,7 +106,8 @@ class RayDriver:
     async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
         """Run a load. TaskFault if it fails, or the driver ends."""
         self._context, self._lines = context, 0
-        self._send(Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S))
+        task = Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S)
+        self._send(SignedTask(task=codec.task_bytes(task)))
         starting: asyncio.Task[None] | None = None
         try:
             while True:
@@ -151,7 +152,7 @@ class RayDriver:
             await context.finished()
             self._send(Finish(key=context.key))
 
-    def _send(self, message: Task | Start | Finish | Cancel) -> None:
+    def _send(self, message: SignedTask | Start | Finish | Cancel) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):  # if the driver has ended, `_read` reports that
             self._stdin.write(frame(codec.coordinator_envelope(message).SerializeToString()))
 

@@ -43,7 +43,7 @@ from proveout.proto.wire.messages import (
     TaskProgress,
 )
 from proveout.proto.wire.results import TaskResult
-from proveout.proto.wire.tasks import Endpoint, RunCapture, Task, TaskSpec
+from proveout.proto.wire.tasks import Endpoint, RunCapture, SignedTask, Task, TaskSpec
 
 # Format: a frame of `core.json_data` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks,
 # `Start`, `Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control
@@ -282,7 +282,8 @@ class _Process:
         if isinstance(spec, RunCapture) and spec.edges_s:
             controls.append(asyncio.create_task(self._start(key, context)))
         try:
-            self._send(to_helper(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
+            task = Task(key=key, spec=spec, deadline_s=DEADLINE_S)
+            self._send(to_helper(SignedTask(task=codec.task_bytes(task))))
             outcome = await asyncio.shield(job.outcome)
         except asyncio.CancelledError:
             self._send(to_helper(Cancel(key=key, reason="the task was stopped")))

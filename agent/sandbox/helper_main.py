@@ -29,10 +29,10 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.json_data import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
-from proveout.proto.wire.codec import WireFault
+from proveout.proto.wire.codec import WireFault, task_from_bytes
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start, TaskFailed
 from proveout.proto.wire.results import TaskError
-from proveout.proto.wire.tasks import Endpoint, Task
+from proveout.proto.wire.tasks import Endpoint, SignedTask, Task
 
 NAME = "proveout-helper"
 NO_WORK_DIR = Path("/nonexistent")
@@ -85,8 +85,8 @@ class HelperServer:
                     os._exit(ORPHANED)
                 case ["host", str(host)]:
                     self._host = host
-                case Task() as task:
-                    self._begin(task)
+                case SignedTask(task=task):
+                    self._begin(task_from_bytes(task))
                 case Start() | Finish() | Cancel() as message:
                     self._steer(message)
                 case ["close", int(number), str(name), bool(keep)]:

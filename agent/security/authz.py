@@ -21,7 +21,7 @@ from proveout.proto import enrolment
 from proveout.proto.signing import DENIED, Addressee, Denied, Shown, Verifier, roles_of_uris
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Hello
-from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.tasks import SignedTask
 
 _log = logging.getLogger(__name__)
 
@@ -210,11 +210,9 @@ class TaskVerifier:
     def __init__(self, verifier: Verifier, to: Addressee) -> None:
         self._verifier, self._to = verifier, to
 
-    def objection(self, task: Task, digest: str = "") -> str:
-        """The reason against the signature of a task; "" if it is valid. `digest`: its `task_digest`, if the caller has
-        it.
-        """
-        return self._verifier.objection(task, self._to, digest)
+    def objection(self, task: SignedTask) -> str:
+        """The reason against the signature of a task; "" if it is valid."""
+        return self._verifier.objection(task, self._to)
 
 
 class TrustStore:

@@ -263,15 +263,18 @@ async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, cou
     """Execute a run, and record the times at which the tasks of `count` agents were sent."""
     sent = Sent()
     send, write = session.AgentSession.send, dial.Stream.write
+    loads: set[bytes] = set()
 
-    def noting(self: session.AgentSession, message: CoordinatorMessage, digest: str = "") -> None:
+    def noting(self: session.AgentSession, message: CoordinatorMessage | Task, encoded: bytes = b"") -> None:
         if sent.first is None and isinstance(message, Task) and isinstance(message.spec, (RunCapture, RunLoad)):
             sent.first = watcher.mark()
-        send(self, message, digest)
+        if isinstance(message, Task) and isinstance(message.spec, RunLoad):
+            loads.add(encoded)
+        send(self, message, encoded)
 
-    async def written(self: dial.Stream, message: CoordinatorMessage, digest: str = "") -> None:
-        await write(self, message, digest)
-        if sent.written < count and isinstance(message, Task) and isinstance(message.spec, RunLoad):
+    async def written(self: dial.Stream, message: CoordinatorMessage | bytes) -> None:
+        await write(self, message)
+        if sent.written < count and message in loads:
             sent.written += 1
             if sent.written == count:
                 sent.last = watcher.mark()

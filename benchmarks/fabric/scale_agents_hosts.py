@@ -61,7 +61,16 @@ from proveout.proto.wire.results import (
     TransactionCounts,
     TransactionLoad,
 )
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, ReadFacts, RunCapture, RunLoad, RunSql, StopSystem, Task
+from proveout.proto.wire.tasks import (
+    Endpoint,
+    InspectSystem,
+    ReadFacts,
+    RunCapture,
+    RunLoad,
+    RunSql,
+    SignedTask,
+    StopSystem,
+)
 
 METRICS = 50
 SECOND_NS = 1_000_000_000
@@ -283,7 +292,7 @@ class LightTaskVerifier(TaskVerifier):
     def __init__(self) -> None:
         pass
 
-    def objection(self, task: Task, digest: str = "") -> str:
+    def objection(self, task: SignedTask) -> str:
         return ""
 
 

@@ -32,7 +32,6 @@ from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.codec import OPTIONS
 from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
-from proveout.proto.wire.tasks import Task
 
 CERTIFICATES = (
     "Coordinator and agent must hold valid certificates of the same authority, and the agent's must name its address."
@@ -93,12 +92,11 @@ class Stream:
         self._signer = signer
         self._to = to
 
-    async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Send a message; waits for flow control. StreamEnded without a stream. `digest`: of a task, when it is
-        computed already."""
-        signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
+    async def write(self, message: CoordinatorMessage | bytes) -> None:
+        """Send a message, or the bytes of a task; waits for flow control. StreamEnded without a stream."""
+        sent = self._signer.sign(message, self._to) if isinstance(message, bytes) else message
         try:
-            await self._call.write(codec.coordinator_envelope(signed))
+            await self._call.write(codec.coordinator_envelope(sent))
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(_status(error)) from error
         except asyncio.InvalidStateError as error:

@@ -20,7 +20,7 @@ from proveout.coordinator.agents.sanity import objection
 from proveout.coordinator.certificates import Credentials
 from proveout.core.data_classes import dataclass
 from proveout.proto.events import AgentLine
-from proveout.proto.wire.codec import WireFault
+from proveout.proto.wire.codec import WireFault, task_bytes
 from proveout.proto.wire.messages import (
     AgentMessage,
     Beat,
@@ -217,10 +217,11 @@ class AgentSession:
         self._hello = hello
         self._events = events
         self._clock = ClockFilter()
-        self._outgoing: deque[CoordinatorMessage] = deque()
+        self._outgoing: deque[CoordinatorMessage | Task] = deque()
         self._wake = asyncio.Event()
-        self._open: dict[str, list[CoordinatorMessage]] = {}
-        self._digests: dict[str, str] = {}
+        self._open: dict[str, list[CoordinatorMessage | Task]] = {}
+        self._encoded: dict[str, bytes] = {}
+        """The bytes of open tasks: one that is sent again has the same ones, so that its digest is the same."""
         self._acknowledged: set[tuple[str, type]] = set()
         self._sequence = 0
         self._replied = asyncio.Event()
@@ -268,14 +269,14 @@ class AgentSession:
         """Convert an instant of the coordinator's `monotonic_ns` to the agent's."""
         return coordinator_ns + self.clock.offset_ns
 
-    def send(self, message: CoordinatorMessage, digest: str = "") -> None:
+    def send(self, message: CoordinatorMessage | Task, encoded: bytes = b"") -> None:
         """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` the message is dropped.
 
-        `digest` is that of the task (`codec.task_digest`), when it is known already.
+        `encoded` are the bytes of the task (`codec.task_bytes`), when they are there already.
         """
         if isinstance(message, Task):
             self._open[message.key] = [message]
-            self._digests[message.key] = digest
+            self._encoded[message.key] = encoded
         elif isinstance(message, Cancel):  # that of a task of an earlier session is open until the agent answers too
             self._open.setdefault(message.key, []).append(message)
         elif isinstance(message, (Start, Trigger, Finish)) and message.key in self._open:
@@ -370,7 +371,7 @@ class AgentSession:
         match message:
             case TaskDone(key=key) | TaskFailed(key=key):
                 self._acknowledged -= {(key, TaskAccepted), (key, TaskArmed)}
-                self._digests.pop(key, None)
+                self._encoded.pop(key, None)
                 return self._open.pop(key, None) is not None
             case TaskAccepted(key=key) | TaskArmed(key=key):
                 news = key in self._open and (key, type(message)) not in self._acknowledged
@@ -387,9 +388,8 @@ class AgentSession:
                 message = self._outgoing.popleft()
                 if isinstance(message, Beat):
                     message = dataclasses.replace(message, sent_ns=time.monotonic_ns())
-                digest = self._digests.get(message.key, "") if isinstance(message, Task) else ""
                 try:
-                    await self._stream.write(message, digest)
+                    await self._stream.write(self._bytes_of(message) if isinstance(message, Task) else message)
                 except StreamEnded as ended:
                     return str(ended), False
                 except WireFault as fault:
@@ -397,7 +397,14 @@ class AgentSession:
             self._wake.clear()
             await self._wake.wait()
 
-    def _take_unsendable(self, message: CoordinatorMessage, fault: WireFault) -> None:
+    def _bytes_of(self, task: Task) -> bytes:
+        """WireFault when it cannot be encoded."""
+        encoded = self._encoded.get(task.key) or task_bytes(task)
+        if task.key in self._encoded:
+            self._encoded[task.key] = encoded
+        return encoded
+
+    def _take_unsendable(self, message: CoordinatorMessage | Task, fault: WireFault) -> None:
         """A message that cannot be encoded: its task fails, as if the agent had answered so. The session goes on."""
         if not isinstance(message, (Task, Start, Trigger, Finish, Cancel)):
             raise fault
@@ -476,7 +483,7 @@ class AgentSession:
         self._outgoing.appendleft(Beat(sequence=self._sequence, sent_ns=0))
         self._wake.set()
 
-    def _queue(self, message: CoordinatorMessage) -> None:
+    def _queue(self, message: CoordinatorMessage | Task) -> None:
         if self._life is None or not self._life.done():
             self._outgoing.append(message)
             self._wake.set()

@@ -24,7 +24,7 @@ from proveout.dsl.plan.iteration_order import NoiseArms
 from proveout.dsl.plan.plan import Plan, canonical_json
 from proveout.proto.audit_log import FILE as AUDIT_FILE
 from proveout.proto.audit_log import AuditLog
-from proveout.proto.wire.codec import WireFault, task_digest
+from proveout.proto.wire.codec import WireFault, task_bytes, task_digest
 from proveout.proto.wire.messages import Welcome
 from proveout.proto.wire.tasks import Task
 
@@ -236,14 +236,15 @@ class Record:
         """A session with an agent was opened."""
         self._note("agent", host=host, address=address, machine=welcome.machine_id, head=welcome.audit)
 
-    def task(self, host: str, task: Task) -> str:
-        """A task goes to an agent; its digest. "" for one that cannot be sent, which its session answers."""
+    def task(self, host: str, task: Task) -> bytes:
+        """A task goes to an agent in these bytes; b"" for one that cannot be sent, which its session answers."""
         try:
-            digest = task_digest(task)
+            encoded = task_bytes(task)
         except WireFault:
-            return ""
+            return b""
+        digest = task_digest(encoded)
         self._note("task", host=host, key=task.key, kind=type(task.spec).__name__, digest=digest)
-        return digest
+        return encoded
 
     def ended(self, status: str, exit_code: int) -> None:
         """The run is over."""

@@ -110,7 +110,7 @@ Provision: TypeAlias = Literal["embedded", "pgbouncer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System(Element):
-    """A database under test. It has either `provision` or `dsn`."""
+    """A database under test."""
 
     name: str  # its name in the plan
     engine: EngineName = key(text="An engine of this release, or of an installed package.")

@@ -1254,7 +1254,7 @@ Global___Workload: _TypeAlias = Workload  # noqa: Y015
 
 @_typing.final
 class System(_message.Message):
-    """A database under test. It has either `provision` or `dsn`."""
+    """A database under test."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4875,19 +4875,10 @@ class Task(_message.Message):
     RUN_FIO_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
-    SIGNATURE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """`run/stage/rung/repeat/attempt/what/host`, at most 2,000 characters; runs once, however often it is sent"""
     deadline_s: _builtins.float
     """counts from its arrival, s; above 0 and at most 30 days; TaskProgress moves it"""
-    sequence: _builtins.int
-    """above that of all tasks that this agent has accepted from the run in this epoch"""
-    expires_unix_s: _builtins.int
-    """end of the signature's validity, Unix time, s"""
-    signature: _builtins.str
-    """Ed25519, base64 (`proto.signing`)"""
     @_builtins.property
     def start_system(self) -> Global___StartSystem:
         """Provision a system: initialise if its data is not there yet, start, answer SystemStarted"""
@@ -5019,19 +5010,58 @@ class Task(_message.Message):
         run_fio: Global___RunFio | None = ...,
         run_capture: Global___RunCapture | None = ...,
         deadline_s: _builtins.float = ...,
-        sequence: _builtins.int = ...,
-        expires_unix_s: _builtins.int = ...,
-        signature: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "check_invariants", "check_system", "check_host", "read_facts", "run_sql", "run_command", "checkpoint", "restore_copy", "apply_tuning", "verify_tuning", "revert_tuning", "form_pool", "run_load", "inject_fault", "prepare_fio", "run_fio", "run_capture"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class SignedTask(_message.Message):
+    """A task with the signature of the run's coordinator, which covers the bytes that are sent.
+
+    It is an Ed25519 signature (RFC 8032) with the key of the certificate in Hello.signer, over these seven parts in this
+    order: the text `proveout task`; the agent's role, `agent/db1`, as in the URI `proveout://agent/db1` of its
+    certificate; Hello.run_id; Hello.epoch; `sequence`; `expires_unix_s`; `task`. Texts are in UTF-8 and numbers in
+    decimal; before each part is its length in bytes as 8 bytes, big-endian.
+
+    Between the processes of one agent a task has no signature.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    task: _builtins.bytes
+    """a serialised Task"""
+    sequence: _builtins.int
+    """above that of all tasks that this agent has accepted from the run in this epoch"""
+    expires_unix_s: _builtins.int
+    """end of the signature's validity, Unix time, s"""
+    signature: _builtins.bytes
+    """64 bytes"""
+    def __init__(
+        self,
+        *,
+        task: _builtins.bytes = ...,
+        sequence: _builtins.int = ...,
+        expires_unix_s: _builtins.int = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_unix_s", b"expires_unix_s", "sequence", b"sequence", "signature", b"signature", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedTask: _TypeAlias = SignedTask  # noqa: Y015
 
 @_typing.final
 class CoordinatorEnvelope(_message.Message):
@@ -5041,7 +5071,7 @@ class CoordinatorEnvelope(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
-    TASK_FIELD_NUMBER: _builtins.int
+    SIGNED_TASK_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     TRIGGER_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
@@ -5056,8 +5086,8 @@ class CoordinatorEnvelope(_message.Message):
         """A heartbeat, which renews the lease, and a probe of the clocks"""
 
     @_builtins.property
-    def task(self) -> Global___Task:
-        """One piece of work for one agent"""
+    def signed_task(self) -> Global___SignedTask:
+        """A task with the signature of the run's coordinator, which covers the bytes that are sent"""
 
     @_builtins.property
     def start(self) -> Global___Start:
@@ -5084,18 +5114,18 @@ class CoordinatorEnvelope(_message.Message):
         *,
         hello: Global___Hello | None = ...,
         beat: Global___Beat | None = ...,
-        task: Global___Task | None = ...,
+        signed_task: Global___SignedTask | None = ...,
         start: Global___Start | None = ...,
         trigger: Global___Trigger | None = ...,
         finish: Global___Finish | None = ...,
         cancel: Global___Cancel | None = ...,
         goodbye: Global___Goodbye | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task", "trigger", b"trigger"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "signed_task", b"signed_task", "start", b"start", "trigger", b"trigger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task", "trigger", b"trigger"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "signed_task", b"signed_task", "start", b"start", "trigger", b"trigger"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "task", "start", "trigger", "finish", "cancel", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "signed_task", "start", "trigger", "finish", "cancel", "goodbye"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

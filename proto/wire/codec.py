@@ -269,7 +269,7 @@ def _take_shared(name: str, shape: _Shape, wire: FieldDescriptor) -> _Take:
     def take(message: Any) -> Any:
         if not message.HasField(name):
             return plain(message)
-        came = getattr(message, name).SerializeToString(deterministic=True)
+        came = getattr(message, name).SerializeToString()
         known, value = kept[0]
         if value is None or known != came:
             value = plain(message)
@@ -427,30 +427,31 @@ def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
     return message
 
 
-def task_digest(task: Task) -> str:
-    """SHA-256 (hex) of a task without its signature: what tells one that is sent again from another under the same
-    key."""
-    return came_digest(coordinator_envelope(task))
+def task_bytes(task: Task) -> bytes:
+    """A task as it is signed and sent. WireFault when it cannot be encoded."""
+    return _wrap(task, pb.Task(), _TASK).SerializeToString()
 
 
-def came_digest(envelope: pb.CoordinatorEnvelope) -> str:
-    """`task_digest` of the task in an envelope, without making its bytes from the task again; "" when it holds no task.
-
-    The envelope is used up: its signature is taken out of it.
-    """
-    if envelope.WhichOneof("message") != "task":
-        return ""
-    for name in ("sequence", "expires_unix_s", "signature"):
-        envelope.task.ClearField(name)  # type: ignore[arg-type, unused-ignore]
-    return hashlib.sha256(envelope.SerializeToString(deterministic=True)).hexdigest()
-
-
-_Envelope = TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope)
-
-
-def _wrap(message: Any, envelope: _Envelope, union: Members) -> _Envelope:
+def task_from_bytes(data: bytes) -> Task:
+    """The task in the bytes of a `SignedTask`. WireFault when this version does not support it."""
     try:
-        union.put(message, envelope)
+        message = pb.Task.FromString(data)
+    except DecodeError as error:
+        raise WireFault("received bytes that are not a task") from error
+    return cast(Task, _unwrap(message, _TASK, lenient=False))
+
+
+def task_digest(data: bytes) -> str:
+    """SHA-256 (hex) of the bytes of a task: what tells one that is sent again from another under the same key."""
+    return hashlib.sha256(data).hexdigest()
+
+
+_Envelope = TypeVar("_Envelope", pb.CoordinatorEnvelope, pb.AgentEnvelope, pb.Task)
+
+
+def _wrap(message: Any, envelope: _Envelope, form: Members | _Shape) -> _Envelope:
+    try:
+        form.put(message, envelope)
         size = envelope.ByteSize()
     except (TypeError, ValueError, EncodeError) as error:
         raise WireFault(f"a {type(message).__name__} cannot be sent: {error}") from error
@@ -461,14 +462,15 @@ def _wrap(message: Any, envelope: _Envelope, union: Members) -> _Envelope:
     return envelope
 
 
-def _unwrap(envelope: Message, union: Members, *, lenient: bool) -> Any:
+def _unwrap(envelope: Message, form: Members | _Shape, *, lenient: bool) -> Any:
     if not lenient:
         size = envelope.ByteSize()
         envelope.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
         if envelope.ByteSize() != size:
             raise WireFault(f"a {envelope.DESCRIPTOR.name} holds fields that this version does not know")
-    return union.take(envelope)
+    return form.take(envelope)
 
 
 _COORDINATOR = members(CoordinatorMessage, "message", pb.CoordinatorEnvelope.DESCRIPTOR)
 _AGENT = members(AgentMessage, "message", pb.AgentEnvelope.DESCRIPTOR)
+_TASK = _shape(Task, pb.Task.DESCRIPTOR)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.topology import Value
 from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
-from proveout.proto.wire.tasks import Task
+from proveout.proto.wire.tasks import SignedTask
 
 PROTOCOL_VERSION = 3
 """Raised with every change of the messages: agents refuse fields that they do not know."""
@@ -82,7 +82,7 @@ class Goodbye:
     keep_data: bool = False  # leave the data of provisioned systems in place for a resume
 
 
-CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Trigger | Finish | Cancel | Goodbye
+CoordinatorMessage: TypeAlias = Hello | Beat | SignedTask | Start | Trigger | Finish | Cancel | Goodbye
 """Whatever a coordinator sends: Hello first, then any of the others until Goodbye or the end of the stream."""
 
 

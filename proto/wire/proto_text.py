@@ -35,6 +35,7 @@ from proveout.core.errors import ProveoutError
 from proveout.proto.wire import columns, messages
 from proveout.proto.wire.messages import PACKAGE, AgentMessage, CoordinatorMessage, member_name
 from proveout.proto.wire.results import Reading, TransactionLoad
+from proveout.proto.wire.tasks import Task
 
 WIDTH = 120
 HEADER = """\
@@ -356,8 +357,8 @@ def proto_text(committed: FileDescriptorProto, released: Mapping[str, Iterable[i
     not given to others. ProveoutError for a record without a comment, or with a field that cannot travel."""
     writer = _Writer(committed, released)
     unions = {"CoordinatorMessage": CoordinatorMessage, "AgentMessage": AgentMessage}
-    for union in unions.values():
-        writer.visit(union)
+    for one in (*unions.values(), Task):  # a SignedTask holds a Task as bytes
+        writer.visit(one)
     envelopes = [writer.envelope(name, union) for name, union in unions.items()]
     return "\n".join(
         [HEADER, f"package {PACKAGE};\n", SERVICE, VALUES, columns.MESSAGES, *writer.records(), *envelopes]

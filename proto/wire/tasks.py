@@ -626,6 +626,21 @@ class Task:
     key: str  # `run/stage/rung/repeat/attempt/what/host`, at most 2,000 characters; runs once, however often it is sent
     spec: TaskSpec  # what to do
     deadline_s: float  # counts from its arrival, s; above 0 and at most 30 days; TaskProgress moves it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedTask:
+    """A task with the signature of the run's coordinator, which covers the bytes that are sent.
+
+    It is an Ed25519 signature (RFC 8032) with the key of the certificate in Hello.signer, over these seven parts in
+    this order: the text `proveout task`; the agent's role, `agent/db1`, as in the URI `proveout://agent/db1` of its
+    certificate; Hello.run_id; Hello.epoch; `sequence`; `expires_unix_s`; `task`. Texts are in UTF-8 and numbers in
+    decimal; before each part is its length in bytes as 8 bytes, big-endian.
+
+    Between the processes of one agent a task has no signature.
+    """
+
+    task: bytes = field(repr=False)  # a serialised Task
     sequence: int = 0  # above that of all tasks that this agent has accepted from the run in this epoch
     expires_unix_s: int = 0  # end of the signature's validity, Unix time, s
-    signature: str = field(default="", repr=False)  # Ed25519, base64 (`proto.signing`)
+    signature: bytes = field(default=b"", repr=False)  # 64 bytes

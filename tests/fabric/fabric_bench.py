@@ -28,7 +28,7 @@ from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub
 from proveout.proto.wire.messages import AgentMessage, Goodbye, Hello, TaskAccepted, TaskDone, TaskFailed
-from proveout.proto.wire.tasks import Endpoint, RunSql, Task
+from proveout.proto.wire.tasks import Endpoint, RunSql, SignedTask, Task
 
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 LEASE_S = 120.0
@@ -217,7 +217,7 @@ async def by_hand(agent: Permanent, hello: Hello, credentials: Credentials | Non
     return stream
 
 
-async def exchange(stream: Stream, signed: Task) -> TaskDone | TaskFailed:
+async def exchange(stream: Stream, signed: SignedTask) -> TaskDone | TaskFailed:
     """Send a task with the signature that it has, and return its outcome."""
     await stream._call.write(codec.coordinator_envelope(signed))
     while not isinstance(answer := await stream.read(), TaskDone | TaskFailed):

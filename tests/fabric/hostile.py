@@ -164,7 +164,8 @@ class Target(Permanent):
     def signed(self, task: Task) -> bytes:
         """A task of the run of the last Hello, signed as its coordinator would sign it."""
         to = Addressee(agent="agent/db1", run=f"run{self.runs}", epoch=1)
-        return codec.coordinator_envelope(Signer(self.credentials.signer_key).sign(task, to)).SerializeToString()
+        signed = Signer(self.credentials.signer_key).sign(codec.task_bytes(task), to)
+        return codec.coordinator_envelope(signed).SerializeToString()
 
     def send(self, *payloads: bytes) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
         """Open a stream, send these bytes and then Goodbye; return the status of the stream and the answers. A session

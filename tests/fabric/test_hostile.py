@@ -187,7 +187,9 @@ def test_random_messages_and_bytes_end_the_stream_with_a_status(target: Target) 
         )
     )
     spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=("x",))
-    valid = codec.coordinator_envelope(tasks.Task(key="k", spec=spec, deadline_s=1)).SerializeToString()
+    valid = codec.coordinator_envelope(
+        tasks.SignedTask(task=codec.task_bytes(tasks.Task(key="k", spec=spec, deadline_s=1)))
+    ).SerializeToString()
 
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.one_of(envelopes, st.binary(max_size=300), mutated(valid)), max_size=4))
@@ -222,8 +224,9 @@ def test_task_keys_with_escape_sequences_and_markup(target: Target) -> None:
         assert [a.task_accepted.key for a in answers if a.HasField("task_accepted")] == [key]
     assert "\x1b" not in target.log.read_text()
     spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
-    long = codec.coordinator_envelope(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
-    assert target.send(target.hello(), long)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    hello = target.hello()
+    long = target.signed(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5))
+    assert target.send(hello, long)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_connections_that_do_not_finish_do_not_block_a_run(target: Target) -> None:

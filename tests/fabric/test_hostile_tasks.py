@@ -28,9 +28,10 @@ from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
 from proveout.proto.audit_log import AuditLog
 from proveout.proto.events import IterationId
 from proveout.proto.wire import tasks
+from proveout.proto.wire.codec import task_bytes
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
-from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
+from proveout.proto.wire.tasks import Endpoint, SignedTask, Task, TaskSpec
 
 pytestmark = pytest.mark.server
 
@@ -65,7 +66,7 @@ def test_a_kind_without_rules_is_refused() -> None:
 class AcceptAll:
     """A verifier that accepts every task: signatures are tested in test_signatures.py."""
 
-    def objection(self, task: Task, digest: str) -> str:
+    def objection(self, task: SignedTask) -> str:
         return ""
 
 
@@ -89,7 +90,8 @@ class Watched:
         return Done()
 
     async def outcome(self, number: int, spec: TaskSpec) -> TaskDone | TaskFailed:
-        self.session.receive(Task(key=f"k{number}", spec=spec, deadline_s=60.0, sequence=number), f"digest {number}")
+        task = Task(key=f"k{number}", spec=spec, deadline_s=60.0)
+        self.session.receive(SignedTask(task=task_bytes(task), sequence=number))
         async for message in self._outgoing:
             if isinstance(message, TaskDone | TaskFailed):
                 return message
@@ -126,7 +128,7 @@ async def test_no_handler_is_called_for_a_hostile_task(
 async def test_the_handler_of_an_honest_task_is_called(watched: Watched) -> None:
     for number, spec in enumerate(HONEST.values(), 1):
         assert isinstance(await watched.outcome(number, spec), TaskDone)
-        assert watched.called[-1] is spec
+        assert watched.called[-1] == spec
 
 
 async def test_a_real_agent_refuses_hostile_tasks_and_starts_nothing(tmp_path: Path) -> None:

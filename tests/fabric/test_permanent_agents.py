@@ -107,7 +107,7 @@ async def test_a_second_signature_of_a_task_is_refused_after_its_run_has_ended(
     file = tmp_path / "f"
     signer = Signer(agent.credentials.signer_key)
     to = Addressee(agent="agent/db1", run="run", epoch=1)
-    first, second = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
+    first, second = (signer.sign(codec.task_bytes(task("k", f"append {file}")), to) for _ in range(2))
     stream = await by_hand(agent, HELLO)
     assert [isinstance(await exchange(stream, signed), TaskDone) for signed in (first, second)] == [True, True]
     await leave(stream)

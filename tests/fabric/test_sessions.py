@@ -19,6 +19,7 @@ from proveout.coordinator.agents.session import Lost
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import Capture
+from proveout.proto.wire.codec import task_bytes
 from proveout.proto.wire.messages import (
     Cancel,
     Finish,
@@ -233,11 +234,11 @@ async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(thro
 
 async def test_a_key_has_one_effect(shared_agent: Permanent, tmp_path: Path) -> None:
     stream = await by_hand(shared_agent, replace(HELLO, run_id="by hand"))
-    once = task("k", f"append {tmp_path}/f")
+    once = task_bytes(task("k", f"append {tmp_path}/f"))
     for _ in range(50):
         await stream.write(once)
-    await stream.write(task("k", f"append {tmp_path}/f two"))
-    await stream.write(task("last", "sleep 0"))
+    await stream.write(task_bytes(task("k", f"append {tmp_path}/f two")))
+    await stream.write(task_bytes(task("last", "sleep 0")))
     answers = []
     while not answers or answers[-1] != TaskDone(key="last", result=SqlDone(counts=(0,))):
         answers.append(await stream.read())
@@ -253,7 +254,7 @@ async def test_a_second_stream_of_the_same_coordinator_replaces_the_first(shared
     first, second = [await by_hand(shared_agent, replace(HELLO, run_id="replaced")) for _ in range(2)]
     with pytest.raises(StreamEnded):
         await first.read()
-    await second.write(task("k", "sleep 0"))
+    await second.write(task_bytes(task("k", "sleep 0")))
     assert isinstance(await second.read(), TaskAccepted)
     await first.close()
     await leave(second)

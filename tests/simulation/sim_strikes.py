@@ -172,7 +172,7 @@ class Strikes:
         task = tasks.Task(key=key, spec=_SPEC, deadline_s=60.0)
         context = outside()
         context.run(CURRENT.set, Process("long ago", wall_s=-48 * 3600.0))
-        signed = context.run(Signer(COORDINATOR.signer_key).sign, task, to)
+        signed = context.run(Signer(COORDINATOR.signer_key).sign, codec.task_bytes(task), to)
         return codec.coordinator_envelope(signed).SerializeToString()
 
     def _thief(self, host: SimHost, _for_s: float) -> None:
@@ -269,9 +269,8 @@ class Strikes:
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, dial.StreamEnded):
             stream, _ = await dial.open_stream(name, f"{name}:7443", COORDINATOR, hello, 30.0)
             for number, spec in enumerate((_SPEC, tasks.ApplyTuning(tunings=RIVALS))):
-                await stream.write(
-                    tasks.Task(key=f"run/-/0/0/{epoch}.{number}99/ghost/{name}", spec=spec, deadline_s=60.0)
-                )
+                task = tasks.Task(key=f"run/-/0/0/{epoch}.{number}99/ghost/{name}", spec=spec, deadline_s=60.0)
+                await stream.write(codec.task_bytes(task))
             await asyncio.sleep(2.0)
             await stream.close()
 
@@ -279,6 +278,8 @@ class Strikes:
 def _changed(data: bytes) -> bytes:
     """Return the task under another key with the original signature."""
     envelope = pb.CoordinatorEnvelope.FromString(data)
-    *place, host = envelope.task.key.split("/")
-    envelope.task.key = "/".join((*place, FORGED, host))
+    task = pb.Task.FromString(envelope.signed_task.task)
+    *place, host = task.key.split("/")
+    task.key = "/".join((*place, FORGED, host))
+    envelope.signed_task.task = task.SerializeToString()
     return envelope.SerializeToString()

@@ -248,11 +248,16 @@ class Call:
 
     async def write(self, message: Any) -> None:
         data = self._encode(message)
-        if message.WhichOneof("message") == "task":
+        if message.WhichOneof("message") == "signed_task":
             self._link.recorded.append(data)
         try:
             await self._connection.there.write(data)
-            if self._link.repeat_next > 0 and message.WhichOneof("message") in ("task", "start", "finish", "cancel"):
+            if self._link.repeat_next > 0 and message.WhichOneof("message") in (
+                "signed_task",
+                "start",
+                "finish",
+                "cancel",
+            ):
                 self._link.repeat_next -= 1
                 self._connection.there.put(data)
         except Broken as error:

@@ -15,9 +15,10 @@ from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.security.authz import TaskVerifier
 from proveout.proto.audit_log import AuditLog
+from proveout.proto.wire.codec import task_bytes
 from proveout.proto.wire.messages import Hello, TaskAccepted, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done
-from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec
+from proveout.proto.wire.tasks import SignedTask, StopSystem, Task, TaskSpec
 
 
 class Filling(AgentJournal):
@@ -35,7 +36,7 @@ class Filling(AgentJournal):
 class AcceptAll:
     """A verifier that accepts every task: signatures are tested in tests/fabric/test_signatures.py."""
 
-    def objection(self, task: Task, digest: str) -> str:
+    def objection(self, task: SignedTask) -> str:
         return ""
 
 
@@ -60,7 +61,8 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         verifier=cast(TaskVerifier, AcceptAll()),
         audit=AuditLog(tmp_path / "audit.log"),
     )
-    task = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0, sequence=1)
+    stop = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0)
+    task = SignedTask(task=task_bytes(stop), sequence=1)
     messages: list[Any] = []
     try:
         session.attach()
@@ -74,7 +76,7 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
             if isinstance(message, TaskDone):
                 break
         session.receive(dataclasses.replace(task, sequence=3))
-        session.receive(dataclasses.replace(task, key="replayed", sequence=1))
+        session.receive(SignedTask(task=task_bytes(dataclasses.replace(stop, key="replayed")), sequence=1))
         async for message in session.outgoing(session.attach()):
             messages.append(message)
             if isinstance(message, TaskFailed):

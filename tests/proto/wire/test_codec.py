@@ -21,7 +21,6 @@ from proveout.proto.wire.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
     Beat,
-    Cancel,
     CoordinatorMessage,
     Goodbye,
     Hello,
@@ -39,7 +38,7 @@ from proveout.proto.wire.results import (
     TransactionCounts,
     TransactionLoad,
 )
-from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunCapture, Task
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunCapture, SignedTask, Task
 
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="d")
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -55,7 +54,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     bytes: st.binary(max_size=20),
 }
-MESSAGE_TYPES = (*typing.get_args(CoordinatorMessage), *typing.get_args(AgentMessage))
+MESSAGE_TYPES = (Task, *typing.get_args(CoordinatorMessage), *typing.get_args(AgentMessage))
 
 
 def strategy(hint: Any) -> st.SearchStrategy[Any]:
@@ -95,6 +94,8 @@ def instances(cls: type) -> st.SearchStrategy[Any]:
 
 
 def through_the_wire(message: Any) -> Any:
+    if isinstance(message, Task):
+        return codec.task_from_bytes(codec.task_bytes(message))
     if isinstance(message, typing.get_args(CoordinatorMessage)):
         data = codec.coordinator_envelope(message).SerializeToString()
         return codec.coordinator_message(pb.CoordinatorEnvelope.FromString(data))
@@ -124,36 +125,44 @@ def test_types_of_values_are_preserved_also_of_those_that_were_decoded_before() 
         assert (type(got), got) == (type(value), value)
 
 
-def wrong_kind() -> pb.CoordinatorEnvelope:
+def wrong_kind() -> pb.Task:
     task = Task(key="k", spec=RunCapture(capture=Capture(name="c", kind="os", every_s=1.0)), deadline_s=1.0)
-    envelope = codec.coordinator_envelope(task)
-    envelope.task.run_capture.capture.kind = 99  # type: ignore[assignment]
-    return envelope
+    message = pb.Task.FromString(codec.task_bytes(task))
+    message.run_capture.capture.kind = 99  # type: ignore[assignment]
+    return message
 
 
-def with_a_field_of_a_newer_version() -> pb.CoordinatorEnvelope:
-    """Field 900, a varint, inside a task: its tag is (900 << 3 | 0) = 7200."""
-    inside = pb.Task(key="k").SerializeToString() + b"\xa0\x38\x05"
-    return pb.CoordinatorEnvelope.FromString(b"\x1a" + bytes([len(inside)]) + inside)
+def with_a_field_of_a_newer_version(message: Any) -> Any:
+    """Field 900, a varint: its tag is (900 << 3 | 0) = 7200."""
+    return type(message).FromString(message.SerializeToString() + b"\xa0\x38\x05")
 
 
 @pytest.mark.parametrize(
     ("envelope", "says"),
     [
         (pb.CoordinatorEnvelope(), "CoordinatorEnvelope came without its `message`"),
-        (pb.CoordinatorEnvelope(task=pb.Task(key="k")), "Task came without its `spec`"),
-        (
-            pb.CoordinatorEnvelope(task=pb.Task(key="k", run_capture=pb.RunCapture())),
-            "RunCapture came without its `capture`",
-        ),
+        (pb.Task(key="k"), "Task came without its `spec`"),
+        (pb.Task(key="k", run_capture=pb.RunCapture()), "RunCapture came without its `capture`"),
         (wrong_kind(), "99 is not a CaptureKind"),
-        (with_a_field_of_a_newer_version(), "fields that this version does not know"),
+        (with_a_field_of_a_newer_version(wrong_kind()), "a Task holds fields that this version does not know"),
+        (
+            pb.CoordinatorEnvelope(beat=with_a_field_of_a_newer_version(pb.Beat())),
+            "a CoordinatorEnvelope holds fields that this version does not know",
+        ),
         (pb.AgentEnvelope(welcome=pb.Welcome(facts=[pb.NamedValue(name="x", value=pb.Value())])), "without its kind"),
     ],
 )
 def test_what_is_not_a_message_is_refused(envelope: Any, says: str) -> None:
     with pytest.raises(WireFault, match=says):
-        (codec.agent_message if isinstance(envelope, pb.AgentEnvelope) else codec.coordinator_message)(envelope)
+        if isinstance(envelope, pb.Task):
+            codec.task_from_bytes(envelope.SerializeToString())
+        else:
+            (codec.agent_message if isinstance(envelope, pb.AgentEnvelope) else codec.coordinator_message)(envelope)
+
+
+def test_bytes_that_are_not_a_task_are_refused() -> None:
+    with pytest.raises(WireFault, match="bytes that are not a task"):
+        codec.task_from_bytes(b"\xff\xff")
 
 
 def nested(depth: int) -> Value:
@@ -221,9 +230,7 @@ def test_invalid_outcomes_are_refused(data: bytes) -> None:
 
 
 def test_a_received_task_has_the_digest_of_the_sent_one_and_no_other() -> None:
-    task = populate(("scale", 2), ("mix", (("a", 1.5), ("b", None))))
-    assert codec.task_digest(populate(("scale", 3))) != codec.task_digest(task)
-    signed = dataclasses.replace(task, sequence=7, expires_unix_s=8, signature="c2ln")
-    came = pb.CoordinatorEnvelope.FromString(codec.coordinator_envelope(signed).SerializeToString())
-    assert codec.came_digest(came) == codec.task_digest(signed) == codec.task_digest(task)
-    assert codec.came_digest(codec.coordinator_envelope(Cancel(key="k", reason="r"))) == ""
+    sent = codec.task_bytes(populate(("scale", 2), ("mix", (("a", 1.5), ("b", None)))))
+    came = through_the_wire(SignedTask(task=sent, sequence=7, expires_unix_s=8, signature=b"s"))
+    assert codec.task_digest(came.task) == codec.task_digest(sent)
+    assert codec.task_digest(codec.task_bytes(populate(("scale", 3)))) != codec.task_digest(sent)

@@ -19,7 +19,7 @@ from proveout.agent.load.ray_driver import LoadRun, divided
 from proveout.agent.load.ray_pool import Node, RayActor, pack, placed, without_packed
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.kinds import build
-from proveout.proto.wire import agent_pb2, codec
+from proveout.proto.wire import codec
 from proveout.proto.wire.messages import AgentMessage, LogLine, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import LoadResult, TransactionCounts, TransactionLoad
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare, RunLoad, Task
@@ -114,10 +114,7 @@ async def test_every_node_starts_by_its_own_clock_and_the_error_bound_counts_as_
     run.start_at(t0_ns)
     result = await run.run()
     assert [dict(member.calls)["start"] for member in cluster.created] == [t0_ns + 10**9, t0_ns - 2 * 10**9]
-    armed = [
-        codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(dict(member.calls)["arm"]))
-        for member in cluster.created
-    ]
+    armed = [codec.task_from_bytes(dict(member.calls)["arm"]) for member in cluster.created]
     assert [(task.spec.share.first, task.spec.share.count, task.spec.workers) for task in armed] == [
         (0, 3, 1),
         (3, 2, 1),
