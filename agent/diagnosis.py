@@ -19,7 +19,6 @@ from proveout.agent import host_facts
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines import pgbouncer as pooler
 from proveout.agent.engines import table
-from proveout.agent.engines.adapter import FindsServer
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
@@ -103,9 +102,7 @@ def _check(name: str, engine: str) -> Finding:
 
 def _server(engine: str) -> str:
     """The version of the server that `provision: embedded` starts. TaskFault when it is not on this host."""
-    adapter = table.adapter(engine)
-    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `dsl.engines.Engine.server` says; a test compares both
-    return _first_line(str(adapter.server_program()), "--version")
+    return _first_line(str(table.adapter(engine).server_program()), "--version")
 
 
 def _first_line(*argv: str) -> str:
@@ -385,7 +382,7 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
         if system.provision == "pgbouncer":
             if shutil.which("pgbouncer", path=pooler.PLACES) is None:
                 raise TaskFault("missing", "pgbouncer is not installed", way_out="Debian: apt-get install pgbouncer")
-        elif isinstance(found, FindsServer):
+        elif found.stated.server_program:
             found.server_program()
     except TaskFault as fault:
         code = "missing" if fault.code == "missing" else "rights"

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
-from proveout.agent.engines.adapter import OpensQueries, QuerySession, row_text
+from proveout.agent.engines.adapter import QuerySession, row_text
 from proveout.agent.engines.driver_contract import Driver, FailureKind, OpensWithSettings, StatementFailure
 from proveout.agent.engines.sessions import configure, execute
 from proveout.agent.engines.statement_errors import rules_of
@@ -250,7 +250,7 @@ class LoadCheck:
 
     def _of_tables(self, population: Population) -> Iterator[CheckFinding]:
         found = adapter(self._end.engine)
-        if not self._rules.columns or not isinstance(found, OpensQueries):
+        if not self._rules.columns or not found.stated.queries:
             return
         try:
             session = found.query_session(self._end)

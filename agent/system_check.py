@@ -15,19 +15,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import (
-    CapturesSizes,
-    CapturesWaits,
-    MakesReports,
-    OpensNamedFiles,
-    OpensQueries,
-    QuerySession,
-    Tick,
-    row_text,
-)
+from proveout.agent.engines.adapter import QuerySession, Tick, row_text
 from proveout.agent.engines.driver_contract import Driver, StatementFailure
 from proveout.agent.engines.sessions import cancel_statements
 from proveout.agent.engines.statement_errors import rules_of
@@ -150,15 +142,15 @@ class _SystemCheck:
         subject = f"captures.{capture.name}"
         try:
             readable = True
-            if capture.kind == "waits" and isinstance(found, CapturesWaits):
+            if capture.kind == "waits" and found.stated.waits:
                 observer = found.wait_observer(self._end)
                 with closing(observer):
                     now_ns = time.monotonic_ns()
                     readable = observer.look(Tick(at_ns=now_ns, report=True, last=True)) is not None
-            elif capture.kind == "sizes" and isinstance(found, CapturesSizes):
+            elif capture.kind == "sizes" and found.stated.sizes:
                 with closing(found.size_catalogue(self._end)) as catalogue:
                     readable = catalogue.parts() is not None
-            elif isinstance(found, MakesReports) and capture.makes_report:
+            elif found.stated.report_session and capture.makes_report:
                 found.report_session(self._end, capture.container).close()
         except TaskFault as fault:
             yield _of_fault(fault, subject, "capture")
@@ -219,7 +211,7 @@ class _SystemCheck:
 def queries(end: Endpoint) -> QuerySession | None:
     """A connection for queries; None when the engine has none, or it cannot be had."""
     found = adapter(end.engine)
-    if not isinstance(found, OpensQueries):
+    if not found.stated.queries:
         return None
     try:
         return found.query_session(end)
@@ -257,8 +249,8 @@ def _file_findings(spec: CheckSystem) -> Iterator[CheckFinding]:
     elif writing and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         message = f"{path}: the plan changes rows, and {user} cannot write the file and its folder"
         yield CheckFinding(code="rights", subject=subject, message=message, way_out=f"chown or chmod {path}")
-    elif isinstance(found := adapter(end.engine), OpensNamedFiles):
-        for one in found.file_problems(end.dsn, changes=writing):
+    elif (found := adapter(end.engine)).stated.copies_file:
+        for one in found.files.problems(Path(end.dsn), changes=writing):
             yield CheckFinding(
                 code=one.code, subject=subject, message=one.message, way_out=one.way_out, warns=one.warns
             )

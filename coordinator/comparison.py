@@ -360,10 +360,14 @@ def _banded(stage: StagePair, band: float) -> StagePair:
     return replace(stage, rungs=rungs, values=tuple(replace(row, band=band) for row in stage.values))
 
 
+def all_runs(compared: Sequence[ComparedRuns]) -> list[ComparedRun]:
+    """The reference and the runs that are compared with it."""
+    return [compared[0].runs[0], *(one.runs[1] for one in compared)]
+
+
 def legend(compared: Sequence[ComparedRuns]) -> str:
     """The runs behind the short names, in a line: `A = smoke-…-7a87, B = smoke-…-3576`."""
-    runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
-    return safe(", ".join(f"{one.name} = {one.run_id}" for one in runs))
+    return safe(", ".join(f"{one.name} = {one.run_id}" for one in all_runs(compared)))
 
 
 def _id(results: RunResults) -> str:

@@ -1,9 +1,7 @@
-"""The engines of this release and what each can do, as data: the one table that checks, explanations and documents
-read.
+"""The engines of this release, as data: what each can do, and the part of `agent.engines` that does it.
 
-Data flow: a plan's `engine` -> `find(name)`, or `of(name)` for an engine that another package may have a driver for ->
-`Engine`. The compiler, an agent's rules, `doctor`, `explain` and the table in README.md read it; a test compares it
-with the adapters in `agent.engines`. Imports nothing heavy.
+Data flow: a plan's `engine` -> `of(name)` -> `Engine`. The compiler, an agent's rules, `doctor`, `explain` and README's
+table read what it can do; an agent imports a part when it is first used (`agent.engines.adapter`).
 """
 
 from __future__ import annotations
@@ -21,6 +19,9 @@ Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 """All dialects; a workload's statement that has one text for all of them has it under each."""
 
+Place: TypeAlias = str
+"""The position of a part of an engine: `MODULE:NAME`, or `MODULE`, of `proveout.agent.engines`; "" for what the engine
+cannot do."""
 Embedded: TypeAlias = Literal["server", "file"]
 DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
 
@@ -38,30 +39,47 @@ class DsnRule:
 class Engine:
     """One engine. `title` is its name for people; the client packages come with the extra `extra`.
 
+    | place | what an engine with it can do; `agent.engines.adapter` has the types |
+    |---|---|
+    | `driver`, `settings`, `run_sql` | drive sessions, report settings, run statements: every engine of this release |
+    | `provision`, `server_program` | start a system of its own; find the server's program for `doctor` |
+    | `populate` | load a population |
+    | `checkpoint` | write dirty pages to disk |
+    | `tune` | give tuning operations a cursor |
+    | `queries` | give plans rows: `query` and `wait_until` of sql stages, captures of kind sql |
+    | `schema` | name its tables and indexes for the fingerprint |
+    | `waits`, `sizes`, `lag` | be observed by these captures; `lag` is of standbys and of `propagates_to` |
+    | `report_session`, `statement_session` | be observed by the captures `report` and `statements` |
+    | `copies_file` | check a file that a dsn names, and restore it for a `reset` from a copy that the agent has taken |
+    | `data_copy` | copy the data of a system that runs already, see `restore` |
+    | `propagation`, `link_keys` | set propagation up to `links_to` with keys of the agent, and compare the tables |
+    | `own_process` | has a client library that needs a process which loads no other engine's client |
+
     | field | meaning |
     |---|---|
     | `dialect` | the SQL dialect of its statements; None for an engine of another package |
     | `embedded` | whether `provision: embedded` starts a server, or makes a file for the load's own processes |
     | `clients` | the client packages and libraries that it is driven through, as in the host's facts `driver.NAME` |
+    | `client` | the module of the client library, and its name for people; of engines whose parts need it installed |
     | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
     | `dsn` | whether a plan may give a dsn |
     | `dsn_form`, `dsn_rules` | the form of a dsn, such as libpq's conninfo or `user/password@connect-string` |
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
-    | `copies_file` | whether a `reset` restores a file that a dsn names, from a copy that the agent has taken |
     | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
-    | `own_process` | whether its client library needs a process that loads no other engine's client |
-    | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
+    | `disk_full_codes` | error codes of statements that mean that the database's disk is full |
+    | `reports_effects` | whether `unreachable` from `run_sql` means that no statement took effect; else it is `lost` |
+    | `waits_every_s` | seconds between two looks at waits; None for one look per sample |
+    | `session` | whether `session:` of a load works |
     | `report` | the kind of the captures that keep its own report on the measure window; "" for none |
     | `statements` | the view of the server that the capture `statements` reads; "" for none |
     | `statement_rights` | the rights that this capture needs of the user of a dsn |
     | `statement_setting` | the setting of an embedded server for it; None: that server has no such view |
     | `tracks_commits` | whether loads on it can have `commits: tracked` |
-    | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
     | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
-    | `propagates_to` | the engines that its changes can go on to; the capture `lag` is of those and of standbys |
+    | `propagates_to` | the engines that its changes can go on to |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
@@ -80,6 +98,30 @@ class Engine:
     extra: str = ""
     embedded: Embedded | None = None
     clients: tuple[str, ...] = ()
+    client: tuple[str, str] | None = None
+    driver: Place = ""
+    settings: Place = ""
+    run_sql: Place = ""
+    provision: Place = ""
+    server_program: Place = ""
+    populate: Place = ""
+    checkpoint: Place = ""
+    tune: Place = ""
+    queries: Place = ""
+    schema: Place = ""
+    waits: Place = ""
+    sizes: Place = ""
+    lag: Place = ""
+    report_session: Place = ""
+    statement_session: Place = ""
+    copies_file: Place = ""
+    data_copy: Place = ""
+    propagation: Place = ""
+    link_keys: Place = ""
+    own_process: Place = ""
+    disk_full_codes: frozenset[str] = frozenset()
+    reports_effects: bool = False
+    waits_every_s: float | None = None
     server: str = ""
     commands: tuple[str, ...] = ()
     dsn: bool = True
@@ -87,19 +129,11 @@ class Engine:
     dsn_rules: tuple[DsnRule, ...] = ()
     schemes: tuple[str, ...] = ()
     in_files: bool = False
-    copies_file: bool = False
     one_process: bool = False
-    own_process: bool = False
-    populate: bool = False
     populate_workers_max: int | None = None
     instances: bool = False
     members: bool = False
-    checkpoint: bool = False
-    tune: bool = False
     session: bool = False
-    waits: bool = False
-    sizes: bool = False
-    queries: bool = False
     tracks_commits: bool = False
     report: str = ""
     statements: str = ""
@@ -120,6 +154,11 @@ class Engine:
     instead_of_restore: str = "populate it again"
     tested: str = ""
     guide: str = ""
+
+    @property
+    def requirement(self) -> str:
+        """The requirement, for pip, that installs the client; "" for none."""
+        return f"proveout[{self.extra}]" if self.extra else next(iter(self.clients), "")
 
     @property
     def has_driver(self) -> bool:
@@ -153,6 +192,27 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="PostgreSQL",
                 dialect="postgres",
                 clients=("libpq", "psycopg", "psycopg-binary"),
+                client=("psycopg", "PostgreSQL client psycopg"),
+                driver="postgres.driver:PostgresDriver",
+                settings="postgres.sql:server_settings",
+                run_sql="postgres.sql:run_all",
+                provision="postgres.provision:embedded",
+                server_program="postgres.installation:server_program",
+                populate="postgres.populate:PostgresLoader",
+                checkpoint="postgres.sql:write_out",
+                tune="postgres.sql:cursor",
+                queries="postgres.sql:PostgresQueries",
+                schema="postgres.sql:SCHEMA",
+                waits="postgres.captures:WaitObserver",
+                waits_every_s=0.1,
+                sizes="postgres.sql:SizeCatalogue",
+                lag="postgres.captures:LagObserver",
+                statement_session="postgres.captures:PostgresStatements",
+                data_copy="postgres.copies:TemplateCopy",
+                propagation="postgres.propagation",
+                link_keys="postgres.roles:with_keys",
+                disk_full_codes=frozenset({"53100"}),
+                reports_effects=True,
                 extra="postgres",
                 embedded="server",
                 server="PostgreSQL",
@@ -166,15 +226,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     ),
                 ),
                 schemes=("postgres", "postgresql"),
-                populate=True,
                 instances=True,
                 members=True,
-                checkpoint=True,
-                tune=True,
                 session=True,
-                waits=True,
-                sizes=True,
-                queries=True,
                 tracks_commits=True,
                 statements="pg_stat_statements",
                 statement_rights="pg_read_all_stats, and the rights of the statements for EXPLAIN",
@@ -198,6 +252,18 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="SQLite",
                 dialect="sqlite",
                 clients=("apsw",),
+                driver="sqlite.driver:SqliteDriver",
+                settings="sqlite.sql:file_settings",
+                run_sql="sqlite.sql:run_statements",
+                provision="sqlite.sql:EmbeddedSqlite",
+                populate="sqlite.populate:SqliteLoader",
+                checkpoint="sqlite.sql:checkpoint_file",
+                tune="sqlite.sql:cursor",
+                queries="sqlite.sql:SqliteQueries",
+                schema="sqlite.sql:SCHEMA",
+                sizes="sqlite.sql:SizeCatalogue",
+                copies_file="sqlite.sql",
+                disk_full_codes=frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}),
                 embedded="file",
                 dsn_form="path",
                 dsn_rules=(
@@ -208,14 +274,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     ),
                 ),
                 in_files=True,
-                copies_file=True,
-                populate=True,
                 populate_workers_max=1,
-                checkpoint=True,
-                tune=True,
                 session=True,
-                sizes=True,
-                queries=True,
                 tracks_commits=True,
                 tested="the SQLite of apsw",
                 guide="docs/guide/sqlite.md",
@@ -225,17 +285,27 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="Oracle",
                 dialect="oracle",
                 clients=("oracledb",),
+                client=("oracledb", "Oracle client python-oracledb"),
+                driver="oracle.driver:OracleDriver",
+                settings="oracle.sql:settings",
+                run_sql="oracle.sql:run_statements",
+                populate="oracle.populate:OracleLoader",
+                checkpoint="oracle.sql:checkpoint",
+                tune="oracle.sql:cursor",
+                queries="oracle.sql:OracleQueries",
+                schema="oracle.sql:SCHEMA",
+                waits="oracle.captures:OracleObserver",
+                sizes="oracle.captures:SizeCatalogue",
+                report_session="oracle.captures:AwrSession",
+                statement_session="oracle.captures:OracleStatements",
+                disk_full_codes=frozenset(
+                    {"ORA-00257", "ORA-01652", "ORA-01653", "ORA-01654", "ORA-01691", "ORA-19809", "ORA-30036"}
+                ),
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(_CONNECT_STRING,),
-                populate=True,
                 instances=True,
-                checkpoint=True,
-                tune=True,
                 session=True,
-                waits=True,
-                sizes=True,
-                queries=True,
                 tracks_commits=True,
                 report="awr",
                 statements="v$sql",
@@ -253,6 +323,16 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="TimesTen",
                 dialect="oracle",
                 clients=("oracledb",),
+                driver="timesten.driver:TimesTenDriver",
+                settings="timesten.sql:settings",
+                run_sql="timesten.sql:run_statements",
+                populate="timesten.driver:TimesTenLoader",
+                checkpoint="timesten.sql:checkpoint",
+                tune="timesten.driver:cursor",
+                queries="timesten.driver:queries",
+                lag="timesten.captures:observer",
+                report_session="timesten.captures:StatsSession",
+                own_process="timesten.sql:speak_here",
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(
@@ -263,15 +343,10 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                         example="hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client",
                     ),
                 ),
-                own_process=True,
                 instances=True,
-                checkpoint=True,
-                tune=True,
                 session=True,
-                queries=True,
                 report="ttstats",
                 propagates_to=("oracle",),
-                populate=True,
                 instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
@@ -281,6 +356,21 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="MySQL, MariaDB",
                 dialect="mysql",
                 clients=("PyMySQL", "mysqlclient"),
+                client=("pymysql", "MySQL client PyMySQL"),
+                driver="mysql.driver:MysqlDriver",
+                settings="mysql.sql:server_settings",
+                run_sql="mysql.sql:run_all",
+                provision="mysql.provision:EmbeddedMysql",
+                server_program="mysql.provision:server_program",
+                populate="mysql.populate:MysqlLoader",
+                checkpoint="mysql.sql:write_out",
+                tune="mysql.sql:cursor",
+                queries="mysql.sql:MysqlQueries",
+                schema="mysql.sql:SCHEMA",
+                sizes="mysql.sql:SizeCatalogue",
+                lag="mysql.captures:LagObserver",
+                statement_session="mysql.captures:MysqlStatements",
+                disk_full_codes=frozenset({"3", "28", "1021", "1114"}),
                 extra="mysql",
                 embedded="server",
                 server="MariaDB",
@@ -294,14 +384,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     ),
                 ),
                 schemes=("mysql", "mariadb"),
-                populate=True,
                 instances=True,
                 members=True,
-                checkpoint=True,
-                tune=True,
                 session=True,
-                sizes=True,
-                queries=True,
                 tracks_commits=True,
                 statements="performance_schema",
                 statement_rights="SELECT on performance_schema, and the rights of the statements for EXPLAIN",
@@ -319,18 +404,25 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 title="DuckDB",
                 dialect="duckdb",
                 clients=("duckdb",),
+                client=("duckdb", "DuckDB library"),
+                driver="duckdb.driver:DuckdbDriver",
+                settings="duckdb.sql:file_settings",
+                run_sql="duckdb.sql:run_statements",
+                provision="duckdb.sql:EmbeddedDuckdb",
+                populate="duckdb.populate:DuckdbLoader",
+                checkpoint="duckdb.sql:checkpoint_file",
+                queries="duckdb.sql:DuckdbQueries",
+                schema="duckdb.sql:SCHEMA",
+                sizes="duckdb.sql:SizeCatalogue",
+                disk_full_codes=frozenset({"DUCKDB_FULL"}),
                 extra="olap",
                 embedded="file",
                 dsn=False,
                 dsn_form="path",
                 in_files=True,
                 one_process=True,
-                populate=True,
                 populate_workers_max=1,
-                checkpoint=True,
                 session=True,
-                sizes=True,
-                queries=True,
                 instead_of_waits="capture its host with kind: os; DuckDB runs in the processes of the load",
                 tested="DuckDB 1.5",
                 guide="docs/guide/duckdb.md",
@@ -338,6 +430,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="none",
                 title="no database",
+                driver="no_database:driver",
+                settings="no_database:settings",
+                run_sql="no_database:run_sql",
                 dsn=False,
                 instead_of_populate="the program of the load makes its own data",
                 instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",

@@ -182,6 +182,15 @@ class Canvas:
         if 0 <= column < self.width and 0 <= row < self.height and not taken:
             self._signs[column, row] = (sign, style)
 
+    def write(self, column: int, text: str, style: str, *, over: bool = True) -> None:
+        """Text in the highest row; not `over` only where there is none, with a blank at both ends. What does not fit is
+        left out whole, apart from its first sign."""
+        around = range(column - 1, column + len(text) + 1)
+        if not over and any(self._signs.get((place, 0), " ")[0] != " " for place in around):
+            return
+        for place, sign in enumerate(text if column + len(text) <= self.width else text[:1], column):
+            self.put(place, 0, sign, style)
+
     def dash(self, column: int, row: int, style: str) -> None:
         """A dash in a cell; a filled cell keeps its colour, behind it."""
         sign, filled = self._signs.get((column, row), (" ", ""))
@@ -360,13 +369,13 @@ def _picture(found: Throughput, scale: Scale, width: int) -> Text:
 
 
 def _axis(scale: Scale, width: int) -> Text:
-    signs = [" "] * width
+    row = Canvas(width, 1)
     for tick in reversed(scale.ticks):
         label = number(tick)
         first = min(max(round(scale.place(tick) * (width - 1)) - len(label) // 2, 0), width - len(label))
-        if first >= 0 and all(sign == " " for sign in signs[max(first - 1, 0) : first + len(label) + 1]):
-            signs[first : first + len(label)] = label
-    return Text("".join(signs), style=MUTED, no_wrap=True, end="")
+        if first >= 0:
+            row.write(first, label, MUTED, over=False)
+    return Text(next(row.rows()).plain, style=MUTED, no_wrap=True, end="")
 
 
 LEFT, RIGHT = 8, 16

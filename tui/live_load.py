@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -434,31 +435,31 @@ class _Plot:
 
     def named(self, spans: Iterable[Span], style: str) -> Text:
         """A row with the names of the spans where they fit, each after a line at its begin."""
-        row = _Row(self._width)
+        row = Canvas(self._width, 1)
         for span in spans:
             self._name(row, span, style)
-        return Text(" " * (LEFT + 1), end="").append_text(row.text())
+        return Text(" " * (LEFT + 1), end="").append_text(next(row.rows()))
 
-    def _name(self, row: _Row, span: Span, style: str) -> None:
+    def _name(self, row: Canvas, span: Span, style: str) -> None:
         first, last = self._dot(span.begins_s) // 2, min(self._dot(span.ends_s) // 2, self._width)
         sign = "▏" if first >= 0 else ""
         first = max(first, 0)
         room = last - first - len(sign)
         name = next((name for name in (span.name, span.short) if name and len(name) <= room), "")
         if name or room >= _UNNAMED_LEAST:
-            row.put(first, sign + name, style)
+            row.write(first, sign + name, style)
 
     def events(self) -> Text:
         """A row with phases and, over them, the begin and the end of faults."""
-        row = _Row(self._width)
+        row = Canvas(self._width, 1)
         for span in self._found.phases:
             self._name(row, span, "")
         places = [self._dot(mark.unix_s) // 2 for mark in self._found.faults]
         for mark, first, after in zip(self._found.faults, places, (*places, self._width)[1:], strict=True):
             sign, style = _FAULT[mark.seen.step]
             name = safe(mark.seen.fault) if sign == "▼" else ""
-            row.put(first, sign + (name if len(name) < after - first else ""), style)
-        return Text(" " * (LEFT + 1), end="").append_text(row.text())
+            row.write(first, sign + (name if len(name) < after - first else ""), style)
+        return Text(" " * (LEFT + 1), end="").append_text(next(row.rows()))
 
     # ---- plots ---------------------------------------------------------------------------------------------------
 
@@ -487,12 +488,12 @@ class _Plot:
 
     def _zero_line(self) -> Text:
         """The line below the throughput, with a sign at each second that has errors."""
-        row = _Row(self._width)
-        row.put(0, "─" * self._width, MUTED)
+        row = Canvas(self._width, 1)
+        row.write(0, "─" * self._width, MUTED)
         failed = [moment for moment in self._found.seconds if moment.tick.errors]
         for moment in failed:
-            row.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), "×", BAD)
-        return row.text().append(" × errors" if failed else "", style=BAD)
+            row.write(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), "×", BAD)
+        return next(row.rows()).append(" × errors" if failed else "", style=BAD)
 
     def response(self, height: int) -> Iterator[Text]:
         """The percentiles of response times."""
@@ -502,7 +503,7 @@ class _Plot:
         scale = charts.logarithmic(values, height - 1)
         legend = []
         for number_of, (field, name, style) in enumerate(PERCENTILES):
-            line = list(self._binned(_reader(field), max, 1))
+            line = list(self._binned(operator.attrgetter(field), max, 1))
             self._line(canvas, scale, line, style)
             newest = getattr(ticks[-1], field)
             now = f" {microseconds(newest) if newest else NOT_KNOWN}" if self._found.fresh else ""
@@ -578,7 +579,7 @@ class _Plot:
 
     def times(self) -> Text:
         """The axis of time: back from now, or from the begin of what is shown."""
-        found, row = self._found, _Row(self._width)
+        found, row = self._found, Canvas(self._width, 1)
         by = charts.step(self._length_s, max(self._width // 14, 2))
         count = int(self._length_s / by + 1e-9)
         for number_of in range(count + 1):
@@ -586,40 +587,12 @@ class _Plot:
             text = f"{'-' if found.moves and number_of else ''}{number_of * by:g} s"
             text = "now" if found.moves and not number_of else text
             place = self._dot(at_s) // 2
-            row.put(min(max(place - len(text) // 2, 0), self._width - len(text)), text, MUTED, over=False)
-        return Text(" " * LEFT + "└", style=MUTED, end="").append_text(row.text())
-
-
-class _Row:
-    """A row of signs; a later text hides an earlier one, unless it is not `over`."""
-
-    def __init__(self, width: int) -> None:
-        self._signs: list[tuple[str, str]] = [(" ", "")] * width
-
-    def put(self, first: int, text: str, style: str, *, over: bool = True) -> None:
-        """Text from a column on; what does not fit is left out whole, apart from its first sign."""
-        if not over and any(sign != " " for sign, _ in self._signs[max(first - 1, 0) : first + len(text) + 1]):
-            return
-        if first + len(text) > len(self._signs):
-            text = text[:1]
-        for place, sign in enumerate(text, first):
-            if 0 <= place < len(self._signs):
-                self._signs[place] = (sign, style)
-
-    def text(self) -> Text:
-        """The row."""
-        text = Text(no_wrap=True, end="")
-        for style, run in itertools.groupby(self._signs, key=lambda cell: cell[1]):
-            text.append("".join(sign for sign, _ in run), style=style)
-        return text
+            row.write(min(max(place - len(text) // 2, 0), self._width - len(text)), text, MUTED, over=False)
+        return Text(" " * LEFT + "└", style=MUTED, end="").append_text(next(row.rows()))
 
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def _reader(field: str) -> _Value:
-    return lambda tick: getattr(tick, field)
 
 
 def _apart(rows: Sequence[float], height: int) -> list[int]:

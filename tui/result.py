@@ -62,10 +62,7 @@ def interval_bar(claim: Claim, width: int, *, style: str = "", muted: str = "") 
     point = cell(claim.mean)
     cells[limit] = (LIMIT, "bold")
     cells[point] = (BOTH if point == limit else POINT, f"bold {style}".strip())
-    text = Text(no_wrap=True)
-    for character, of in cells:
-        text.append(character, style=of)
-    return text
+    return Text.assemble(*cells, no_wrap=True)
 
 
 def _ground(operator: str, at: int, limit: int) -> str:

@@ -22,9 +22,9 @@ from proveout.tui.live_load import timeline
 from proveout.tui.result import ResultPane
 from proveout.tui.run_view import Path, RunView, scoped
 from proveout.tui.services import Result
-from proveout.tui.widgets import tables
+from proveout.tui.widgets import panes, tables
 from proveout.tui.widgets.header import Alert, Top
-from proveout.tui.widgets.panes import Events, LadderChart, LoadChart, StagePane, Tunings, Verdicts
+from proveout.tui.widgets.panes import Drawn, Events
 from proveout.tui.widgets.plan_tree import PlanTree
 from proveout.tui.widgets.tables import LoadRows, Rows
 
@@ -80,25 +80,26 @@ class RunScreen(Screen[None]):
             with ContentSwitcher(initial="live", id="panes"):
                 yield ResultPane(id="result")
                 with Vertical(id="live"):
-                    yield LoadChart(id="load")
+                    load = (panes.load_text, lambda view: (timeline(view), view.shown))
+                    yield Drawn(*load, id="load", classes="picture")
                     yield LoadRows(id="loads")
-                    yield StagePane(id="stage")
+                    yield Drawn(panes.stage_text, id="stage", classes="picture")
                     yield _transactions("live-transactions")
                     yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
                 with VerticalScroll(id="ladder"):
-                    yield LadderChart()
+                    yield Drawn(panes.ladder_text, panes.ladders, classes="picture")
                 yield _transactions("transactions")
                 yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
                     yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
                 yield Rows(tables.PROBES, tables.probes, id="search")
-                yield Verdicts(id="verdicts")
+                yield _verdicts("verdicts")
                 yield Events(id="events")
-                yield Tunings(id="tuning")
+                yield VerticalScroll(Drawn(panes.tuning_text, lambda view: (view.tunings, view.ended)), id="tuning")
             with Vertical(id="side"):
-                yield StagePane(id="side-stage")
-                yield Verdicts(id="side-verdicts")
+                yield Drawn(panes.stage_text, id="side-stage", classes="picture")
+                yield _verdicts("side-verdicts")
                 yield Events(id="side-events", filtered=False)
         yield Footer()
 
@@ -121,7 +122,7 @@ class RunScreen(Screen[None]):
         self.set_class(timeline(limited) is None, "-idle")
         pane = self.query_one(ContentSwitcher).visible_content
         inside = pane.walk_children(with_self=True) if pane is not None else ()
-        for widget in (*inside, *self.query("#side > *")):
+        for widget in (*inside, *self.query("#side *")):
             if hasattr(widget, "show") and _is_seen(widget):
                 cast("_Shows", widget).show(limited)
 
@@ -196,6 +197,11 @@ class RunScreen(Screen[None]):
 
 def _transactions(id: str) -> Rows:
     return Rows(tables.TRANSACTIONS, tables.transactions, id=id, titled=tables.transactions_of)
+
+
+def _verdicts(id: str) -> VerticalScroll:
+    of = (panes.verdict_text, lambda view: (view.verdicts, view.foreseen, view.planned_verdicts))
+    return VerticalScroll(Drawn(*of), id=id)
 
 
 def _is_seen(node: DOMNode) -> bool:

@@ -56,6 +56,22 @@ LIGHT = TerminalTheme(
 )  # fmt: skip
 
 
+STATES = {
+    "waiting": ("·", MUTED),
+    "running": ("▶", "bold"),
+    "ok": ("✓", GOOD),
+    "failed": ("✗", BAD),
+    "skipped": ("–", MUTED),
+}
+"""Sign and style of a stage by its state."""
+
+
+def matches(wanted: str, *texts: str) -> bool:
+    """Whether every word of the filter is in one of the texts, in any case."""
+    held = " ".join(texts).casefold()
+    return all(word in held for word in wanted.casefold().split())
+
+
 def sign_style(text: str) -> str:
     """The style of a text by the sign that it begins with."""
     return {"✗": BAD, "✓": GOOD, "!": CAUTION, "?": CAUTION, "·": MUTED}.get(text[:1], "")

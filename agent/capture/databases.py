@@ -9,7 +9,7 @@ from typing import Any
 
 from proveout.agent.capture.kinds import observe
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import LOOK_EVERY_S, CapturesLag, CapturesSizes, CapturesWaits, Catalogue, Tick
+from proveout.agent.engines.adapter import LOOK_EVERY_S, Catalogue, Tick
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
@@ -83,18 +83,18 @@ async def waits(context: TaskContext, spec: RunCapture) -> CaptureResult:
     counted."""
     endpoint = spec.endpoints[0]
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, CapturesWaits):
+    if not engine.stated.waits:
         able = " and ".join(found.name for found in engines.ENGINES.values() if found.waits)
         what = f"capture {spec.capture.name!r}: waits are captured from {able}, not from {endpoint.engine}"
         raise TaskFault("invalid", what)
-    return await observe(context, spec, lambda: engine.wait_observer(endpoint), poll_s=engine.wait_look_every_s)
+    return await observe(context, spec, lambda: engine.wait_observer(endpoint), poll_s=engine.stated.waits_every_s)
 
 
 async def sizes(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Read the sizes of tables until finished. TaskFault as `waits`."""
     endpoint = spec.endpoints[0]
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, CapturesSizes):
+    if not engine.stated.sizes:
         able = engines.named(found for found in engines.ENGINES.values() if found.sizes)
         what = f"capture {spec.capture.name!r}: sizes are captured from {able}, not from {endpoint.engine}"
         raise TaskFault("invalid", what)
@@ -106,8 +106,7 @@ async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
     `waits`."""
     source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
     engine = adapter(source.engine)
-    able = source is not sink and engines.has_lag(source.engine, sink.engine)
-    if not (able and isinstance(engine, CapturesLag)):
+    if source is sink or not engines.has_lag(source.engine, sink.engine):
         ends = "a source and its sink, or a primary and its standby"
         what = f"capture {spec.capture.name!r}: lag is captured between two systems, {ends}"
         raise TaskFault("invalid", what)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from proveout.agent.capture.kinds import observe
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import OpensQueries, QuerySession, Tick
+from proveout.agent.engines.adapter import QuerySession, Tick
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
@@ -131,7 +131,7 @@ T = TypeVar("T")
 def open_session(endpoint: Endpoint) -> QuerySession:
     """Connect. TaskFault."""
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, OpensQueries):
+    if not engine.stated.queries:
         raise TaskFault("invalid", f"system {endpoint.system!r}: queries of {endpoint.engine} are not read")
     return engine.query_session(endpoint)
 

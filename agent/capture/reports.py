@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
-    CapturesStatements,
-    MakesReports,
     ReportSession,
     SnapshotMark,
     StatementCounts,
@@ -45,7 +43,7 @@ async def capture_report(context: TaskContext, spec: RunCapture) -> CaptureResul
     """Take both snapshots and read the report. TaskFault `invalid` for an engine that makes no reports."""
     (endpoint,) = spec.endpoints
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, MakesReports):
+    if not engine.stated.report_session:
         able = engines.named(found for found in engines.ENGINES.values() if found.report == spec.capture.kind)
         what = f"capture {spec.capture.name!r}: reports are of systems of {able}, not of {endpoint.engine}"
         raise TaskFault("invalid", what)
@@ -199,7 +197,7 @@ async def capture_statements(context: TaskContext, spec: RunCapture) -> CaptureR
     statistics."""
     (endpoint,) = spec.endpoints
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, CapturesStatements):
+    if not engine.stated.statement_session:
         able = engines.named(found for found in engines.ENGINES.values() if found.statements)
         what = f"capture {spec.capture.name!r}: statements are captured from {able}, not from {endpoint.engine}"
         raise TaskFault("invalid", what)

@@ -1,9 +1,10 @@
 """Table of task handlers. A handler's module is imported with its first task, so that an agent starts fast.
 
 `patiently`: a task that finds a system of its own address `unreachable` warns the run, pauses and is repeated until
-`AWAY_S` is over, because a database that is restarted must not end a run. Only tasks that are safe to repeat are;
-before statements of the plan and propagation the systems are inspected instead. A system that the run has provisioned
-is not waited for, as its agent detects its end; neither is a file.
+`AWAY_S` is over, because a database that is restarted must not end a run. Only tasks that are safe to repeat are
+(`when_away`): a load fails as `unreachable` only before it is armed, a capture before it has sampled, and a population
+or a copy drops what is half made. Before statements of the plan and propagation the systems are inspected instead. A
+system that the run has provisioned is not waited for, as its agent detects its end; neither is a file.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines.table import adapter, is_in_files
@@ -21,36 +22,34 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security import data_dirs
 from proveout.proto.wire import tasks
 from proveout.proto.wire.results import TaskResult
-from proveout.proto.wire.tasks import (
-    CheckInvariants,
-    Checkpoint,
-    CheckSystem,
-    CompareSystems,
-    Endpoint,
-    InspectSystem,
-    LinkSystems,
-    PopulateSystem,
-    RestoreCopy,
-    RunCapture,
-    RunLoad,
-    RunSql,
-)
+from proveout.proto.wire.tasks import CheckSystem, Endpoint, InspectSystem, RunSql
 
+IN_HELPER: Mapping[type, str] = MappingProxyType(
+    {
+        tasks.StartSystem: "proveout.agent.engines.handlers:start_system",
+        tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
+        tasks.SnapshotSystem: "proveout.agent.engines.handlers:snapshot_system",
+        tasks.InspectSystem: "proveout.agent.engines.handlers:inspect_system",
+        tasks.LinkSystems: "proveout.agent.engines.handlers:link_systems",
+        tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
+        tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
+        tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
+        tasks.RestoreCopy: "proveout.agent.engines.handlers:restore_copy",
+        tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
+        tasks.CheckSystem: "proveout.agent.system_check:check_system",
+        tasks.RunCapture: "proveout.agent.capture.kinds:capture",
+    }
+)
+"""Task -> handler in a helper process. An agent that is not root runs the same handlers in its own process."""
 HANDLERS: Mapping[type, str] = MappingProxyType(
     {
+        **dict.fromkeys(IN_HELPER, "proveout.agent.sandbox.dispatch:run_in_helper"),
         tasks.StartSystem: "proveout.agent.sandbox.dispatch:start_system",
         tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
-        tasks.InspectSystem: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.SnapshotSystem: "proveout.agent.sandbox.dispatch:snapshot",
         tasks.LinkSystems: "proveout.agent.sandbox.dispatch:link",
-        tasks.CompareSystems: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ReadFacts: "proveout.agent.host_facts:read_facts",
-        tasks.CheckInvariants: "proveout.agent.sandbox.dispatch:run_in_helper",
-        tasks.CheckSystem: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.CheckHost: "proveout.agent.diagnosis:check_host",
-        tasks.RunSql: "proveout.agent.sandbox.dispatch:run_in_helper",
-        tasks.Checkpoint: "proveout.agent.sandbox.dispatch:run_in_helper",
-        tasks.RestoreCopy: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ApplyTuning: "proveout.agent.tuning.tuner:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.tuner:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.tuner:revert_tuning",
@@ -66,21 +65,21 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
 )
 
 
-def resolve(path: str) -> Handler:
-    """The handler at `module:name`; imports the module."""
+def resolve(path: str) -> Any:
+    """The object at `module:name`; imports the module."""
     module, _, name = path.partition(":")
-    return cast(Handler, getattr(importlib.import_module(module), name))
+    return getattr(importlib.import_module(module), name)
 
 
 async def _inspect(context: TaskContext, spec: Any) -> TaskResult:
-    handler = await asyncio.to_thread(resolve, HANDLERS[tasks.InspectSystem])
+    handler: Handler = await asyncio.to_thread(resolve, HANDLERS[tasks.InspectSystem])
     return await handler(context, spec)
 
 
 def _lazy(path: str) -> Handler:
     async def handle(context: TaskContext, spec: Any) -> TaskResult:
         # In a thread: the import of a driver would delay a beat.
-        handler = await asyncio.to_thread(resolve, path)
+        handler: Handler = await asyncio.to_thread(resolve, path)
         local = data_dirs.localized(context.policy, context.work_dir, spec)
         result = await patiently(context, local, handler, _inspect)
         if isinstance(local, tasks.StopSystem) and local.remove and local != spec:
@@ -97,14 +96,6 @@ AWAY_S = 30.0
 """The time for which a system may be away before the task that needs it fails."""
 AGAIN_S = 0.5
 
-REPEATABLE = (
-    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RestoreCopy, RunCapture,
-    RunLoad,
-)  # fmt: skip
-"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population or a copy
-drops what is half made.
-"""
-ONCE = (RunSql, LinkSystems)
 LASTING = (
     "access denied",
     "authentication",
@@ -127,11 +118,11 @@ async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: 
 
     `inspect` handles InspectSystem.
     """
-    waited_for = [end for end in _endpoints(spec) if _is_of_others(end)]
+    waited_for = [end for end in spec.asked if _is_of_others(end)]
     in_haste = isinstance(spec, CheckSystem) and not spec.wait
-    if not waited_for or in_haste or not isinstance(spec, (*REPEATABLE, *ONCE)):
+    if not waited_for or in_haste or spec.when_away == "fail":
         return await handler(context, spec)
-    if isinstance(spec, ONCE) and not _reports_effects(spec):
+    if spec.when_away == "ask" and not _reports_effects(spec):
         for end in waited_for:
             await _until_done(context, InspectSystem(endpoint=end), inspect, end.system)
         return await handler(context, spec)
@@ -162,22 +153,13 @@ async def _until_done(context: TaskContext, spec: Any, handler: Handler, systems
 
 def _reports_effects(spec: Any) -> bool:
     """Whether `unreachable` means that no statement took effect; otherwise the fault is `lost` (`postgres.sql`)."""
-    return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).reports_effects
+    return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).stated.reports_effects
 
 
 def is_away(fault: TaskFault) -> bool:
     """Whether a fault may pass by itself: the server did not answer, or it is starting or stopping."""
     text = fault.what.lower()
     return fault.code == "unreachable" and not any(words in text for words in LASTING)
-
-
-def _endpoints(spec: Any) -> Sequence[Endpoint]:
-    if isinstance(spec, RunCapture):
-        return spec.endpoints
-    if isinstance(spec, (LinkSystems, CompareSystems)):
-        return (spec.source, spec.sink)
-    endpoint: Endpoint | None = getattr(spec, "endpoint", None)
-    return () if endpoint is None else (endpoint,)
 
 
 def _is_of_others(end: Endpoint) -> bool:

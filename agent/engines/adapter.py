@@ -1,22 +1,26 @@
-"""The contract between proveout and an engine: small optional protocols, of which an engine's adapter implements those
-it can.
+"""The contract between proveout and an engine: the parts that an engine may have, and what they give.
 
-Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call.
+Data flow: a task names an engine -> `table.adapter(name)` -> `adapter.stated.checkpoint`, whether it can ->
+`adapter.checkpoint(endpoint)`, which imports the part. `dsl.engines` says what each engine can do, and where its parts
+are.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
 from proveout.core import errors
 from proveout.core.data_classes import dataclass
+from proveout.dsl.engines import Engine
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import TaskContext
@@ -26,24 +30,6 @@ if TYPE_CHECKING:
     from proveout.proto.wire.results import Compared, Reading
     from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 
-
-# | protocol | what an engine with it can do |
-# |---|---|
-# | `EngineAdapter` | all engines: drive sessions, report settings, run statements |
-# | `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
-# | `Populates` | load a population |
-# | `Checkpoints` | write dirty pages to disk |
-# | `OpensCursors` | give tuning operations a cursor |
-# | `OpensQueries` | give plans the rows of their queries |
-# | `DescribesSchema` | name its tables and indexes for the fingerprint |
-# | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
-# | `OpensNamedFiles` | check, copy and restore a database file of the user, which a dsn names |
-# | `MakesReports` | take snapshots of its statistics, and report on two of them |
-# | `Propagates` | replicate to a system of the same engine, and compare both |
-# | `OwnsProcess` | share no process with another engine's client |
-# | `RedactsDsn` | take the secrets out of a dsn |
-#
-# `dsl.engines` has the same as data for modules that must not import an adapter; a test compares both.
 
 Settings: TypeAlias = tuple[tuple[str, str], ...]
 """(name, value) of a server, `version` among them, sorted by name."""
@@ -282,216 +268,6 @@ class FileProblem:
     warns: bool = False
 
 
-# ---- the adapter -----------------------------------------------------------------------------------------------------
-
-
-class EngineAdapter(Protocol):
-    """The contract that every engine implements."""
-
-    @property
-    def requirement(self) -> str:
-        """The requirement, for pip, that installs the engine's client."""
-        ...
-
-    @property
-    def disk_full_codes(self) -> frozenset[str]:
-        """Error codes of statements that mean that the database's disk is full."""
-        ...
-
-    @property
-    def reports_effects(self) -> bool:
-        """Whether `unreachable` from `run_sql` means that no statement has taken effect; the fault is `lost`
-        otherwise."""
-        ...
-
-    def driver(self) -> Driver:
-        """Return a driver. Raises ImportError when the client library is not installed."""
-        ...
-
-    async def settings(self, endpoint: Endpoint) -> Settings:
-        """Return the settings of a running system for the fingerprint. TaskFault."""
-        ...
-
-    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
-        """Run each statement in its own transaction; return the rows returned or affected, per statement. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class Provisions(Protocol):
-    """An engine that proveout can start."""
-
-    def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
-        """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by
-        itself."""
-        ...
-
-
-@runtime_checkable
-class FindsServer(Protocol):
-    """An engine whose server proveout starts from a program of this host."""
-
-    def server_program(self) -> Path:
-        """Return the server's program; TaskFault `missing` when it is not installed."""
-        ...
-
-
-@runtime_checkable
-class Populates(Protocol):
-    """An engine that a population can be loaded into."""
-
-    def loader(self, dsn: str, population: Population) -> Loader:
-        """Connect. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class Checkpoints(Protocol):
-    """An engine that can write its dirty pages to disk on request."""
-
-    async def checkpoint(self, endpoint: Endpoint) -> None:
-        """Write dirty pages to disk. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class OpensCursors(Protocol):
-    """An engine whose databases can be tuned."""
-
-    def cursor(self, endpoint: Endpoint) -> AbstractContextManager[Any]:
-        """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become
-        TaskFaults. Blocks."""
-        ...
-
-
-@runtime_checkable
-class OpensQueries(Protocol):
-    """An engine whose rows plans can read."""
-
-    def query_session(self, endpoint: Endpoint) -> QuerySession:
-        """Connect, with the rights of the plan's own role. TaskFault. Blocks."""
-        ...
-
-
-@runtime_checkable
-class DescribesSchema(Protocol):
-    """An engine whose tables and indexes are part of the fingerprint."""
-
-    def schema_query(self) -> str:
-        """Return the query of rows (kind, name, text), those of one object in order."""
-        ...
-
-
-@runtime_checkable
-class CapturesWaits(Protocol):
-    """An engine whose wait events can be captured."""
-
-    @property
-    def wait_look_every_s(self) -> float | None:
-        """Seconds between two looks; None for one look per sample."""
-        ...
-
-    def wait_observer(self, endpoint: Endpoint) -> Observer:
-        """Connect. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class CapturesSizes(Protocol):
-    """An engine whose tables and indexes can be measured."""
-
-    def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
-        """Connect. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class OpensNamedFiles(Protocol):
-    """An engine whose databases are files, and that opens one of the user as it is: with its settings."""
-
-    def file_problems(self, dsn: str, *, changes: bool) -> Iterable[FileProblem]:
-        """Return what keeps a run from using the file, or slows it; `changes`: the run writes. Blocks."""
-        ...
-
-    def copy_file(self, dsn: str, copy: Path) -> None:
-        """Copy the database as it is at one instant to a new file. TaskFault. Blocks."""
-        ...
-
-    def restore_file(self, dsn: str, copy: Path) -> None:
-        """Put the content of a copy into the file, all or nothing. TaskFault. Blocks."""
-        ...
-
-
-@runtime_checkable
-class MakesReports(Protocol):
-    """An engine that makes reports on its own statistics."""
-
-    def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
-        """Connect; `container`: see `topology.Capture`. TaskFault. Blocks."""
-        ...
-
-
-@runtime_checkable
-class CapturesLag(Protocol):
-    """An engine that is the source of a propagation whose lag can be captured."""
-
-    def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
-        """Connect to both ends. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class Propagates(Protocol):
-    """An engine that proveout sets propagation up for, between two systems of it."""
-
-    def with_keys(self, spec: LinkSystems) -> LinkSystems:
-        """Add the passwords of roles that a plan does not get. Blocks; runs in the agent, whose user can read them.
-        TaskFault."""
-        ...
-
-    async def link(self, context: TaskContext, spec: LinkSystems) -> None:
-        """Set propagation up, or renew it. TaskFault."""
-        ...
-
-    async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
-        """Wait until the sink has applied all changes, and compare every table. TaskFault."""
-        ...
-
-
-@runtime_checkable
-class OwnsProcess(Protocol):
-    """An engine whose client library needs a process that loads no other engine's client."""
-
-    def claim_process(self) -> None:
-        """Use the client in this process, which serves no other engine, rather than in a process per task."""
-        ...
-
-
-@runtime_checkable
-class RedactsDsn(Protocol):
-    """An engine whose dsn can be taken apart without its client library."""
-
-    def public_dsn(self, dsn: str) -> str:
-        """Return the dsn without what may be secret; "" when it cannot be taken apart."""
-        ...
-
-
-# ---- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def require_client(module: str, client: str, extra: str) -> None:
-    """Raise TaskFault `missing` when a client library is not installed.
-
-    Does not import it: in an agent that has privileges only helper processes load clients.
-    """
-    if find_spec(module) is None:
-        raise TaskFault(
-            "missing",
-            f"the {client} is not installed on this host",
-            way_out=f"install it with: {errors.install_command(f'proveout[{extra}]')}",
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyState:
     """Whether the run works on a copy (`made`); why none can be made (`objections`); and what is copied, with its size,
@@ -527,16 +303,7 @@ class DataCopy(Protocol):
         ...
 
 
-@runtime_checkable
-class CopiesData(Protocol):
-    """An engine that can copy the data of a system that runs already, for a plan with `restore`."""
-
-    def data_copy(self, endpoint: Endpoint, run: str) -> DataCopy:
-        """Return the copy of a run's own; nothing is connected yet."""
-        ...
-
-
-# An adapter with `CapturesStatements` gives a `StatementSession`: one connection that reads the counters at the edges
+# A `StatementSession` is one connection that reads the counters at the edges
 # of the measure window, and the texts and plans after the load. It changes nothing in the system: it creates no
 # extension, sets no server setting and resets no counter; EXPLAIN executes no statement.
 
@@ -588,10 +355,137 @@ class StatementSession(Protocol):
         ...
 
 
-@runtime_checkable
-class CapturesStatements(Protocol):
-    """An engine that keeps statistics of its statements."""
+# ---- the adapter -----------------------------------------------------------------------------------------------------
 
-    def statement_session(self, endpoint: Endpoint) -> StatementSession:
-        """Connect. TaskFault, `missing` where the server keeps no such statistics."""
+
+T = TypeVar("T")
+
+
+class Part(Generic[T]):
+    """A part of an engine, at the place that a field of `dsl.engines.Engine` names; imported when it is first used."""
+
+    def __init__(self, field: str, *, needs_client: bool = True) -> None:
+        self._field, self._needs_client = field, needs_client
+
+    def __get__(self, adapter: Adapter, owner: type) -> T:
+        part: T = adapter.part(self._field, needs_client=self._needs_client)
+        return part
+
+
+class Adapter:
+    """An engine, as an agent uses it: `stated` is what it can do; a part may be used where it states the place.
+
+    Parts take an `Endpoint`, or its dsn, block while they work, and raise TaskFault, `missing` without the client
+    library. Those with `needs_client=False` work without it.
+    """
+
+    def __init__(self, stated: Engine) -> None:
+        self.stated = stated
+
+    driver: Part[Callable[[], Driver]] = Part("driver", needs_client=False)
+    """Return a driver. Raises ImportError when the client library is not installed."""
+    provision: Part[Provision] = Part("provision")
+    server_program: Part[Callable[[], Path]] = Part("server_program", needs_client=False)
+    """Return the server's program; TaskFault `missing` when it is not installed."""
+    loader: Part[Callable[[str, Population], Loader]] = Part("populate")
+    """Connect to a dsn."""
+    cursor: Part[Callable[[Endpoint], AbstractContextManager[Any]]] = Part("tune")
+    """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become
+    TaskFaults."""
+    query_session: Part[Callable[[Endpoint], QuerySession]] = Part("queries")
+    """Connect, with the rights of the plan's own role."""
+    schema_query: Part[str] = Part("schema", needs_client=False)
+    """The query of rows (kind, name, text), those of one object in order."""
+    wait_observer: Part[Callable[[Endpoint], Observer]] = Part("waits")
+    size_catalogue: Part[Callable[[Endpoint], Catalogue]] = Part("sizes")
+    lag_observer: Part[Callable[[Endpoint, Endpoint], Observer]] = Part("lag")
+    """Connect to both ends, source and sink."""
+    report_session: Part[Callable[[Endpoint, str], ReportSession]] = Part("report_session")
+    """Connect to a container of the endpoint, see `topology.Capture`."""
+    statement_session: Part[Callable[[Endpoint], StatementSession]] = Part("statement_session")
+    """Connect; TaskFault `missing` where the server keeps no such statistics."""
+    files: Part[Files] = Part("copies_file")
+    data_copy: Part[Callable[[Endpoint, str], DataCopy]] = Part("data_copy")
+    """The copy of a run's own, by its id; nothing is connected yet."""
+    link_keys: Part[Callable[[LinkSystems], LinkSystems]] = Part("link_keys", needs_client=False)
+    """Add the passwords of roles that a plan does not get. Runs in the agent, whose user can read them."""
+    propagation: Part[Propagation] = Part("propagation")
+    claim_process: Part[Callable[[], None]] = Part("own_process")
+    """Use the client in this process, which serves no other engine, rather than in a process per task."""
+
+    async def settings(self, endpoint: Endpoint) -> Settings:
+        """Return the settings of a running system for the fingerprint. TaskFault."""
+        found: Settings = await _called(self.part("settings"), endpoint)
+        return found
+
+    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
+        """Run each statement in its own transaction; return the rows returned or affected, per statement. A part that
+        is a coroutine gets the context first. TaskFault."""
+        run = self.part("run_sql")
+        arguments = (context, endpoint, statements) if inspect.iscoroutinefunction(run) else (endpoint, statements)
+        counts: tuple[int, ...] = await _called(run, *arguments)
+        return counts
+
+    async def checkpoint(self, endpoint: Endpoint) -> None:
+        """Write dirty pages to disk. TaskFault."""
+        await _called(self.part("checkpoint"), endpoint)
+
+    def part(self, field: str, *, needs_client: bool = True) -> Any:
+        """Import what a field of `stated` names. TaskFault `missing` without the client library, which is not imported
+        here: in an agent that has privileges only helper processes load clients."""
+        if needs_client and self.stated.client is not None and find_spec(self.stated.client[0]) is None:
+            raise TaskFault(
+                "missing",
+                f"the {self.stated.client[1]} is not installed on this host",
+                way_out=f"install it with: {errors.install_command(self.stated.requirement)}",
+            )
+        module, _, name = getattr(self.stated, field).partition(":")
+        found = import_module(f"proveout.agent.engines.{module}")
+        return getattr(found, name) if name else found
+
+
+async def _called(part: Callable[..., Any], *arguments: Any) -> Any:
+    """Await a coroutine; run any other function in a thread."""
+    if inspect.iscoroutinefunction(part):
+        return await part(*arguments)
+    import asyncio  # noqa: PLC0415 - load workers start faster without it
+
+    return await asyncio.to_thread(part, *arguments)
+
+
+class Provision(Protocol):
+    """Makes a system of this agent."""
+
+    def __call__(self, system: System, data_root: Path, *, on_death: Callable[[str], None]) -> ProvisionedSystem:
+        """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by
+        itself."""
+        ...
+
+
+class Files(Protocol):
+    """The functions of an engine whose databases are files, and that opens one of the user as it is: with its
+    settings."""
+
+    def problems(self, path: Path, *, changes: bool) -> Iterable[FileProblem]:
+        """Return what keeps a run from using the file, or slows it; `changes`: the run writes."""
+        ...
+
+    def copy_file(self, path: Path, copy: Path) -> None:
+        """Copy the database as it is at one instant to a new file."""
+        ...
+
+    def restore_file(self, path: Path, copy: Path) -> None:
+        """Put the content of a copy into the file, all or nothing."""
+        ...
+
+
+class Propagation(Protocol):
+    """The functions of an engine that proveout sets propagation up for, between two systems of it."""
+
+    async def link(self, context: TaskContext, spec: LinkSystems) -> None:
+        """Set propagation up, or renew it."""
+        ...
+
+    async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
+        """Wait until the sink has applied all changes, and compare every table."""
         ...

@@ -13,8 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
+from proveout.agent.engines.adapter import Adapter, Loader, Settings
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
@@ -28,15 +27,19 @@ if TYPE_CHECKING:  # populate workers import this module, and start faster witho
 STATEMENT_S = 3600.0
 
 
-class DriverAdapter(EngineAdapter, Populates):
-    """An engine with only a driver."""
-
-    requirement = ""
-    disk_full_codes: frozenset[str] = frozenset()
-    reports_effects = False
+class DriverAdapter(Adapter):
+    """An engine with only a driver, whose parts are below."""
 
     def __init__(self, engine: str) -> None:
+        own = "driver_sql"
+        super().__init__(engines.Engine(name=engine, title=engine, driver=own, settings=own, run_sql=own, populate=own))
         self._engine = engine
+
+    def part(self, field: str, *, needs_client: bool = True) -> Any:
+        """Return one of the parts below."""
+        del needs_client
+        parts = {"driver": self._made, "settings": self._settings, "run_sql": self._run_all, "populate": self._loader}
+        return parts[field]
 
     @property
     def in_files(self) -> bool:
@@ -45,7 +48,7 @@ class DriverAdapter(EngineAdapter, Populates):
             return bool(getattr(self.driver(), "in_files", False))
         return False
 
-    def driver(self) -> Driver:
+    def _made(self) -> Driver:
         """Call what the entry point names, without arguments. ProveoutError when no package has the engine."""
         make = extensions.load(extensions.DRIVERS, self._engine)
         if make is None:
@@ -57,7 +60,7 @@ class DriverAdapter(EngineAdapter, Populates):
         found: Driver = make()
         return found
 
-    def loader(self, dsn: str, population: Population) -> Loader:
+    def _loader(self, dsn: str, population: Population) -> Loader:
         """Return the driver's own loader; TaskFault `missing` when it has none."""
         make: Any = getattr(self.driver(), "loader", None)
         if make is None:
@@ -65,20 +68,8 @@ class DriverAdapter(EngineAdapter, Populates):
         found: Loader = make(dsn, population)
         return found
 
-    async def settings(self, endpoint: Endpoint) -> Settings:
-        """The version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
-        import asyncio  # noqa: PLC0415 - load workers start faster without it
-
-        return await asyncio.to_thread(self._settings, endpoint)
-
-    async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
-        """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
-        del context
-        import asyncio  # noqa: PLC0415 - load workers start faster without it
-
-        return await asyncio.to_thread(self._run_all, endpoint, statements)
-
     def _settings(self, endpoint: Endpoint) -> Settings:
+        """The version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
         driver = self.driver()
         try:
             driver.connect(endpoint.dsn).close()
@@ -88,6 +79,7 @@ class DriverAdapter(EngineAdapter, Populates):
             raise _fault(endpoint, failure) from None
 
     def _run_all(self, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+        """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
         driver = self.driver()
         try:
             session: Any = driver.connect(endpoint.dsn)

@@ -11,19 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import (
-    Checkpoints,
-    CopiesData,
-    DataCopy,
-    DescribesSchema,
-    OpensNamedFiles,
-    OpensQueries,
-    Propagates,
-    ProvisionedSystem,
-    Provisions,
-    Settings,
-    TakesRole,
-)
+from proveout.agent.engines.adapter import Adapter, DataCopy, ProvisionedSystem, Settings, TakesRole
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
@@ -61,11 +49,11 @@ def read_schema(endpoint: Endpoint) -> Schema:
     """The objects of a database with their definitions, sorted by name; () for an engine without such a query.
     TaskFault."""
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, DescribesSchema) or not isinstance(engine, OpensQueries):
+    if not engine.stated.schema:
         return ()
     session = engine.query_session(endpoint)
     try:
-        return objects(session.rows(engine.schema_query(), ROWS_MAX)[1])
+        return objects(session.rows(engine.schema_query, ROWS_MAX)[1])
     finally:
         session.close()
 
@@ -120,7 +108,7 @@ async def restore_copy(context: TaskContext, spec: RestoreCopy) -> Done:
 
 def _copy(endpoint: Endpoint, run: str) -> DataCopy:
     found = adapter(endpoint.engine)
-    if not isinstance(found, CopiesData):
+    if not found.stated.data_copy:
         raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be copied by this release")
     return found.data_copy(endpoint, run)
 
@@ -134,7 +122,7 @@ Provisioner: TypeAlias = Callable[[TaskContext, System, Path], ProvisionedSystem
 def provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
     """Return a system of this agent, not started yet. TaskFault `missing` for an engine that cannot be provisioned."""
     engine = adapter(system.engine)
-    if not isinstance(engine, Provisions):
+    if not engine.stated.provision:
         raise TaskFault(
             "missing", f"engine {system.engine!r} cannot be provisioned by this release", way_out="give it a dsn"
         )
@@ -146,7 +134,7 @@ def provision(context: TaskContext, system: System, data_root: Path) -> Provisio
         if not loop.is_closed():
             loop.call_soon_threadsafe(context.log, "error", text)
 
-    return engine.provision(system, data_root, on_death)
+    return engine.provision(system, data_root, on_death=on_death)
 
 
 def _check_user(context: TaskContext, system: System) -> None:
@@ -225,7 +213,7 @@ async def snapshot_system(context: TaskContext, spec: SnapshotSystem) -> Done:
 def _copy_or_restore(spec: SnapshotSystem) -> None:
     """Copy a user's database file into the data root, or restore it."""
     engine = adapter(spec.system.engine)
-    if not isinstance(engine, OpensNamedFiles):
+    if not engine.stated.copies_file:
         raise TaskFault("invalid", f"files of {spec.system.engine} are not copied")
     dsn, copy = str(spec.system.dsn), Path(spec.data_root) / f"{spec.system.name}.copy"
     if spec.action == "restore":
@@ -233,9 +221,9 @@ def _copy_or_restore(spec: SnapshotSystem) -> None:
             raise TaskFault(
                 "missing", f"this run has not copied {dsn}, so it cannot be restored", way_out="begin a new run"
             )
-        engine.restore_file(dsn, copy)
+        engine.files.restore_file(Path(dsn), copy)
     elif spec.action == "save" or not copy.exists():
-        engine.copy_file(dsn, copy)
+        engine.files.copy_file(Path(dsn), copy)
 
 
 def resource_name(system: str) -> str:
@@ -321,7 +309,7 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
     """Write dirty pages to disk; does nothing for an engine without checkpoints."""
     began = time.monotonic()
     engine = adapter(spec.endpoint.engine)
-    if isinstance(engine, Checkpoints):
+    if engine.stated.checkpoint:
         with explain_death(context, [spec.endpoint.system]):
             await engine.checkpoint(spec.endpoint)
     return Done(seconds=time.monotonic() - began)
@@ -335,7 +323,7 @@ async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
     began = time.monotonic()
     engine = propagating(spec.source, spec.sink)
     with explain_death(context, [spec.source.system, spec.sink.system]):
-        await engine.link(context, spec)
+        await engine.propagation.link(context, spec)
     return Done(seconds=time.monotonic() - began)
 
 
@@ -343,13 +331,11 @@ async def compare_systems(context: TaskContext, spec: CompareSystems) -> Compare
     """Wait until all changes are applied, and compare every table."""
     engine = propagating(spec.source, spec.sink)
     with explain_death(context, [spec.source.system, spec.sink.system]):
-        return await engine.compare(context, spec)
+        return await engine.propagation.compare(context, spec)
 
 
-def propagating(source: Endpoint, sink: Endpoint) -> Propagates:
+def propagating(source: Endpoint, sink: Endpoint) -> Adapter:
     """Return the adapter that links two systems. TaskFault `invalid` when proveout cannot link them."""
     if objection := engines.link_objection((source.system, source.engine), (sink.system, sink.engine)):
         raise TaskFault("invalid", objection)
-    engine = adapter(source.engine)
-    assert isinstance(engine, Propagates)  # noqa: S101 - `links_to` of the table, which a test compares
-    return engine
+    return adapter(source.engine)

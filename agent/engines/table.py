@@ -1,14 +1,11 @@
-"""The table of engines: which class adapts each, and the mark in tables that proveout has loaded."""
+"""The adapters of engines by name, and the mark in tables that proveout has loaded."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from types import MappingProxyType
 
-from proveout.agent.engines.adapter import EngineAdapter
+from proveout.agent.engines.adapter import Adapter
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.engines.driver_sql import DriverAdapter
 from proveout.core import errors
@@ -31,31 +28,12 @@ def probe(table: Table) -> str:
     return f"SELECT {names} FROM {table.name}"  # noqa: S608 - names that the plan's compiler has checked
 
 
-# An engine that is not in the table is one of another package: its entry point names a driver, and `DriverAdapter` does
-# the rest.
-
-ADAPTERS: Mapping[str, str] = MappingProxyType(
-    {
-        "duckdb": "proveout.agent.engines.duckdb.adapter:DuckdbAdapter",
-        "mysql": "proveout.agent.engines.mysql.adapter:MysqlAdapter",
-        "none": "proveout.agent.engines.no_database:NoDatabaseAdapter",
-        "oracle": "proveout.agent.engines.oracle.adapter:OracleAdapter",
-        "postgres": "proveout.agent.engines.postgres.adapter:PostgresAdapter",
-        "sqlite": "proveout.agent.engines.sqlite.adapter:SqliteAdapter",
-        "timesten": "proveout.agent.engines.timesten.adapter:TimesTenAdapter",
-    }
-)
-
-
 @cache
-def adapter(engine: str) -> EngineAdapter:
-    """Return the adapter of an engine. Loads no client library; never fails."""
-    place = ADAPTERS.get(engine)
-    if place is None:
-        return DriverAdapter(engine)
-    module, _, name = place.partition(":")
-    found: EngineAdapter = getattr(import_module(module), name)()
-    return found
+def adapter(engine: str) -> Adapter:
+    """Return the adapter of an engine. Loads no client library; never fails. An engine that is not in the table is one
+    of another package: its entry point names a driver, and `DriverAdapter` does the rest."""
+    stated = engines.ENGINES.get(engine)
+    return DriverAdapter(engine) if stated is None else Adapter(stated)
 
 
 def driver(engine: str) -> Driver:
@@ -66,7 +44,7 @@ def driver(engine: str) -> Driver:
     except ImportError as error:
         raise ProveoutError(
             f"the {engine} driver cannot be loaded: {error}",
-            way_out=f"{errors.install_command(found.requirement)} on this host, in the agent's environment",
+            way_out=f"{errors.install_command(found.stated.requirement)} on this host, in the agent's environment",
         ) from None
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from proveout.agent.engines.adapter import Loader, Populates, ResumableLoader
+from proveout.agent.engines.adapter import Loader, ResumableLoader
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate_jobs import (
@@ -169,7 +169,7 @@ class _Work:
 def _connect(opening: Opening, population: Population) -> Loader:
     name = opening.endpoint.engine
     engine = adapter(name)
-    if not isinstance(engine, Populates):
+    if not engine.stated.populate:
         raise TaskFault("missing", f"a population cannot be loaded into engine {name!r}")
     return engine.loader(opening.endpoint.dsn, population)
 

@@ -93,7 +93,7 @@ def pool_share(spec: RunLoad) -> int:
 
 def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
     """The result. TaskFault `disk_full` if the database had no space."""
-    codes = adapter(endpoint.engine).disk_full_codes
+    codes = adapter(endpoint.engine).stated.disk_full_codes
     found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
     if not found:
         return result

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
 from proveout.agent.engines.table import is_in_files
-from proveout.agent.sandbox import helper_main, privileges
+from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl import engines
@@ -139,7 +140,7 @@ def is_enterable_by_all(folder: Path) -> bool:
 
 async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
     """Run a task that connects to its systems."""
-    endpoints = _endpoints(spec)
+    endpoints = spec.asked
     privileges, engine = _privileges(context, endpoints)
     with handlers.explain_death(context, [end.system for end in endpoints]):
         if privileges.inherited:
@@ -160,9 +161,9 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
-    _privileges(context, _endpoints(spec))  # refuses files that root owns, before anything is read
+    _privileges(context, spec.asked)  # refuses files that root owns, before anything is read
     engine = handlers.propagating(spec.source, spec.sink)
-    return await run_in_helper(context, await asyncio.to_thread(engine.with_keys, spec))
+    return await run_in_helper(context, await asyncio.to_thread(engine.link_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
@@ -184,16 +185,8 @@ def _provision(context: TaskContext, system: System, data_root: Path) -> Provisi
 
 
 async def _run_in_agent(context: TaskContext, spec: TaskSpec) -> TaskResult:
-    handler: Handler = helper_main.resolve(helper_main.HANDLERS[type(spec)])
+    handler: Handler = resolve(IN_HELPER[type(spec)])
     return await handler(context, spec)
-
-
-def _endpoints(spec: Any) -> tuple[Endpoint, ...]:
-    """The systems of a task."""
-    if isinstance(spec, RunCapture):
-        return spec.endpoints
-    one = getattr(spec, "endpoint", None)
-    return (one,) if one is not None else (spec.source, spec.sink)
 
 
 def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[Privileges, str]:

@@ -15,19 +15,18 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from proveout.agent.daemon.handlers import IN_HELPER, resolve
 from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource
-from proveout.agent.engines.adapter import OwnsProcess
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core.json_data import FRAME_BYTES_MAX
+from proveout.core.json_data import FRAME_BYTES_MAX, from_plain
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
 from proveout.proto.wire.codec import WireFault
@@ -39,24 +38,6 @@ NAME = "proveout-helper"
 NO_WORK_DIR = Path("/nonexistent")
 """A helper process has no work directory: it writes files of its systems only."""
 
-HANDLERS: Mapping[type, str] = MappingProxyType(
-    {
-        tasks.StartSystem: "proveout.agent.engines.handlers:start_system",
-        tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
-        tasks.SnapshotSystem: "proveout.agent.engines.handlers:snapshot_system",
-        tasks.InspectSystem: "proveout.agent.engines.handlers:inspect_system",
-        tasks.LinkSystems: "proveout.agent.engines.handlers:link_systems",
-        tasks.CompareSystems: "proveout.agent.engines.handlers:compare_systems",
-        tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
-        tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
-        tasks.RestoreCopy: "proveout.agent.engines.handlers:restore_copy",
-        tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
-        tasks.CheckSystem: "proveout.agent.system_check:check_system",
-        tasks.RunCapture: "proveout.agent.capture.kinds:capture",
-    }
-)
-"""Task -> handler. An agent that is not root runs the same handlers in its own process."""
-
 CALLS: Mapping[str, str] = MappingProxyType(
     {
         "rows": "proveout.agent.tuning.sql_access:rows",
@@ -67,12 +48,6 @@ CALLS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Blocking functions of an endpoint and keyword arguments; their results are JSON data."""
-
-
-def resolve(path: str) -> Any:
-    """The object at `module:name`; imports the module."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 class RemoteSystem:
@@ -159,7 +134,7 @@ class HelperServer:
         self._spawn(self._run(runner, task))
 
     async def _run(self, runner: TaskRunner, task: Task) -> None:
-        outcome = await runner.run(_lazy_handler(HANDLERS[type(task.spec)]), task.spec, task.deadline_s)
+        outcome = await runner.run(_lazy_handler(IN_HELPER[type(task.spec)]), task.spec, task.deadline_s)
         del self._tasks[task.key]
         self._write(helper.control("resources", self._own_resources()))
         try:
@@ -180,7 +155,7 @@ class HelperServer:
         return query
 
     async def _call(self, number: int, name: str, arguments: dict[str, Any]) -> None:
-        endpoint = Endpoint(**{**arguments.pop("endpoint"), "instances": ()})
+        endpoint = from_plain(Endpoint, arguments.pop("endpoint"))
         try:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
@@ -251,7 +226,7 @@ def main(parent: int, argument: str, engine: str) -> None:
     die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
     privileges.seal()
     client = adapter(engine)
-    if isinstance(client, OwnsProcess):
+    if client.stated.own_process:
         client.claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames

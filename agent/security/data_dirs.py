@@ -90,7 +90,7 @@ def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
     """The task with folders of this agent; `work_dir` is the session's. TaskFault `refused` for a foreign file in place
     of a provisioned one.
     """
-    for end in endpoints(spec):
+    for end in spec.asked:
         if engines.of(end.engine).in_files:
             _check_file(policy, work_dir, end)
     if isinstance(spec, SnapshotSystem) and spec.system.is_named_file:
@@ -105,12 +105,6 @@ def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
             local = tuple((system, str(data_root(policy, work_dir, wanted))) for system, wanted in directories)
             return replace(spec, directories=local)
     return spec
-
-
-def endpoints(spec: TaskSpec) -> tuple[Endpoint, ...]:
-    """The systems of a task."""
-    several: tuple[Endpoint, ...] = getattr(spec, "endpoints", ())
-    return (*several, *(getattr(spec, name) for name in ("endpoint", "source", "sink") if hasattr(spec, name)))
 
 
 def _check_file(policy: Policy, work_dir: Path, end: Endpoint) -> None:

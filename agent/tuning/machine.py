@@ -14,8 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.engines.adapter import RedactsDsn
-from proveout.agent.engines.table import adapter
+from proveout.agent.engines.public_dsn import public_dsn
 from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.core import linux
@@ -26,8 +25,7 @@ from proveout.proto.wire.tasks import Endpoint
 
 def public(endpoint: Endpoint) -> str:
     """Return the dsn without what may be secret; "" when it cannot be taken apart."""
-    engine = adapter(endpoint.engine)
-    return engine.public_dsn(endpoint.dsn) if isinstance(engine, RedactsDsn) else ""
+    return public_dsn(endpoint.engine, endpoint.dsn)
 
 
 def identity(endpoint: Endpoint) -> str:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from proveout.agent.engines import handlers
-from proveout.agent.engines.adapter import OpensCursors
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
@@ -193,7 +192,7 @@ def _loaded(endpoint: Endpoint, before: Rows) -> None:
 @contextmanager
 def _cursor(endpoint: Endpoint) -> Iterator[Any]:
     engine = adapter(endpoint.engine)
-    if not isinstance(engine, OpensCursors):
+    if not engine.stated.tune:
         raise TaskFault("missing", f"systems of engine {endpoint.engine!r} cannot be tuned by this release")
     with engine.cursor(endpoint) as cursor:
         yield cursor

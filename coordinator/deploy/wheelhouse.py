@@ -1,25 +1,20 @@
-"""The wheels that `proveout deploy` copies to hosts: this installation, packed again, or a folder of the user's.
+"""The wheels that `proveout deploy` copies to hosts: those of this installation, which pip gets, or a folder of the
+user's.
 
-Flow: `pack(extras, folder)` -> the distributions that proveout requires, from the metadata of this environment -> a
-wheel of each from its installed files -> `Wheelhouse`; or `read(folder)` -> `Wheelhouse`. Neither a network nor a
-compiler is needed, and hosts get exactly the versions and files that are here.
-
-A wheel of a distribution is its installed files but for bytecode and the scripts that an installer generates. proveout
-itself, where it is installed for editing, is packed from its folder. Source: PEP 427 (wheels), PEP 376 (RECORD),
-PEP 425 (tags in file names).
+Flow: `collect(extras, folder)` -> pip makes the wheel of proveout from where this one was installed, and downloads its
+dependencies at the versions that are here; or the folder of `--wheelhouse` -> `read(folder)` -> `Wheelhouse`. Sources:
+PEP 425 (tags in file names), PEP 610 (direct_url.json).
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import os
+import json
 import re
-import sysconfig
+import subprocess
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
 
 from proveout.core import child_process
@@ -30,12 +25,7 @@ NAME = "proveout"
 INSTALLER = "pip"
 """The installer goes along: hosts need neither pip nor ensurepip."""
 SUMS = "SHA256SUMS"
-LEVEL = 1
-EPOCH = (1980, 1, 1, 0, 0, 0)
-LEFT_OUT = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^\]]*)\])?[^;]*(?:;(?P<marker>.*))?")
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 _WHEEL = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
 )
@@ -144,9 +134,9 @@ def _is_for(platform: str, machine: str, libc: Sequence[str]) -> bool:
 
 
 def read(folder: Path) -> Wheelhouse:
-    """The wheels in a folder, with pip's when it is not there. Their hashes must be those of SHA256SUMS, if it has one.
+    """The wheels in a folder. Their hashes must be those of SHA256SUMS, if it has one.
 
-    WheelhouseError when there is no proveout in it, or a file has another hash.
+    WheelhouseError when proveout or pip is not in it, or a file has another hash.
     """
     paths = sorted(folder.glob("*.whl"))
     wheels = [_wheel(path) for path in paths]
@@ -162,8 +152,12 @@ def read(folder: Path) -> Wheelhouse:
             reason = "is missing" if wheel is None else "has another hash"
             raise WheelhouseError(f"{name} {reason}", where=str(folder / SUMS), way_out="Make the wheelhouse again.")
     if not any(wheel.name == INSTALLER for wheel in wheels):
-        wheels.append(_wheel(packed(distribution(INSTALLER), _cache())))
-    return Wheelhouse(wheels=tuple(sorted(wheels, key=lambda wheel: wheel.path.name)))
+        raise WheelhouseError(
+            "no wheel of pip is in it, which installs the others on hosts",
+            where=str(folder),
+            way_out=f"Put it there: pip download --no-deps --dest {folder} pip.",
+        )
+    return Wheelhouse(wheels=tuple(wheels))
 
 
 def _sums(path: Path) -> dict[str, str]:
@@ -196,185 +190,43 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# ---- packing this installation -------------------------------------------------------------------------------------
+# ---- the wheels of this installation --------------------------------------------------------------------------------
 
 
-def pack(extras: Sequence[str], folder: Path | None = None) -> Wheelhouse:
-    """The wheelhouse of this installation with some of its extras; wheels are kept in `folder` [a cache of the user's].
+def collect(extras: Sequence[str], folder: Path) -> Wheelhouse:
+    """Have pip put the wheels of this installation with some of its extras into a new folder, and pip's own.
 
-    WheelhouseError when a package of an extra is not installed here.
+    pip's own configuration applies. WheelhouseError when pip fails, as without a network.
     """
-    place = folder or _cache()
-    found = [*closure(extras), distribution(INSTALLER)]
-    paths = {packed(distribution, place) for distribution in found}
-    return Wheelhouse(wheels=tuple(_wheel(path) for path in sorted(paths, key=lambda path: path.name)))
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "proveout" / "wheelhouse"
-
-
-def closure(extras: Iterable[str]) -> tuple[metadata.Distribution, ...]:
-    """proveout with all that it requires here. A requirement with a marker that is not an extra counts if installed."""
-    found: dict[str, metadata.Distribution] = {}
-    done: dict[str, set[str]] = {}
-    waiting: list[tuple[str, frozenset[str], bool]] = [(NAME, frozenset(extras), True)]
-    while waiting:
-        name, wanted, needed = waiting.pop()
-        if name in done and wanted <= done[name]:
-            continue
-        try:
-            distribution = found.get(name) or metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            if needed:
-                raise WheelhouseError(
-                    f"{name} is not installed here, so it cannot be copied",
-                    way_out="Install it in this environment, leave its --extra out, or name a --wheelhouse.",
-                ) from None
-            continue
-        found[name] = distribution
-        done[name] = done.get(name, set()) | wanted
-        waiting += _required(distribution, done[name])
-    return tuple(found.values())
-
-
-def _required(distribution: metadata.Distribution, extras: set[str]) -> Iterator[tuple[str, frozenset[str], bool]]:
-    """(name, extras, whether it must be there) of each requirement."""
-    for line in distribution.requires or ():
-        match = _REQUIREMENT.match(line)
-        if match is None:
-            continue
-        marker = match["marker"] or ""
-        named = _EXTRA.findall(marker)
-        if named and not extras & set(named):
-            continue
-        wanted = frozenset(word.strip() for word in (match["extras"] or "").split(",") if word.strip())
-        yield _normal(match["name"]), wanted, not _EXTRA.sub("", marker).strip(" ()and")
-
-
-def distribution(name: str) -> metadata.Distribution:
-    """An installed distribution. WheelhouseError when it is not."""
-    try:
-        return metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        raise WheelhouseError(
-            f"{name} is not installed in this environment", way_out="Install it: python -m ensurepip, or name a folder "
-            "with its wheel: --wheelhouse DIR."
-        ) from None  # fmt: skip
-
-
-def packed(distribution: metadata.Distribution, folder: Path) -> Path:
-    """The wheel of an installed distribution, in `folder`. One of the same name and version is taken as it is, but for
-    proveout's own."""
-    own = _normal(distribution.name) == NAME
-    files = dict(_files(distribution))
-    text = _about(distribution, files) if own else (distribution.read_text("WHEEL") or "")
-    tags = sorted({line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:")})
-    columns = [".".join(dict.fromkeys(sorted(tag.split("-")[place] for tag in tags))) for place in range(3)]
-    name, _, version = _info(distribution).removesuffix(".dist-info").partition("-")
-    path = folder / f"{name}-{version}-{'-'.join(columns)}.whl"
-    if path.exists() and not own:
-        return path
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(path, _info(distribution), files, text)
-    except OSError as error:
-        raise WheelhouseError(f"cannot pack {distribution.name}: {error}", where=str(folder)) from error
-    return path
-
-
-def _info(distribution: metadata.Distribution) -> str:
-    """The folder of its metadata, `grpcio-1.85.1.dist-info`."""
-    for file in distribution.files or ():
-        if file.parts[0].endswith(".dist-info"):
-            return file.parts[0]
-    raise WheelhouseError(
-        f"{distribution.name} was not installed from a wheel, so it cannot be copied",
-        way_out="Install it with pip, or name a --wheelhouse.",
+    here = sorted(f"{one.name}=={one.version}\n" for one in metadata.distributions() if _normal(one.name) != NAME)
+    versions = folder / "versions.txt"
+    versions.write_text("".join(here), encoding="utf-8")
+    options = ("--quiet", "--wheel-dir", str(folder), "--constraint", str(versions))
+    done = subprocess.run(
+        (*child_process.interpreter(), "-m", "pip", "wheel", *options, _requirement(extras), INSTALLER),
+        env=child_process.coordinator_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-
-
-def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
-    """(place in the wheel, file) of each file that is there: some installations leave the tests of packages out."""
-    info = _info(distribution)
-    scripts = {entry.name for entry in distribution.entry_points if entry.group.endswith("_scripts")}
-    editable = '"editable": true' in (distribution.read_text("direct_url.json") or "").replace('":true', '": true')
-    if editable and _normal(distribution.name) != NAME:
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
         raise WheelhouseError(
-            f"{distribution.name} is installed for editing, so it cannot be copied",
-            way_out="Build its wheel, and name a folder with all wheels: --wheelhouse DIR.",
+            f"pip cannot get the wheels of this installation: {'; '.join(errors)}",
+            way_out="It needs a package index, and the files that this proveout was installed from. On a machine "
+            "without a network name a folder with all wheels: --wheelhouse DIR (the commands: docs/guide/deploy.md).",
         )
-    for file in distribution.files or ():
-        inside = file.parts[0] == info
-        if file.suffix in (".pyc", ".pth") and not inside and (editable or file.suffix == ".pyc"):
-            continue
-        if inside and file.name in (*LEFT_OUT, "WHEEL"):
-            continue
-        path = Path(str(distribution.locate_file(file)))
-        if not path.is_file():
-            continue
-        if file.parts[0] != "..":
-            if inside or not editable:
-                yield file.as_posix(), path
-        elif file.name not in scripts:
-            yield from _data(info, file, path)
-    if editable:
-        yield from _sources()
+    return read(folder)
 
 
-def _data(info: str, file: metadata.PackagePath, path: Path) -> Iterator[tuple[str, Path]]:
-    """A file outside the packages: a script, or data below the environment; headers are for compilers and left out."""
-    below = [part for part in file.parts if part != ".."]
-    data = info.removesuffix(".dist-info") + ".data"
-    if below[0] == "bin":
-        yield f"{data}/scripts/{'/'.join(below[1:])}", path
-    elif below[0] != "include":
-        yield f"{data}/data/{'/'.join(below)}", path
-
-
-def _sources() -> Iterator[tuple[str, Path]]:
-    """The files of proveout's own folder, with what its links lead to."""
-    root = Path(child_process.__file__).parents[1]
-    suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
-    for folder, below, names in os.walk(root, followlinks=True):
-        below[:] = sorted(name for name in below if name != "__pycache__")
-        for name in sorted(names):
-            path = Path(folder, name)
-            if not name.endswith(".so") or name.endswith(suffix):
-                yield f"{NAME}/{path.relative_to(root).as_posix()}", path
-
-
-def _about(distribution: metadata.Distribution, files: Mapping[str, Path]) -> str:
-    """The file WHEEL of proveout: for this Python and platform when it has compiled modules."""
-    text = distribution.read_text("WHEEL") or ""
-    if not any(place.endswith(".so") for place in files):
-        return text
-    python = f"cp{sysconfig.get_config_var('py_version_nodot')}"
-    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    kept = [line for line in text.splitlines() if line and not line.startswith(("Tag:", "Root-Is-Purelib:"))]
-    return "\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {python}-{python}-{platform}", ""])
-
-
-def _write(path: Path, info: str, files: Mapping[str, Path], about: str) -> None:
-    """Write a wheel; the same files give the same bytes."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    record: list[str] = []
-    try:
-        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
-            texts = ((place, file.read_bytes(), file.stat().st_mode) for place, file in sorted(files.items()))
-            for place, content, mode in chain(texts, [(f"{info}/WHEEL", about.encode(), 0o644)]):
-                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-                record.append(f"{place},sha256={digest},{len(content)}")
-                _add(archive, place, content, mode)
-            _add(archive, f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,", ""]).encode(), 0o644)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _add(archive: zipfile.ZipFile, place: str, content: bytes, mode: int) -> None:
-    entry = zipfile.ZipInfo(place, EPOCH)
-    entry.external_attr = (0o100000 | (0o755 if mode & 0o111 else 0o644)) << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(entry, content)
+def _requirement(extras: Sequence[str]) -> str:
+    """proveout with extras, as pip finds it again: the folder, file or repository that it was installed from, else its
+    version."""
+    own = metadata.distribution(NAME)
+    origin = json.loads(own.read_text("direct_url.json") or "{}")
+    name = f"{NAME}[{','.join(extras)}]"
+    if "vcs_info" in origin:
+        return f"{name} @ {origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
+    return f"{name} @ {origin['url']}" if origin else f"{name}=={own.version}"

@@ -18,8 +18,8 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import number_at
-from proveout.core.numbers import microseconds, number, rate_unit, rung_name, safe, search_answer
-from proveout.proto.events import IterationFinished, ValidityFinding, VerdictReached
+from proveout.core.numbers import iteration_numbers, number, rate_unit, rung_name, safe, search_answer
+from proveout.proto.events import ValidityFinding, VerdictReached
 
 # - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
 #   neither when its severity is `warn`: then it is `<skipped>` with its evidence;
@@ -152,19 +152,13 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
             message="invalid: " + "; ".join(f"{finding.label}: {finding.evidence}" for finding in broken),
-            output=_numbers(stage, item),
+            output="\n".join([iteration_numbers(item.metrics, rate_unit(stage.kind)), *map(_held, item.findings)]),
         )
 
 
-def _numbers(stage: StageResult, item: IterationFinished) -> str:
-    response = {name: microseconds(number_at(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
-    latencies = ", ".join(f"{name} {value}" for name, value in response.items())
-    findings = [f"{_held(finding)} {finding.label}: {finding.evidence}" for finding in item.findings]
-    return "\n".join([f"{number(number_at(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
-
-
 def _held(finding: ValidityFinding) -> str:
-    return ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
+    word = ("ok" if finding.ok else "NOT OK") if finding.is_judged else "NOT JUDGED"
+    return f"{word} {finding.label}: {finding.evidence}"
 
 
 def _search(stage: StageResult) -> Case:
@@ -298,9 +292,8 @@ def _run(results: RunResults) -> Iterator[Remark]:
 
 
 def _first_stage(results: RunResults) -> tuple[str, int]:
-    plan: Any = results.run.plan if results.run else None
-    stages = plan.get("stages", ()) if isinstance(plan, Mapping) else ()
-    where: Mapping[str, Any] = next((stage["where"] for stage in stages if "where" in stage), {})
+    places = (stage["where"] for stage in results.plan.get("stages", ()) if "where" in stage)
+    where: Mapping[str, Any] = next(places, {})
     return str(where.get("file", "")), max(int(where.get("line", 1)), 1)
 
 

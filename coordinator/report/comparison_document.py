@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from datetime import UTC, datetime
 
 from proveout.coordinator.comparability import SHOWN_MAX
 from proveout.coordinator.comparison import (
     REFERENCE,
-    RESULTS,
     ComparedRun,
     ComparedRuns,
     Direction,
     Family,
     Judgement,
+    all_runs,
     told,
 )
 from proveout.coordinator.report.comparison_figures import forest, overlaid_figures
@@ -24,6 +24,7 @@ from proveout.coordinator.report.comparison_tables import (
     MainNumber,
     across_rungs,
     change_table,
+    condition,
     heads,
     interval_text,
     lead,
@@ -38,23 +39,23 @@ from proveout.coordinator.report.comparison_tables import (
     sides,
     table_row,
     tally,
+    tally_text,
     values_table,
     values_title,
 )
 from proveout.coordinator.report.document import (
     Block,
     Cell,
+    Column,
     Details,
     Document,
     Notes,
-    Outcome,
     Outcomes,
     Paragraph,
     Section,
     Table,
     Tiles,
     Tone,
-    Value,
 )
 from proveout.coordinator.report.summary import HeadlineNumber
 from proveout.coordinator.report.summary import Tone as TileTone
@@ -87,9 +88,8 @@ def _short_answer(compared: ComparedRuns) -> str:
     """The answer of one of several runs."""
     run, numbers, count = compared.names[1], main_numbers(compared), len(compared.differences)
     told = "; ".join(_throughput(run, numbers)) or "no number can be compared"
-    counts = ", ".join(f"{many} {DIRECTIONS[direction][1]}" for many, direction in tally(numbers))
     apart = f"; {count} difference{'s' if count != 1 else ''} of plan or environment" if count else ""
-    return f"{_capital(told)} ({counts or 'nothing in common'}{apart})."
+    return f"{_capital(told)} ({tally_text(numbers) or 'nothing in common'}{apart})."
 
 
 def _capital(text: str) -> str:
@@ -118,8 +118,7 @@ def sentence(run: str, numbers: Sequence[MainNumber]) -> str:
     first = lead(numbers)
     searches = [one for one in numbers if one.place == "search" and one is not first and "mean" in one.row.ratio]
     parts += [f"the rate of {one.stage} {_judged('is', one)}" for one in searches[:RUNS_MAX]]
-    counts = ", ".join(f"{count} {DIRECTIONS[direction][1]}" for count, direction in tally(numbers))
-    return f"{'. '.join(map(_capital, parts))}. Of {len(numbers)} main numbers: {counts}."
+    return f"{'. '.join(map(_capital, parts))}. Of {len(numbers)} main numbers: {tally_text(numbers)}."
 
 
 def _throughput(run: str, numbers: Sequence[MainNumber]) -> Iterator[str]:
@@ -305,7 +304,7 @@ def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
         kind="factor",
         label=f"Of {len(numbers)} main numbers",
         value="  ".join(_whole(f"{count} {DIRECTIONS[direction][0]}") for count, direction in counted),
-        about=", ".join(f"{count} {DIRECTIONS[direction][1]}" for count, direction in counted),
+        about=tally_text(numbers),
         tone=_tone_of({direction for _, direction in counted}),
         estimate={},
     )
@@ -314,9 +313,6 @@ def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
 ROWS_MAX = 30
 """Rows of the main numbers in the short form; where there are more, those at the lead rung of each stage and those that
 are better or worse."""
-
-_TONES: Mapping[str, Tone] = {"PASS": "bad", "FAIL": "good", "INCONCLUSIVE": "warn"}
-"""A condition that holds fails the job."""
 
 
 def comparison_document(
@@ -347,7 +343,7 @@ def comparison_document(
 
 def _overview(compared: Sequence[ComparedRuns]) -> Section:
     """The tiles, and the runs behind the short names."""
-    runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
+    runs = all_runs(compared)
     notes = tuple(dict.fromkeys(note for one in compared for note in one.notes))
     alike = len({one.environment for one in runs}) == 1
     where = Paragraph(f"All on {'; '.join(runs[0].environment)}.", "dim") if alike and runs[0].environment else None
@@ -361,22 +357,19 @@ def _overview(compared: Sequence[ComparedRuns]) -> Section:
 
 
 def _legend(runs: Sequence[ComparedRun], *, with_environment: bool) -> Table:
-    labelled = any(one.labels for one in runs)
-    columns = ("", "run", "started", "plan", "proveout", *(["labels"] if labelled else []))
-    rows = [
-        (
-            one.name,
-            one.run_id,
-            _when(one.started_unix_s),
-            one.plan or "-",
-            one.version or "-",
-            *([", ".join(f"{name}={value}" for name, value in one.labels.items()) or "-"] if labelled else []),
-            *([tuple(one.environment) or "-"] if with_environment else []),
-        )
-        for one in runs
+    columns: list[Column] = [
+        ("", "l", [one.name for one in runs]),
+        ("run", "l", [one.run_id for one in runs]),
+        ("started", "l", [_when(one.started_unix_s) for one in runs]),
+        ("plan", "l", [one.plan or "-" for one in runs]),
+        ("proveout", "l", [one.version or "-" for one in runs]),
     ]
-    columns += ("environment",) if with_environment else ()
-    return Table(heads=columns, rows=tuple(rows), layout="l" * len(columns))
+    if any(one.labels for one in runs):
+        labels = [", ".join(f"{name}={value}" for name, value in one.labels.items()) for one in runs]
+        columns.append(("labels", "l", [text or "-" for text in labels]))
+    if with_environment:
+        columns.append(("environment", "l", [tuple(one.environment) or "-" for one in runs]))
+    return Table.of(*columns)
 
 
 def _when(unix_s: float) -> str:
@@ -422,19 +415,8 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
 
 
 def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
-    if judged:
-        conditions = Outcomes(tuple(map(_condition, judged)), head="Condition")
-        yield Section(title="Conditions", blocks=(conditions,), anchor="conditions")
-
-
-def _condition(one: Judgement) -> Outcome:
-    return Outcome(
-        outcome=RESULTS[one.outcome],
-        tone=_TONES[one.outcome],
-        title=told(one),
-        evidence=one.evidence,
-        brief=one.evidence,
-    )
+    if found := tuple(condition(one.outcome, told(one), one.evidence, one.evidence) for one in judged):
+        yield Section(title="Conditions", blocks=(Outcomes(found, head="Condition"),), anchor="conditions")
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -451,7 +433,10 @@ def _ratios(compared: Sequence[ComparedRuns], *, is_page: bool) -> Section:
 def _main(one: ComparedRuns, several: bool, *, short: bool, is_page: bool) -> Iterator[Block]:
     numbers = main_numbers(one)
     shown = _short(numbers) if short else numbers
-    blocks: list[Block] = [_main_table(one, numbers, shown)] if shown else []
+    named, blocks = places(numbers), list[Block]()
+    if shown:
+        rows = (table_row(f"{named[id(number)]}: {number.what}", number.row, one.names[1]) for number in shown)
+        blocks.append(Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT))
     if len(shown) < len(numbers):
         blocks.append(Paragraph(f"{len(numbers) - len(shown)} more main numbers are not shown.", "dim"))
     if not one.stages:
@@ -464,14 +449,6 @@ def _main(one: ComparedRuns, several: bool, *, short: bool, is_page: bool) -> It
         yield Section(title=f"{one.names[1]} against {REFERENCE}", blocks=(Paragraph(run_answer(one)), *blocks))
     else:
         yield from blocks
-
-
-def _main_table(one: ComparedRuns, numbers: Sequence[MainNumber], shown: Sequence[MainNumber]) -> Table:
-    named = places(numbers)
-    rows: list[tuple[Value, ...]] = [
-        table_row(f"{named[id(number)]}: {number.what}", number.row, one.names[1]) for number in shown
-    ]
-    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
 
 
 def _short(numbers: Sequence[MainNumber]) -> Sequence[MainNumber]:

@@ -69,19 +69,25 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
     """The figure; none where no number has a ratio."""
     every = [one for pair in compared for one in main_numbers(pair)]
     numbers = [one for one in every if one.row.ratio.get("mean", 0.0) > 0.0 and one.row.direction != "offered"]
-    drawn = _side_by_side(_drawn(numbers))
+    drawn = _drawn(numbers)
     if not drawn:
         return
+    # those of several runs at the same place are below each other
+    ranks = {one.place_of: rank for rank, one in reversed(list(enumerate(drawn)))}
+    drawn.sort(key=lambda one: ranks[one.place_of])
     cut = f" {len(drawn)} of {len(numbers)} ratios are drawn, those at the rung where {REFERENCE} was fastest."
     band = compared[0].band
     within = f" The band: ratios within {percent(band)} of 1 do not matter." if band else ""
-    named = _names(every, len(compared) > 1)
+    where = places(every)
+    named = {id(one): safe(where[id(one)] + (f": {one.run}" if len(compared) > 1 else "")) for one in every}
     levels = " ".join(dict.fromkeys(map(level_note, compared)))
+    count = sum(not one.row.ratio or one.row.direction == "offered" for one in every)
+    absent = f"{count} number{'s have' if count > 1 else ' has'} no ratio; the table has the reason. " if count else ""
     yield Figure(
         name="ratios",
-        title=f"{_over(compared)}: ratios with their intervals",
+        title=f"{', '.join(one.names[1] for one in compared)} / {REFERENCE}: ratios with their intervals",
         caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {levels} "
-        f"{_apart(every)}An interval across 1 tells nothing apart; an arrow is an end "
+        f"{absent}An interval across 1 tells nothing apart; an arrow is an end "
         f"beyond the axis.{within}{cut if len(drawn) < len(numbers) else ''}",
         spec=_spec(drawn, named, band),
         heads=("", "", REFERENCE, "run", "ratio", "CI", ""),
@@ -94,16 +100,6 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
             _seen(family, [one for one in numbers if one.family == family], named) for family in _families(drawn)
         ),
     )  # fmt: skip
-
-
-def _over(compared: Sequence[ComparedRuns]) -> str:
-    """`B / A`, `B, C / A`."""
-    return f"{', '.join(one.names[1] for one in compared)} / {REFERENCE}"
-
-
-def _apart(every: Sequence[MainNumber]) -> str:
-    count = sum(not one.row.ratio or one.row.direction == "offered" for one in every)
-    return f"{count} number{'s have' if count > 1 else ' has'} no ratio; the table has the reason. " if count else ""
 
 
 def _drawn(numbers: Sequence[MainNumber]) -> list[MainNumber]:
@@ -121,18 +117,6 @@ def _drawn(numbers: Sequence[MainNumber]) -> list[MainNumber]:
 
 def _families(numbers: Sequence[MainNumber]) -> list[str]:
     return list(dict.fromkeys(one.family for one in numbers))
-
-
-def _names(numbers: Sequence[MainNumber], several: bool) -> dict[int, str]:
-    """The name of each line; of several runs with the run's short name."""
-    named = places(numbers)
-    return {id(one): safe(f"{named[id(one)]}: {one.run}" if several else named[id(one)]) for one in numbers}
-
-
-def _side_by_side(numbers: Sequence[MainNumber]) -> list[MainNumber]:
-    """The numbers with those of several runs at the same place below each other."""
-    ranks = {one.place_of: rank for rank, one in reversed(list(enumerate(numbers)))}
-    return sorted(numbers, key=lambda one: ranks[one.place_of])
 
 
 # ---- chart -------------------------------------------------------------------------------------------------------
@@ -170,10 +154,6 @@ def _axis(drawn: Sequence[MainNumber], band: float) -> Spec:
     return x
 
 
-def _word(direction: Direction) -> str:
-    return DIRECTIONS[direction][1]
-
-
 def _panel(
     found: Sequence[MainNumber],
     named: Mapping[int, str],
@@ -184,7 +164,7 @@ def _panel(
     values = [_value(one, named[id(one)]) for one in found]
     places = list(dict.fromkeys(value["place"] for value in values))
     y = category("place", axis={"labelLimit": NAME_MAX, "grid": False}, scale={"domain": places})
-    words = [_word(direction) for direction in forms]
+    words = [DIRECTIONS[direction][1] for direction in forms]
     form, colour = (
         category("tone", scale={"domain": words, "range": list(kinds)}, legend={"columns": 4})
         for kinds in zip(*forms.values(), strict=True)
@@ -192,11 +172,9 @@ def _panel(
     about = tips(place="", base=REFERENCE, other="run", shown="ratio", tone="")
     layers = ratio_layers(values, x, y, about, size=90, color=colour, shape=form)
     if band:
-        span, edges = (
-            {"from": 1.0 / (1.0 + band), "to": 1.0 + band},
-            {"x": {**x, "field": "from"}, "x2": {"field": "to"}},
-        )
-        layers.insert(0, layer("rect", {"color": PALE[0], "opacity": 0.6}, rows=[span], **edges))
+        same = [{"from": 1.0 / (1.0 + band), "to": 1.0 + band}]
+        edges = {"x": {**x, "field": "from"}, "x2": {"field": "to"}}
+        layers.insert(0, layer("rect", {"color": PALE[0], "opacity": 0.6}, rows=same, **edges))
     layers.append(layer("text", {"dy": -11, "fontSize": 11, "color": INK}, y=y, x=x, text={"field": "written"}))
     width = WIDTH - min(NAME_MAX, LETTER * max(map(len, named.values()))) - 20
     return panel(layers, width, max(50, ROW * len(places)), _heading(found), values)
@@ -213,14 +191,13 @@ def _value(one: MainNumber, place: str) -> dict[str, Any]:
     mean = min(max(float(ratio["mean"]), 1.0 / FARTHEST), FARTHEST)
     lower, upper = ratio.get("lower"), ratio.get("upper")
     base, other = sides(one.row)
-    word = _word(_shown(one.row.direction))
     name = f"{place}, {one.what}" if one.family == "measured value" else place
     return {
         "place": name,
         "ratio": mean,
         "lower": None if lower is None else max(float(lower), 1.0 / (FARTHEST * 2.0)),
         "upper": None if upper is None else min(float(upper), FARTHEST * 2.0),
-        "tone": word,
+        "tone": DIRECTIONS[_shown(one.row.direction)][1],
         "written": f"{DIRECTIONS[one.row.direction][0]} {ratio_text(ratio)}",
         "shown": ratio_in_words(ratio),
         "base": base,

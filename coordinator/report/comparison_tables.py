@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.comparison import FAMILIES, ComparedRuns, Direction, Family, Row, RungPair, StagePair
-from proveout.coordinator.report.document import Cell, Table, Tone, Value
+from proveout.coordinator.comparison import FAMILIES, RESULTS, ComparedRuns, Direction, Family, Row, RungPair, StagePair
+from proveout.coordinator.report.document import Cell, Outcome, Table, Tone, Value
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import half_width, level, notation, percent, rung_name
+from proveout.proto.events import Outcome as Judged
 
 FAR = 20.0
 """An end of an interval this many times away from its ratio is of no use; it is shown as an arrow."""
@@ -60,6 +61,14 @@ def outcome(row: Row, other: str) -> str:
     return f"{sign} {words}{f' ({reason})' if reason else ''}"
 
 
+_TONES: Mapping[Judged, Tone] = {"PASS": "bad", "FAIL": "good", "INCONCLUSIVE": "warn"}
+
+
+def condition(judged: Judged, title: str, evidence: tuple[str, ...], brief: tuple[str, ...] = ()) -> Outcome:
+    """A condition that fails the job where it holds."""
+    return Outcome(outcome=RESULTS[judged], tone=_TONES[judged], title=title, evidence=evidence, brief=brief)
+
+
 LAYOUT = "lrrrrl"
 
 
@@ -88,23 +97,17 @@ def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
 
 
 def values_table(one: ComparedRuns, stage: StagePair) -> Table:
-    """The numbers of a stage without rungs."""
+    """The numbers of a stage without rungs; below the rate of a search the ends of its interval in both runs."""
     rows: list[tuple[Value, ...]] = []
-    for direction, (*words, last) in value_cells(stage, one.names[1]):
-        rows.append((*words, Cell(last, DIRECTIONS[direction][2])))
-    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
-
-
-def value_cells(stage: StagePair, other: str) -> Iterator[tuple[Direction, tuple[str, ...]]]:
-    """The rows of a stage without rungs as text; below the rate of a search the ends of its interval in both runs."""
     for row in stage.values:
-        yield row.direction, cells(row, other)
+        rows.append(table_row(label(row), row, one.names[1]))
         if stage.kind == "search":
             ends = [side if isinstance(side, Mapping) else {} for side in row.estimates]
             same = notation("", *(side or None for side in ends))
             for end in ("lower", "upper"):
                 shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in ends)
-                yield "none", (f"{end} end", *shown, "", "", "")
+                rows.append((f"{end} end", *shown, "", "", ""))
+    return Table(heads=heads(one, main=True), rows=tuple(rows), layout=LAYOUT)
 
 
 def heads(one: ComparedRuns, *, main: bool = False) -> tuple[str, ...]:
@@ -145,15 +148,16 @@ def table_row(name: str, row: Row, other: str) -> tuple[Value, ...]:
 def label(row: Row) -> str:
     """`TPS`, `response p99`, `UpdateLocation avg`; `one: TPS` of the load `one`."""
     load, path = row.of_load
-    if load:
-        return f"{load}: {label(replace(row, path=path))}"
-    if row.path[0] == "transactions":
-        return f"{row.path[1]} {_short(row.path[-1])}"
-    if row.path[0] == "response":
-        return f"response {_short(row.path[-1])}"
-    if len(row.path) == 4:  # of a capture of measured values
-        return ".".join(row.path[1:])
-    return "errors" if row.path[0] == "errors" else _short(row.path[0])
+    return f"{load}: {label_of(path)}" if load else label_of(path)
+
+
+def label_of(path: Sequence[str]) -> str:
+    """The name of the number at a path of a rung's tree."""
+    if path[0] in ("transactions", "response"):
+        return f"{path[1] if path[0] == 'transactions' else 'response'} {_short(path[-1])}"
+    if len(path) == 4:  # of a capture of measured values
+        return ".".join(path[1:])
+    return "errors" if path[0] == "errors" else _short(path[0])
 
 
 def _short(metric: str) -> str:
@@ -299,3 +303,8 @@ def tally(numbers: Sequence[MainNumber]) -> Iterator[tuple[int, Direction]]:
     )
     order: tuple[Direction, ...] = ("better", "worse", "changed", "same", "none", "unknown")
     yield from ((counted[direction], direction) for direction in order if counted[direction])
+
+
+def tally_text(numbers: Sequence[MainNumber]) -> str:
+    """`2 better, 1 not judged`."""
+    return ", ".join(f"{count} {DIRECTIONS[direction][1]}" for count, direction in tally(numbers))

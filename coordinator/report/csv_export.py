@@ -229,16 +229,6 @@ def to_parquet(results: RunResults) -> bytes:
     return out.getvalue()
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically. OSError."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 _LOAD = (
     "host",
     "window",
@@ -265,7 +255,7 @@ def samples_table(
     import pyarrow as pa  # noqa: PLC0415
 
     parts = [part for item in iterations if (part := _part(kind, item, folder, began_unix_s)) is not None]
-    return pa.concat_tables(parts) if parts else _with_about(_empty(kind), None, [])
+    return pa.concat_tables(parts) if parts else _with_about(_shown(kind, _empty(kind)), None, [])
 
 
 def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float) -> pa.Table | None:
@@ -279,13 +269,15 @@ def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float)
     t0_ns = pc.min(load["coordinator_ns"]).as_py()
     begun_s = item.started_unix_s - began_unix_s
     at_s = [begun_s + (at_ns - t0_ns) / 1e9 for at_ns in table["coordinator_ns"].to_pylist()]
-    return _with_about(_load(table) if kind == "load" else table.select(_CAPTURES), item, at_s)
+    return _with_about(_shown(kind, table), item, at_s)
 
 
-def _load(table: pa.Table) -> pa.Table:
-    """The columns for users, with the rate and the mean that are computed from them."""
+def _shown(kind: str, table: pa.Table) -> pa.Table:
+    """The columns for users; of the load with the rate and the mean that are computed from them."""
     import pyarrow as pa  # noqa: PLC0415
 
+    if kind == "captures":
+        return table.select(_CAPTURES)
     rows = table.select(["ok", "logical_failures", "duration_s", "response_counts", "response_sum_ns"]).to_pylist()
     rates = [(row["ok"] + row["logical_failures"]) / row["duration_s"] if row["duration_s"] else None for row in rows]
     counts = [sum(row["response_counts"]) for row in rows]
@@ -316,12 +308,8 @@ def _with_about(table: pa.Table, item: IterationFinished | None, at_s: Sequence[
 def _empty(kind: str) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    words = pa.schema([(name, pa.string()) for name in ("host", "capture", "metric", "label")])
-    if kind == "captures":
-        return words.append(pa.field("value", pa.float64())).empty_table()
-    texts = {"host", "window", "transaction"}
-    lists = {"response_indices", "response_counts"}
-    kinds = dict.fromkeys(texts, pa.string()) | dict.fromkeys(lists, pa.list_(pa.int64()))
-    kinds |= dict.fromkeys(("duration_s", "tps", "avg_us"), pa.float64())
-    names = (*_LOAD, *_HISTOGRAM, "tps", "avg_us")
+    kinds = dict.fromkeys(("host", "window", "transaction", "capture", "metric", "label"), pa.string())
+    kinds |= dict.fromkeys(("response_indices", "response_counts"), pa.list_(pa.int64()))
+    kinds |= dict.fromkeys(("duration_s", "value"), pa.float64())
+    names = _CAPTURES if kind == "captures" else (*_LOAD, *_HISTOGRAM, "response_sum_ns")
     return pa.schema([(name, kinds.get(name, pa.int64())) for name in names]).empty_table()

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proveout.coordinator.comparability import SHOWN_MAX
-from proveout.coordinator.comparison import RESULTS
 from proveout.coordinator.history import metric_history
 from proveout.coordinator.history.metric_history import (
     RUNS_MIN,
@@ -23,6 +22,7 @@ from proveout.coordinator.history.metric_history import (
 from proveout.coordinator.history.runs import RunSummary, Selection
 from proveout.coordinator.noise import (
     CHANGES,
+    METRICS,
     Components,
     NoiseRecord,
     Remedy,
@@ -32,13 +32,19 @@ from proveout.coordinator.noise import (
     repeats_for,
     showing,
 )
-from proveout.coordinator.report.comparison_tables import DIRECTIONS, interval_text, ratio_in_words, ratio_text
+from proveout.coordinator.report.comparison_tables import (
+    DIRECTIONS,
+    condition,
+    interval_text,
+    label_of,
+    ratio_in_words,
+    ratio_text,
+)
 from proveout.coordinator.report.document import (
     Block,
     Cell,
     Document,
     Notes,
-    Outcome,
     Outcomes,
     Paragraph,
     Section,
@@ -54,6 +60,7 @@ from proveout.core.statistics import t_quantile
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
+from proveout.proto.events import Outcome as Judged
 
 REPEATS = (2, 3, 5, 10, 20)
 SMALL = 0.01
@@ -61,13 +68,7 @@ SMALL = 0.01
 FACTOR_MAX = 10.0
 REMEDY_MAX_S = 3600.0
 """The longest time of a rung that is proposed."""
-_NAMES = {
-    "tps": "TPS",
-    "response.avg_us": "response avg",
-    "response.p50_us": "response p50",
-    "response.p95_us": "response p95",
-    "response.p99_us": "response p99",
-}
+_NAMES = {name: label_of(name.split(".")) for name in METRICS}
 BETWEEN_RUNS = (
     "Where machines change from day to day, two runs differ by more than their repeats. That is not in these numbers; "
     "`proveout trend` shows it."
@@ -235,10 +236,14 @@ def _chance(record: NoiseRecord) -> str:
 
 def explain_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
     """The changes that the repeats of each ladder of a plan can show, by the newest records that fit."""
+    for ladder, count, record in _known(plan, records):
+        yield from _rung_lines(ladder, count, record, len(iteration_order.group(plan, ladder)) > 1)
+
+
+def _known(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[tuple[Ladder, int, NoiseRecord]]:
+    """The rungs of the ladders that have a record, each with the newest that fits."""
     for ladder in (one for one in plan.stages if isinstance(one, Ladder)):
-        paired = len(iteration_order.group(plan, ladder)) > 1
-        for count, record in find(records, plan, ladder).items():
-            yield from _rung_lines(ladder, count, record, paired)
+        yield from ((ladder, count, record) for count, record in find(records, plan, ladder).items())
 
 
 def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord, paired: bool) -> Iterator[str]:
@@ -274,9 +279,7 @@ def explain_data(plan: Plan, records: Sequence[NoiseRecord]) -> list[dict[str, o
                 for name, one in record.metrics.items()
             },
         }
-        for ladder in plan.stages
-        if isinstance(ladder, Ladder)
-        for count, record in find(records, plan, ladder).items()
+        for ladder, count, record in _known(plan, records)
     ]
 
 
@@ -426,16 +429,15 @@ def _condition(trend: Trend) -> Iterator[Section]:
         return
     found = open_changes(trend.histories, trend.condition)
     code = exit_code(trend.histories, trend.condition)
-    outcome, verb = {
-        0: (RESULTS["FAIL"], "is not found"), 1: (RESULTS["PASS"], "is found"),
-        3: (RESULTS["INCONCLUSIVE"], "is undecidable"),
-    }[code]  # fmt: skip
+    outcomes: Mapping[int, tuple[Judged, str]] = {
+        0: ("FAIL", "is not found"), 1: ("PASS", "is found"), 3: ("INCONCLUSIVE", "is undecidable"),
+    }  # fmt: skip
+    outcome, verb = outcomes[code]
     evidence = tuple(f"{where(history)}: {history.metric} {words(change)}" for history, change in found)
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
         evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
-    tone = {0: "good", 1: "bad", 3: "warn"}[code]
-    one = Outcome(outcome=outcome, tone=tone, title=f"{trend.condition} {verb}", evidence=evidence)  # type: ignore[arg-type]
+    one = condition(outcome, f"{trend.condition} {verb}", evidence)
     yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
 
 
@@ -459,29 +461,24 @@ def _changes(trend: Trend) -> Iterator[Block]:
         for change in history.changes:
             sign, direction, tone = DIRECTIONS[change.direction]
             seen = f"acknowledged: {change.acknowledged.note}" if change.acknowledged else "open"
-            rows.append(
-                (
-                    f"{where(history)}: {history.metric}",
-                    change.run.run if not trend.label else f"{change.run.run} ({at(change.run, trend.label)})",
-                    ratio_text(_ratio(change)),
-                    interval_text(_ratio(change)) or "-",
-                    str(change.effect.runs) if change.effect else "-",
-                    Cell(f"{sign} {direction}", tone),
-                    seen,
-                )
-            )
+            name, ratio = f"{where(history)}: {history.metric}", _ratio(change)
+            later = str(change.effect.runs) if change.effect else "-"
+            rows.append((name, _named(change.run, trend), ratio_text(ratio), interval_text(ratio) or "-", later,
+                         Cell(f"{sign} {direction}", tone), seen))  # fmt: skip
         for spread in history.spread_changes:
-            word = "more" if spread.found.ratio > 1.0 else "less"
-            run = spread.run.run if not trend.label else f"{spread.run.run} ({at(spread.run, trend.label)})"
-            name = f"{where(history)}: spread of {history.metric}"
-            ratio = f"{spread.found.ratio:.2g} x"
-            rows.append((name, run, ratio, "-", "-", Cell(f"runs differ {word}", "warn"), "level not changed by it"))
+            word = Cell(f"runs differ {'more' if spread.found.ratio > 1.0 else 'less'}", "warn")
+            rows.append((f"{where(history)}: spread of {history.metric}", _named(spread.run, trend),
+                         f"{spread.found.ratio:.2g} x", "-", "-", word, "level not changed by it"))  # fmt: skip
     if rows:
         heads = ("metric", "from run", "new / old", "95 % CI", "later runs", "", "")
         yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")
         yield Notes((SIZES,))
     else:
         yield Paragraph("None is shown.")
+
+
+def _named(run: RunSummary, trend: Trend) -> str:
+    return f"{run.run} ({at(run, trend.label)})" if trend.label else run.run
 
 
 def _levels(trend: Trend) -> Iterator[Block]:

@@ -194,9 +194,8 @@ def peak_line(stage: StageResult) -> str:
 
 def _pipelines(results: RunResults, stage: StageResult) -> Iterator[Paragraph]:
     """A line for each workload whose statements travel together."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
     loaded = str(results.plan_stage(stage.id).get("workload", "")).split(" + ")
-    for workload in plan.get("workloads", ()):
+    for workload in results.plan.get("workloads", ()):
         if workload.get("name") in loaded and dict(workload.get("parameters", ())).get(commits.PARAMETER) is True:
             yield Paragraph(f"{workload['name']}: {commits.TEXT} (pipeline).")
 

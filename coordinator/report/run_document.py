@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from proveout.coordinator.report.document import (
     Section,
     Table,
     Tiles,
-    Tone,
 )
 from proveout.coordinator.report.figures.selection import figures
 from proveout.coordinator.report.figures.stage_figures import charts
@@ -34,6 +33,7 @@ from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.section_tables import cost_section, statement_section
 from proveout.coordinator.report.summary import (
+    TONES,
     ComparisonRow,
     LaddersCompared,
     answers,
@@ -48,7 +48,7 @@ from proveout.coordinator.report.summary import (
     resume_command,
     without_notes,
 )
-from proveout.coordinator.report.tables import validity_notes
+from proveout.coordinator.report.tables import notices, validity_notes
 from proveout.coordinator.results.fingerprint import (
     FactRow,
     Schema,
@@ -98,9 +98,6 @@ def folded(section: Section, *, is_page: bool) -> Section:
         for block in section.blocks
     )
     return replace(section, blocks=blocks)
-
-
-_TONES: Mapping[str, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
 
 
 def run_document(results: RunResults, *, run_dir: str = "") -> Document:
@@ -201,7 +198,7 @@ def _verdicts(results: RunResults) -> Iterator[Section]:
 def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
     return Outcome(
         outcome=verdict.outcome,
-        tone=_TONES[verdict.outcome],
+        tone=TONES[verdict.outcome],
         title=verdict.title,
         id=verdict.id,
         remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
@@ -289,7 +286,7 @@ def _published(results: RunResults) -> Iterator[Section]:
 def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
     measured, factor = one.measured or {}, one.factor
     within = "" if one.within is None else percent(one.within)
-    reached = Cell(f"{within}: {one.outcome}", _TONES[one.outcome]) if one.outcome else within
+    reached = Cell(f"{within}: {one.outcome}", TONES[one.outcome]) if one.outcome else within
     times = number(factor.get("mean"), half_width(factor))
     ends = bounds(factor.get("lower"), factor.get("upper"))
     return (
@@ -331,10 +328,13 @@ def _others(pair: LaddersCompared, heads: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
-    lower, upper = row.factor.get("lower"), row.factor.get("upper")
-    tone: Tone = "good" if lower is not None and lower > 1.0 else "bad" if upper is not None and upper < 1.0 else ""
     factor = number(row.factor.get("mean"), half_width(row.factor))
-    return row.label, *row.printed, Cell(f"{factor} ×", tone), bounds(lower, upper)
+    return (
+        row.label,
+        *row.printed,
+        Cell(f"{factor} ×", row.tone),
+        bounds(row.factor.get("lower"), row.factor.get("upper")),
+    )
 
 
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
@@ -401,9 +401,7 @@ def _outputs(directory: RunDirectory) -> Iterator[Section]:
 
 
 def _validity(results: RunResults) -> Iterator[Section]:
-    serious = (item for item in results.notices if item.level != "info")
-    notices = (f"{item.host}: {item.text}" if item.host else item.text for item in serious)
-    notes, findings = (*validity_notes(results), *growth_notes(results), *notices), _findings(results)
+    notes, findings = (*validity_notes(results), *growth_notes(results), *notices(results)), _findings(results)
     blocks: list[Block] = [Notes(notes)] if notes else []
     if findings.rows:
         about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."

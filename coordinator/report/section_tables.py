@@ -10,7 +10,7 @@ from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Details, Notes, Paragraph, Preformatted, Section, Table, Value
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     column,
     figures,
@@ -60,8 +60,7 @@ def label(name: str, currency: str = "") -> str:
 
 def currency_of(results: RunResults) -> str:
     """The currency of the plan's hosts; "" without one."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    return next((str(host["currency"]) for host in plan.get("hosts", ()) if host.get("currency")), "")
+    return next((str(host["currency"]) for host in results.plan.get("hosts", ()) if host.get("currency")), "")
 
 
 def _ladder(results: RunResults, stage: StageResult) -> Section:
@@ -138,7 +137,7 @@ def phase_tables(stage: StageResult) -> Iterator[Block]:
     found = [row for rung in stage.rungs for row in _phases(rung.threads if len(stage.rungs) > 1 else 0, rung.tree)]
     if not found:
         return
-    slowest = max((_mean(phase, "response", "avg_us") or 0.0 for _, phase, _ in found), default=0.0)
+    slowest = max((number_at(phase, "response", "avg_us") or 0.0 for _, phase, _ in found), default=0.0)
     unit, divisor = ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
     rows = tuple(_row(label, phase, bounds, divisor) for label, phase, bounds in found)
     title = f"By phase, of what was due in it; response and lateness (late: p99) in {unit}, time to recover (back) in s"
@@ -151,42 +150,32 @@ def phase_tables(stage: StageResult) -> Iterator[Block]:
 def _phases(threads: int, tree: Metrics) -> Iterator[tuple[str, Metrics, Metrics]]:
     """(label, numbers, lower bounds) of each phase of a rung; `threads` 0 for the only one."""
     for path in load_paths(tree):
-        here, bounds = _at(tree, path), _at(tree.get("at_least", {}), path)
+        here, bounds = at_path(tree, *path) or {}, at_path(tree, "at_least", *path) or {}
         for name, phase in here.get("phases", {}).items():
             parts = (str(threads) if threads else "", path[-1] if path else "", name)
             yield ", ".join(filter(None, parts)), phase, bounds.get("phases", {}).get(name, {})
 
 
-def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    for step in path:
-        tree = tree.get(step, {})
-    return tree
-
-
 def _row(label: str, phase: Metrics, at_least: Metrics, divisor: float) -> tuple[str, ...]:
     tps = phase.get("tps", {})
-    rate = _mean(phase, "rate")
+    rate = number_at(phase, "rate")
     return (
         label,
-        seconds(_mean(phase, "measure_s") or 0.0),
+        seconds(number_at(phase, "measure_s") or 0.0),
         f"{number(rate)}/s" if rate else "closed",
         *with_interval(tps),
         _bounded(phase, at_least, "response", "avg_us", divisor=divisor),
         _bounded(phase, at_least, "response", "p99_us", divisor=divisor),
         _bounded(phase, at_least, "schedule", "p99_us", divisor=divisor),
-        number(_mean(phase, "errors", "count")),
-        number(_mean(phase, "missed", "count")),
+        number(number_at(phase, "errors", "count")),
+        number(number_at(phase, "missed", "count")),
         _bounded(phase, at_least, "recovery_s", divisor=1.0),
     )
 
 
-def _mean(phase: Metrics, *path: str) -> float | None:
-    return number_at(phase, *path, "mean")
-
-
 def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
     """A mean over the repeats, or `≥` and the mean of its lower bounds; "-" without either."""
-    value, bound = _mean(phase, *path), number_at(at_least, *path, "value")
+    value, bound = number_at(phase, *path), number_at(at_least, *path, "value")
     if value is not None:
         return figures(value / divisor)
     return "-" if bound is None else f"≥ {figures(bound / divisor)}"
@@ -198,7 +187,7 @@ def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> s
 def phase_rows(item: IterationFinished, path: tuple[str, ...], latencies: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The phases of an iteration, or of the load at a path of it, as rows of data: all transactions of each, and each
     type. An unknown number is left out."""
-    for name, phase in _at(item.metrics, path).get("phases", {}).items():
+    for name, phase in (at_path(item.metrics, *path) or {}).get("phases", {}).items():
         about = {"phase": name, "rate_per_s": phase.get("rate") or None, "measure_s": phase.get("measure_s")}
         counts = {key: number_at(phase, key, "count") for key in COUNTS}
         yield about | {"transaction": ""} | _times(phase, latencies) | counts

@@ -13,14 +13,21 @@ from proveout.coordinator.report.tables import cell_of, climbing, ladders, title
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.published import reproductions
 from proveout.coordinator.results.results import (
-    FUNCTIONS,
     RungResult,
     RunResults,
     StageResult,
     environment,
     not_interleaved,
 )
-from proveout.coordinator.verdict.checks import STATISTICS, compared_sides, is_constant, lower_bound, reads_points
+from proveout.coordinator.verdict.checks import (
+    STATISTICS,
+    compared_sides,
+    is_constant,
+    lower_bound,
+    reads_points,
+    turned,
+    value_of,
+)
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
@@ -47,17 +54,20 @@ from proveout.dsl.expr.evaluation import (
     Logic,
     Not,
     comparisons,
-    evaluate,
     metric_of,
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
 from proveout.dsl.metrics import FAULTS, load_paths
-from proveout.proto.events import Claim, VerdictReached
+from proveout.proto.events import Claim, Outcome, VerdictReached
 
 TRANSACTIONS_MAX = 8
 """A comparison of more transactions shows some of them."""
 EXTREMES = 3
 """Lowest factors, and as many of the highest, that it then shows."""
+
+
+Tone: TypeAlias = Literal["", "good", "bad", "warn"]
+TONES: Mapping[Outcome, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +84,13 @@ class ComparisonRow:
     other: Mapping[str, Any]
     factor: Mapping[str, Any]
     transaction: bool = False
+
+    @property
+    def tone(self) -> Tone:
+        """Of the factor: good above 1 with its whole interval, bad below 1."""
+        if self.factor.get("lower", 0.0) > 1.0:
+            return "good"
+        return "bad" if self.factor.get("upper", 1.0) < 1.0 else ""
 
     @property
     def printed(self) -> tuple[str, str]:
@@ -196,8 +213,6 @@ def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] 
 Kind: TypeAlias = Literal[
     "rate", "factor", "published", "peak", "outage", "commits", "solve", "latency", "propagation", "value"
 ]
-Tone: TypeAlias = Literal["", "good", "bad", "warn"]
-
 MOST = 5
 
 
@@ -260,15 +275,13 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
         if row is None:
             continue
         value, interval = _printed(row.factor)
-        lower, upper = row.factor.get("lower"), row.factor.get("upper")
-        better, worse = lower is not None and lower > 1.0, upper is not None and upper < 1.0
         yield HeadlineNumber(
             kind="factor",
             label=f"{titled(results, pair.other)} against {titled(results, pair.base)}",
             value=f"{value} ×",
             interval=interval,
             about=f"{row.label}, {rung_name('ladder', pair.threads)}",
-            tone="good" if better else "bad" if worse else "",
+            tone=row.tone,
             stage=pair.other,
             estimate=row.factor,
         )
@@ -282,7 +295,6 @@ def _are_offered_the_same(results: RunResults, pair: LaddersCompared) -> bool:
 
 def _published(results: RunResults) -> Iterator[HeadlineNumber]:
     """Measured over published numbers."""
-    tones: Mapping[str | None, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
     for one in reproductions(results):
         if one.factor:
             value, interval = _printed(one.factor)
@@ -294,7 +306,7 @@ def _published(results: RunResults) -> Iterator[HeadlineNumber]:
                 about=", ".join(
                     filter(None, (one.source, "" if one.within is None else f"within {percent(one.within)}"))
                 ),
-                tone=tones.get(one.outcome, ""),
+                tone=TONES[one.outcome] if one.outcome else "",
                 estimate=one.factor,
             )
 
@@ -324,18 +336,12 @@ def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
 
 def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
     """The outage of each fault at the highest rung that has it."""
-    for stage, rung in _with_faults(results):
-        for name, tree in rung.tree[FAULTS].items():
-            if "outage_s" in tree:
-                label = f"Outage by {name}"
-                yield _of_rung((results, stage, rung), "outage", label, tree["outage_s"], "outage_s")
-
-
-def _with_faults(results: RunResults) -> Iterator[tuple[StageResult, RungResult]]:
     for stage in results.stages.values():
         having = [rung for rung in stage.rungs if stage.kind == "ladder" and FAULTS in rung.tree]
-        if having:
-            yield stage, having[-1]
+        for name, tree in having[-1].tree[FAULTS].items() if having else ():
+            if "outage_s" in tree:
+                at = results, stage, having[-1]
+                yield _of_rung(at, "outage", f"Outage by {name}", tree["outage_s"], "outage_s")
 
 
 def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -443,7 +449,6 @@ def _printed(estimate: Mapping[str, Any], metric: str = "") -> tuple[str, str]:
 
 
 _SIGNS = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "==": "=", "!=": "≠"}
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
@@ -501,13 +506,11 @@ def _leaves(node: Logic, *, holds: bool = True) -> Iterator[tuple[Comparison | B
 def _claim(leaf: Comparison | Bare, scope: Mapping[str, Any], *, holds: bool) -> Claim | None:
     if isinstance(leaf, Bare):
         try:
-            value = evaluate(leaf.text, scope, functions=FUNCTIONS)
+            value = value_of(leaf.text, scope)
         except ExpressionFault:
             return None  # prose of a built-in verdict, or without data
         return Claim(of=leaf.text, value=str(value).lower()) if isinstance(value, bool) else None
-    text, operator, limit = leaf.left, leaf.operator, leaf.right
-    if is_constant(text) and operator in _TURNED:
-        text, operator, limit = limit, _TURNED[operator], text
+    text, operator, limit = turned(leaf)
     operator = operator if holds else _NEGATED[operator]
     try:
         return _compared(text, operator, limit, scope)
@@ -516,15 +519,14 @@ def _claim(leaf: Comparison | Bare, scope: Mapping[str, Any], *, holds: bool) ->
 
 
 def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:
-    value: Any = _number(text, scope)
-    against: Any = evaluate(limit, scope, functions=FUNCTIONS)
+    (value, statistic), against = _read(text, scope), value_of(limit, scope)
     metric, of = metric_of(text) or metric_of(limit), text
     if isinstance(value, dict) and isinstance(against, dict):
         value, against = compared_sides(value, against)
         of, metric = f"{text} {'/' if against else '-'} {limit}", ""
     bound: float | None = against.get("mean") if isinstance(against, dict) else against
     found: Mapping[str, Any] = value if isinstance(value, dict) else {"mean": value}
-    mean = found.get(_statistic(text), found.get("mean"))
+    mean = found.get(statistic, found.get("mean"))
     same = notation(metric, found, bound, exact=[bound] if bound is not None and is_constant(limit) else [])
     interval = "lower" in found or "upper" in found
     return Claim(
@@ -540,27 +542,22 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
     )
 
 
-def _statistic(text: str) -> str:
-    """`median` where the check reads that of an estimate; the mean stands for its bounds, which are drawn."""
+def _read(text: str, scope: Mapping[str, Any]) -> tuple[Any, str]:
+    """The value of a side, of a statistic of an estimate (`.lower`) the whole estimate; and `median` where the check
+    reads that: the mean stands for its bounds, which are drawn."""
     node = ungroup(parse(text))
-    return "median" if isinstance(node, Member) and node.name == "median" else "mean"
-
-
-def _number(text: str, scope: Mapping[str, Any]) -> Any:
-    """The value of a side; of a statistic of an estimate (`.mean`, `.lower`) the whole estimate."""
-    node = ungroup(parse(text))
-    if isinstance(node, Member) and node.name in STATISTICS and node.name not in ("cv", "n"):
-        whole = evaluate(text[node.of.start : node.of.end], scope, functions=FUNCTIONS)
+    if isinstance(node, Member) and node.name in STATISTICS:
+        whole = value_of(text[node.of.start : node.of.end], scope) if node.name not in ("cv", "n") else None
         if isinstance(whole, dict) and "mean" in whole:
-            return whole
-    return evaluate(text, scope, functions=FUNCTIONS)
+            return whole, "median" if node.name == "median" else "mean"
+    return value_of(text, scope), "mean"
 
 
 def _bounded(text: str, operator: str, limit: str, scope: Mapping[str, Any]) -> Claim:
     """A comparison whose value is missing: a lower bound of it where there is one."""
     bound = None
     if is_constant(limit):
-        found = evaluate(limit, scope, functions=FUNCTIONS)
+        found = value_of(limit, scope)
         bound = float(found) if isinstance(found, int | float) else None
     least = lower_bound(text, scope)
     same = notation(metric_of(text), least.value if least else None, exact=[] if bound is None else [bound])

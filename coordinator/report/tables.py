@@ -330,6 +330,12 @@ def validity_notes(results: RunResults) -> list[str]:
     return [*notes, *dict.fromkeys(text for stage in results.stages if (text := following(results, stage)))]
 
 
+def notices(results: RunResults) -> Iterator[str]:
+    """The warnings and errors of the run, with their hosts."""
+    serious = (item for item in results.notices if item.level != "info")
+    yield from (f"{item.host}: {item.text}" if item.host else item.text for item in serious)
+
+
 def _excluded(item: IterationFinished) -> str:
     why = "; ".join(
         f"{finding.label}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids

@@ -72,9 +72,8 @@ def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
     taken: dict[tuple[str, str], list[FactsTaken]] = {}
     for item in (one for one in results.taken if one.when != "stage"):
         taken.setdefault((item.host, item.system), []).append(item)
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    unused = _unused(plan)
-    declared = {(one["kind"] == "system", one["name"]): one for one in plan.get("declared", ())}
+    unused = _unused(results.plan)
+    declared = {(one["kind"] == "system", one["name"]): one for one in results.plan.get("declared", ())}
     found = [
         _fingerprint(host, system, facts, declared.get((bool(system), system or host), {}), unused)
         for (host, system), facts in sorted(taken.items(), key=lambda item: item[0][::-1])
@@ -217,8 +216,7 @@ class TestedNode:
 
 def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     """Hosts, systems and equipment that have facts, in the order of the plan."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    declared = [from_plain(Declared, one) for one in plan.get("declared", ())]
+    declared = [from_plain(Declared, one) for one in results.plan.get("declared", ())]
     known: dict[tuple[str, str], Declared] = {(one.kind, one.name): one for one in declared}
     measured: dict[tuple[str, str], Mapping[str, Any]] = {
         ("host", name): up.facts for name, up in results.agents.items()
@@ -231,8 +229,8 @@ def nodes(results: RunResults) -> tuple[TestedNode, ...]:
         for one in results.taken
         if one.when == "before"
     }
-    hosts = [("host", one["name"]) for one in plan.get("hosts", ())]
-    systems = [("system", one["name"]) for one in plan.get("systems", ())]
+    hosts = [("host", one["name"]) for one in results.plan.get("hosts", ())]
+    systems = [("system", one["name"]) for one in results.plan.get("systems", ())]
     equipment = [(one.kind, one.name) for one in declared if one.is_equipment]
     found = (
         _node(known.get(key), key, measured.get(key, {}), before.get(key)) for key in (*hosts, *systems, *equipment)

@@ -44,11 +44,9 @@ class Reproduction:
 
 def reproductions(results: RunResults) -> Iterator[Reproduction]:
     """One for each published number of the plan, in its order."""
-    if results.run is None:
-        return
     tree = environment(results)
     outcomes = {verdict.id: verdict.outcome for verdict in results.verdicts}
-    for one in results.run.plan.get("published", ()):
+    for one in results.plan.get("published", ()):
         text, within = one["measured"]["text"], one["within"]
         measured, missing = _measured(text, tree)
         yield Reproduction(
@@ -146,8 +144,7 @@ def growth_notes(results: RunResults) -> list[str]:
 def has_own_data(results: RunResults, stage: StageResult) -> bool:
     """Whether steps of a ladder load or make its data."""
     step = f"{stage.id}__before_"
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    kinds = {one.get("id", ""): one.get("kind", "") for one in plan.get("stages", ())}
+    kinds = {one.get("id", ""): one.get("kind", "") for one in results.plan.get("stages", ())}
     return any(kind in MAKES_DATA for name, kind in kinds.items() if name.startswith(step))
 
 

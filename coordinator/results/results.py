@@ -208,10 +208,14 @@ class RunResults:
         """Those of all stages."""
         return tuple(text for stage in self.stages.values() for text in stage.cautions)
 
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The recorded plan as plain data; {} when it is missing."""
+        return self.run.plan if self.run and isinstance(self.run.plan, Mapping) else {}
+
     def plan_stage(self, stage: str) -> Mapping[str, Any]:
         """The stage in the recorded plan, as plain data; {} when the plan is missing."""
-        stages = self.run.plan.get("stages", ()) if self.run and isinstance(self.run.plan, Mapping) else ()
-        return loads.named(next((data for data in stages if data.get("id") == stage), {}))
+        return loads.named(next((data for data in self.plan.get("stages", ()) if data.get("id") == stage), {}))
 
 
 def load_results(events: Iterable[Stamped | Event]) -> RunResults:
@@ -221,10 +225,6 @@ def load_results(events: Iterable[Stamped | Event]) -> RunResults:
         event = item.event if isinstance(item, Stamped) else item
         unix_s = item.unix_s if isinstance(item, Stamped) else 0.0
         results = _fold(results, event, unix_s)
-    return _with_alone(results)
-
-
-def _with_alone(results: RunResults) -> RunResults:
     for of, load, alone in alone_ladders(results.run):
         if {of, alone} <= results.stages.keys():
             whole = results.stages[of]
@@ -266,12 +266,11 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
-        confidence = _confidence(results.plan_stage(event.stage))
-        run = results.run.run_id if results.run else ""
+        plan, run = results.plan_stage(event.stage), results.run.run_id if results.run else ""
+        confidence = statistics.repeats_confidence(plan.get("repeat", 1), plan.get("repeat_min"))
         block = block_of(results.run, event.stage)
         begun = StageResult(id=event.stage, started=event, confidence=confidence, run=run, block=block)
-        stages = {**results.stages, event.stage: begun}
-        return results if event.stage in results.stages else replace(results, stages=stages)
+        return replace(results, stages={**results.stages, event.stage: results.stages.get(event.stage, begun)})
     known = results.stages.get(_stage_of(event))
     if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":
         nothing = StageStarted(
@@ -284,7 +283,10 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
     changed: StageResult
     match event:
         case StageFinished():
-            changed = replace(known, finished=_with_estimate(known, event))
+            # a journal of an older release has the rate of a search as a plain number
+            plain = known.kind == "search" and isinstance(event.metrics.get("rate"), int | float)
+            numbers = {**event.metrics, **search_metrics(known)} if plain else event.metrics
+            changed = replace(known, finished=replace(event, metrics=numbers))
         case IterationFinished():
             changed = replace(known, iterations=(*known.iterations, event))
         case IterationVoided():
@@ -304,18 +306,6 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         case _:
             return results
     return replace(results, stages={**results.stages, known.id: changed})
-
-
-def _with_estimate(stage: StageResult, ended: StageFinished) -> StageFinished:
-    """The end of a stage, with the rate of a search as an estimate, also in journals that have a plain number."""
-    if stage.kind == "search" and isinstance(ended.metrics.get("rate"), int | float):
-        return replace(ended, metrics={**ended.metrics, **search_metrics(stage)})
-    return ended
-
-
-def _confidence(stage: Mapping[str, Any]) -> float:
-    """The confidence level of the intervals of a stage of the recorded plan."""
-    return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
 
 
 def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from proveout.coordinator.schedule.state import (
     Turn,
     Unresolved,
 )
-from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
+from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.compile.stage_conditions import NEVER
@@ -336,9 +336,7 @@ def next_wave(turn: Turn, step: Batch) -> None:
     specs: dict[str, TaskSpec] = {}
     for host, spec in wave:
         issued += 1
-        key = task_key(
-            state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), task_subject(spec), host
-        )
+        key = task_key(state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), spec.subject, host)
         specs[key] = spec
         turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec, state.plan)))
     longest_s = max(task_deadline_s(spec, state.plan) for spec in specs.values())

@@ -25,13 +25,11 @@ from proveout.coordinator.schedule.state import (
     Turn,
 )
 from proveout.coordinator.schedule.tasks import (
-    HEALING_S,
     capture_tasks,
     fault_tasks,
     load_tasks,
     task_deadline_s,
     task_key,
-    task_subject,
     tool_tasks,
 )
 from proveout.core.numbers import seconds
@@ -41,7 +39,7 @@ from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows, l
 from proveout.proto.events import FaultSeen, IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
 from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
-from proveout.proto.wire.tasks import InjectFault, RunCapture, RunFio, RunLoad, Task
+from proveout.proto.wire.tasks import HEALING_S, InjectFault, RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """The time after the measure window at which captures end. They sample once more then, which brackets the window."""
@@ -89,7 +87,7 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             without=state.progress.without,
         )
     specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]] = [*captures, *loads, *faults]
-    assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
+    assigned = [(task_key(state.setup.run_id, slot, spec.subject, host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
     named = {key: spec.load for key, _, spec in assigned if isinstance(spec, RunLoad) and spec.load}

@@ -24,7 +24,6 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
     task_deadline_s,
     task_key,
-    task_subject,
 )
 from proveout.coordinator.schedule.tuning import (
     applied_before,
@@ -195,7 +194,7 @@ def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
     state = turn.state
     spec = StopSystem(system=system, data_root=state.setup.data_root, remove=remove)
     slot = ("", 0, 0, f"{state.setup.epoch}.{state.issued + 1}")
-    key = task_key(state.setup.run_id, slot, task_subject(spec), host)
+    key = task_key(state.setup.run_id, slot, spec.subject, host)
     turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
     until_s = turn.at_s + task_deadline_s(spec) + state.setup.timing.answer_grace_s
     # One attempt only: the agent stops a system that a task cannot stop when the session closes.

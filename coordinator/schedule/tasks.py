@@ -39,41 +39,22 @@ from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
     ApplyTuning,
-    CheckHost,
-    CheckInvariants,
-    Checkpoint,
-    CheckSystem,
-    CompareSystems,
     Endpoint,
-    FormPool,
     InjectFault,
-    InspectSystem,
-    LinkSystems,
     LoadPool,
     LoadShare,
     PopulateSystem,
     PrepareFio,
-    ReadFacts,
-    RestoreCopy,
     RevertTuning,
     RunCapture,
-    RunCommand,
     RunFio,
     RunLoad,
-    RunSql,
-    SnapshotSystem,
     StartSystem,
-    StopSystem,
     TaskSpec,
-    VerifyTuning,
 )
 
 DRAIN_TIMEOUT_S = 120.0
-HEALING_S = 600.0
-"""The longest time that undoing the changes of faults may take beyond the load."""
-_HOUR_S = 3600.0
 _ROWS_PER_S_MIN = 2_000.0
-_FILE_BYTES_PER_S_MIN = 20e6
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
@@ -406,91 +387,12 @@ def exporter_name(capture: Capture) -> str:
     return f"capture:{capture.name}"
 
 
-_SUBJECTS: Mapping[type, str] = {
-    CheckHost: "check", FormPool: "pool", PrepareFio: "fio-files", ReadFacts: "facts", RevertTuning: "revert-tuning",
-    RunFio: "fio", VerifyTuning: "verify-tuning",
-}  # fmt: skip
-
-
-def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """The `what` of a task's key: its verb and object."""
-    match spec:
-        case StartSystem(system=system):
-            return f"start:{system.name}"
-        case StopSystem(system=name):
-            return f"stop:{name}"
-        case InspectSystem(endpoint=endpoint):
-            return f"inspect:{endpoint.system}"
-        case SnapshotSystem(system=system, action=action):
-            return f"{action}:{system.name}"
-        case PopulateSystem(endpoint=endpoint, steps=("drop",)):
-            return f"drop:{endpoint.system}"
-        case PopulateSystem(endpoint=endpoint):
-            return f"populate:{endpoint.system}"
-        case LinkSystems(source=source):
-            return f"link:{source.system}"
-        case CompareSystems(source=source):
-            return f"compare:{source.system}"
-        case CheckInvariants(endpoint=endpoint):
-            return f"invariants:{endpoint.system}"
-        case CheckSystem(endpoint=endpoint):
-            return f"check:{endpoint.system}"
-        case RunSql(endpoint=endpoint):
-            return f"sql:{endpoint.system}"
-        case RunCommand(command=command):
-            return f"command:{command.argv[0].rpartition('/')[2]}"
-        case Checkpoint(endpoint=endpoint) | RestoreCopy(endpoint=endpoint):
-            return f"{'checkpoint' if isinstance(spec, Checkpoint) else 'restore'}:{endpoint.system}"
-        case ApplyTuning(check=check):
-            return "plan-tuning" if check else "tune"
-        case RunLoad(load=name):
-            return f"load:{name}" if name else "load"
-        case InjectFault(fault=name):
-            return f"fault:{name}"
-        case RunCapture(capture=capture):
-            return f"capture:{capture.name}"
-        case _:
-            return _SUBJECTS[type(spec)]
-
-
-def _longest_s(tunings: Iterable[Tuning]) -> float:
-    return sum(operation_of(tuning).longest_s for tuning in tunings)
-
-
-def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """The time limit of a task in seconds. It is generous, because the lease detects a dead agent; reports of progress
-    move it (`deadline_after_progress_s`). Reverts have the time that the tunings of the `plan` may take."""
-    match spec:
-        case ReadFacts() | CheckHost():
-            return 30.0
-        case InspectSystem():
-            return 90.0  # an agent waits for a system that restarts
-        case CheckSystem() | StartSystem() | StopSystem() | FormPool() | VerifyTuning():
-            return 180.0
-        case ApplyTuning(tunings=tunings):
-            return 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
-        case RevertTuning():
-            return 600.0 + (0.0 if plan is None else _longest_s(all_tunings(plan)))
-        case PopulateSystem(workload=workload):
-            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
-        case LinkSystems(workload=workload, copy_data=copy_data):
-            return 300.0 + (expected_rows(workload) / _ROWS_PER_S_MIN if copy_data else 0.0)
-        case CompareSystems(workload=workload, drain_timeout_s=drain_s):
-            return drain_s + 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
-        case CheckInvariants(workload=workload):
-            return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
-        case RunLoad(windows=windows) | RunFio(windows=windows):
-            waits = isinstance(spec, RunLoad) and spec.awaits_finish
-            return windows.total_s + 240.0 + (HEALING_S if waits else 0.0)
-        case InjectFault(windows=windows, tunings=tunings):
-            return windows.total_s + HEALING_S + 60.0 * len(tunings) + _longest_s(tunings)
-        case PrepareFio(job=job):
-            return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
-        case RunCapture():
-            return 8 * 24 * _HOUR_S
-        case SnapshotSystem() | Checkpoint() | RestoreCopy():
-            return 4 * _HOUR_S
-        case RunSql():
-            return 12 * _HOUR_S
-        case RunCommand(command=command):
-            return command.within_s + 120.0
+def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:
+    """The time limit of a task in seconds; reports of progress move it (`deadline_after_progress_s`). Reverts have the
+    time that the tunings of the `plan` may take."""
+    changed: Iterable[Tuning] = spec.tunings if isinstance(spec, ApplyTuning | InjectFault) else ()
+    if isinstance(spec, RevertTuning) and plan is not None:
+        changed = all_tunings(plan)
+    rows = 0.0 if spec.rows_of is None else expected_rows(spec.rows_of)
+    longest_s = sum(operation_of(tuning).longest_s for tuning in changed)
+    return spec.limit_s + spec.more_s + rows / _ROWS_PER_S_MIN + longest_s

@@ -167,16 +167,16 @@ def _begun(path: Path) -> tuple[str, str]:
     return (match.group(1) if match else "", path.name)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically. OSError. Removes the temporary file of a killed process."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file atomically, a text as UTF-8. OSError. Removes the temporary file of a killed process."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         writer = left.name.rpartition(".")[2]
         if writer.isdigit() and not Path("/proc", writer).exists():
             left.unlink(missing_ok=True)
     try:
-        with beside.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with beside.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(path)

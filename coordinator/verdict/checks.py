@@ -156,7 +156,7 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
     try:
         if isinstance(leaf, Bare):
             return _bare(leaf, tree)
-        left, right = _value(leaf.left, tree), _value(leaf.right, tree)
+        left, right = value_of(leaf.left, tree), value_of(leaf.right, tree)
         outcome = _outcome(leaf, tree, left, right, lenient)
         missing = list(dict.fromkeys(_missing_in(leaf.text, tree)))
     except MissingData as fault:
@@ -181,18 +181,23 @@ _BOUNDED = re.compile(
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
+def turned(leaf: Comparison) -> tuple[str, str, str]:
+    """(side, operator, side) of a comparison, a constant on the right."""
+    if is_constant(leaf.left) and leaf.operator in _TURNED:
+        return leaf.right, _TURNED[leaf.operator], leaf.left
+    return leaf.left, leaf.operator, leaf.right
+
+
 def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged | None:
     """A comparison of a time with a constant, where some transactions had no answer: decided where the lower bound of
     the time decides it. None when there is no bound."""
     if isinstance(leaf, Bare) or leaf.operator not in _TURNED:
         return None
-    time, operator, limit = leaf.left, leaf.operator, leaf.right
-    if is_constant(time):
-        time, operator, limit = limit, _TURNED[operator], time
+    time, operator, limit = turned(leaf)
     bound = lower_bound(time, tree) if is_constant(limit) else None
     if bound is None:
         return None
-    most = float(_value(limit, tree))
+    most = float(value_of(limit, tree))
     outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
     printed = notation(metric_of(time), bound.value, exact=[most])
     text = f"{time} ≥ {printed.text(bound.value)}, limit {operator} {printed.text(most)}: "
@@ -299,7 +304,7 @@ def _at_least(text: str, tree: Mapping[str, Any]) -> Any:
         return None
     base, path = found.groups()
     try:
-        return _value(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
+        return value_of(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
     except ExpressionFault:
         return None
 
@@ -356,7 +361,7 @@ def _lacking(text: str, tree: Mapping[str, Any]) -> str:
         if isinstance(node, Member) and node.name in _OPPOSITE:
             base = text[node.of.start : node.of.end]
             try:
-                value = _value(base, tree)
+                value = value_of(base, tree)
             except ExpressionFault:
                 return ""
             if isinstance(value, dict) and "mean" in value and node.name not in value:
@@ -372,21 +377,22 @@ def _no_interval(found: Estimate) -> str:
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:
-    value = _value(leaf.text, tree)
+    value = value_of(leaf.text, tree)
     if not isinstance(value, bool):
         return Judged(outcome="INCONCLUSIVE", evidence=f"`{leaf.text}` is neither true nor false")
     return Judged(outcome="PASS" if value else "FAIL", evidence=f"{leaf.text} is {str(value).lower()}")
 
 
-def _value(text: str, tree: Mapping[str, Any]) -> Any:
+def value_of(text: str, tree: Mapping[str, Any]) -> Any:
+    """The value of an expression without comparisons over an environment. ExpressionFault."""
     return evaluate(text, tree, functions=FUNCTIONS)
 
 
 def _as_written(leaf: Comparison, tree: Mapping[str, Any], lenient: bool) -> Outcome:
-    if _value(leaf.text, tree) is True:
+    if value_of(leaf.text, tree) is True:
         return "PASS"
     opposite = opposite_bounds(leaf.text)
-    if lenient and opposite != render(parse(leaf.text)) and _value(opposite, tree) is True:
+    if lenient and opposite != render(parse(leaf.text)) and value_of(opposite, tree) is True:
         return "INCONCLUSIVE"
     return "FAIL"
 
@@ -402,7 +408,7 @@ def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(node, Member | Name):
             continue
         written = text[node.start : node.end]
-        value = _value(written, tree)
+        value = value_of(written, tree)
         if isinstance(value, dict) and "mean" in value and value.get("missing"):
             missing = int(value["missing"])
             yield f"`{written}` is missing in {missing} of {int(value['n']) + missing} repeats"
@@ -597,7 +603,7 @@ def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
         if not (isinstance(node, Member) and node.name in STATISTICS):
             continue
         base = text[node.of.start : node.of.end]
-        value = _value(base, tree)
+        value = value_of(base, tree)
         if isinstance(value, dict) and "mean" in value:
             yield _Read(
                 text=base, name=_named(node.of, base), metric=metric_of(base), statistic=node.name, estimate=value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
@@ -32,25 +32,23 @@ from proveout.dsl.plan.bounds import THREADS_MAX, WEEK_S
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.stages import (
+    KINDS,
     WINDOWS,
     Cell,
     Closed,
-    Drop,
     Ladder,
     Limits,
-    Pause,
     Pool,
     Populate,
     Reset,
     Restart,
-    Revert,
     Search,
     Stage,
     Tool,
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Host
+from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.rules.host_rules import fio_problems
 from proveout.dsl.rules.repeat_rules import pass_problems
 from proveout.dsl.rules.session_settings import setting_objections
@@ -244,8 +242,8 @@ class _Stages(StageNames):
     cell: Cell | None = None
 
     def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
-        if self.kind in stage_models.RECORDS:
-            return self.own(made(stage_models.RECORDS[self.kind], entry, id=self.id, where=self.body.where))
+        if self.kind not in stage_models.OF_THEIR_OWN:
+            return self.plain(cast("Stage", made(KINDS[self.kind], entry, id=self.id, where=self.body.where)))
         match entry:
             case stage_models.LadderKeys():
                 return self.ladder(entry)
@@ -263,19 +261,21 @@ class _Stages(StageNames):
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
 
-    def own(self, stage: Populate | Reset | Pause | Revert | Restart | Drop) -> Stage | None:
-        """A stage as it is written -> with its names resolved; None when one of them is not there."""
+    def plain(self, written: Stage) -> Stage | None:
+        """A stage whose keys are those of its record; None when a name in it is not there."""
+        stage = self.resolved(written)
         match stage:
             case Populate():
-                return self.populate(stage)
+                for name in stage.into:
+                    self.reachable(self.scope.systems[name], stage.clients, "into")
             case Reset():
-                return self.reset(stage)
+                if not (stage.restore or stage.checkpoint):
+                    self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+                if stage.keep and not stage.restore:
+                    self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
             case Restart():
-                return self.restart(stage)
-            case Drop():
-                return self.drop(stage)
-            case Pause() | Revert():  # `stage_rules` knows the stages
-                return stage
+                return self.restart(stage, self.scope.systems[stage.system])
+        return stage
 
     # ---- kinds ----
 
@@ -305,19 +305,7 @@ class _Stages(StageNames):
         self.rise(stage.iodepths, "iodepth")
         return stage
 
-    def populate(self, stage: Populate) -> Populate | None:
-        into, clients = self.all_systems(stage.into, "into"), self.clients(stage.clients)
-        workload = self.has_workload(stage.workload)
-        if into is None or clients is None or not workload:
-            return None
-        for name in into:
-            self.reachable(self.scope.systems[name], clients, "into")
-        return replace(stage, clients=clients)
-
-    def restart(self, stage: Restart) -> Restart | None:
-        system = self.system(stage.system, "system")
-        if system is None:
-            return None
+    def restart(self, stage: Restart, system: System) -> Restart | None:
         if engines.of(system.engine).embedded != "server" or system.provision is None:
             what = "runs already" if system.provision is None else "has no server"
             hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
@@ -326,22 +314,6 @@ class _Stages(StageNames):
         for name, value in stage.settings:
             for found in setting_objections(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
-        return stage
-
-    def drop(self, stage: Drop) -> Drop | None:
-        systems, clients = self.all_systems(stage.systems, "systems"), self.clients(stage.clients)
-        if not self.has_workload(stage.workload) or systems is None or clients is None:
-            return None
-        return replace(stage, clients=clients)
-
-    def reset(self, stage: Reset) -> Reset | None:
-        systems = self.all_systems(stage.systems, "systems")
-        if systems is None:
-            return None
-        if not (stage.restore or stage.checkpoint):
-            self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
-        if stage.keep and not stage.restore:
-            self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
         return stage
 
     def ladder(self, entry: stage_models.LadderKeys) -> Ladder | None:

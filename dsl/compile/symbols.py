@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.plan.bounds import ID_PATTERN, NAME_PATTERN
+from proveout.dsl.plan.keys import names_in
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Pool
+from proveout.dsl.plan.stages import Pool, Stage
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.schema.parameters import Parameters
 from proveout.dsl.schema.validation import validate
@@ -132,6 +134,19 @@ class StageNames:
     path: str
     id: str
     partial: bool = False
+
+    def resolved(self, stage: Stage) -> Stage | None:
+        """The stage with its hosts selected; None when a name in it is not there."""
+        found: dict[str, Any] = {}
+        for field_name, key, of in names_in(stage):
+            value = getattr(stage, field_name)
+            if of == "workload":
+                found[field_name] = value if self.has_workload(value) else None
+            elif of == "system":
+                found[field_name] = None if self.system(value, key) is None else value
+            else:
+                found[field_name] = self.all_systems(value, key) if of == "systems" else self.clients(value)
+        return None if None in found.values() else replace(stage, **found)
 
     def where(self, *path: str | int) -> Where:
         """The position of a key in its file."""

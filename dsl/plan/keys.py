@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.scalars import Form
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OMITTED = {"omitted": "at its default"}
 """Metadata of fields that `plan.to_data` leaves out at their default."""
 
+Names: TypeAlias = Literal["", "workload", "system", "systems", "hosts"]
 Record = TypeVar("Record")
 
 _MODELS: dict[tuple[type, str], type[BaseModel]] = {}
@@ -33,13 +34,15 @@ _MODELS: dict[tuple[type, str], type[BaseModel]] = {}
 class Key:
     """A key: its `text` for people, its `name` in plans where that is not the field's, and bounds as pydantic has them.
 
-    `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default.
+    `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default. `of`:
+    it names a workload, a system, systems, or hosts by a selector, which the compiler resolves.
     """
 
     text: str = ""
     name: str = ""
     form: Any = None
     may_be_null: bool = False
+    of: Names = ""
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -49,12 +52,13 @@ def key(
     name: str = "",
     form: Any = None,
     may_be_null: bool = False,
+    of: Names = "",
     omitted: bool = False,
     **bounds: Any,
 ) -> Any:
     """A field that plans write; without a `default` it is required. `omitted`: left out of the canonical form at its
     default, so that plans without it keep their digest."""
-    made_key = Key(text=text, name=name, form=form, may_be_null=may_be_null, bounds=bounds)
+    made_key = Key(text=text, name=name, form=form, may_be_null=may_be_null, of=of, bounds=bounds)
     metadata = {"key": made_key, **(OMITTED if omitted else {})}
     return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
 
@@ -94,6 +98,14 @@ def made(record: type[Record], model: BaseModel, **more: Any) -> Record:
     values = {one.name: getattr(model, one.name) for one in _keys(record)}
     given = {name: value for name, value in values.items() if value is not None}
     return record(**(given | more))
+
+
+def names_in(record: Any) -> Iterator[tuple[str, str, Names]]:
+    """(field, key in the plan, what it names) of each key of a record that names something."""
+    for one in _keys(type(record)):
+        key: Key = one.metadata["key"]
+        if key.of:
+            yield one.name, key.name or one.name, key.of
 
 
 def _keys(record: type) -> Iterator[dataclasses.Field[Any]]:

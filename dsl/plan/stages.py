@@ -501,9 +501,9 @@ class Populate(StageKind):
     """Create the workload's schema in each system and load it, the same rows in each."""
 
     id: str
-    workload: Name = key()
-    into: Names = key(text="The systems to load.")
-    clients: Selector = key(CLIENTS, name="from", text="The hosts that load.")
+    workload: Name = key(of="workload")
+    into: Names = key(text="The systems to load.", of="systems")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts that load.", of="hosts")
     workers: int | None = key(None, text="Processes that load; by default the host's cores.", ge=1, le=1000)
     where: Where = NOWHERE
     kind: Literal["populate"] = "populate"
@@ -771,7 +771,7 @@ class Reset(StageKind):
     """Bring systems to a known state."""
 
     id: str
-    systems: Names = key()
+    systems: Names = key(of="systems")
     restore: bool = key(
         True,
         text="Restore the copy that the last populate saved: rows, and tables and indexes too. Of a user's SQLite file "
@@ -855,7 +855,7 @@ class Restart(StageKind):
     """Stop a system that proveout has started, and start it on its data."""
 
     id: str
-    system: Name = key()
+    system: Name = key(of="system")
     settings: Settings = key(
         (), text="Settings over those of the topology, until the next restart of the system.", max_length=100
     )
@@ -874,9 +874,9 @@ class Drop(StageKind):
     """Drop the tables that a populate has made."""
 
     id: str
-    workload: Name = key()
-    systems: Names = key(text="The systems that it was loaded into.")
-    clients: Selector = key(CLIENTS, name="from", text="The hosts; the first of them does it.")
+    workload: Name = key(of="workload")
+    systems: Names = key(text="The systems that it was loaded into.", of="systems")
+    clients: Selector = key(CLIENTS, name="from", text="The hosts; the first of them does it.", of="hosts")
     where: Where = NOWHERE
     kind: Literal["drop"] = "drop"
     around_turns = "takes back"
@@ -917,7 +917,7 @@ class Tool(StageKind):
         return len(self.iodepths) * self.repeat
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Restart | Tune | Revert | Drop | Tool
+Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Drop | Tool
 KINDS: Mapping[str, type[StageKind]] = MappingProxyType(
     {one.__dataclass_fields__["kind"].default: one for one in get_args(Stage)}
 )

@@ -169,7 +169,7 @@ class System(Element):
     @property
     def can_be_restored(self) -> bool:
         """Whether a reset can restore it: proveout starts it, or an agent copies the file that its dsn names."""
-        return self.provision is not None or (self.is_named_file and engines.of(self.engine).copies_file)
+        return self.provision is not None or (self.is_named_file and engines.of(self.engine).copies_file != "")
 
     @property
     def propagates_by_itself(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -36,16 +37,11 @@ from proveout.dsl.plan.scalars import (
 )
 from proveout.dsl.plan.stages import (
     FAULTS_MAX,
+    KINDS,
     PASSES_MAX,
     TIMES_MAX,
     VOID_FRACTION_MAX,
-    Drop,
     Ladder,
-    Pause,
-    Populate,
-    Reset,
-    Restart,
-    Revert,
     Search,
     Sessions,
     Tool,
@@ -515,37 +511,25 @@ class ToolKeys(StageBase):
     )
 
 
-RECORDS: dict[str, type[Populate | Reset | Pause | Revert | Restart | Drop]] = {
-    "populate": Populate,
-    "reset": Reset,
-    "pause": Pause,
-    "revert": Revert,
-    "restart": Restart,
-    "drop": Drop,
-}
-"""The kinds of stages whose keys are those of their records."""
-
-
-def _own(kind: str) -> type[StageBase]:
-    model: type[Any] = model_of(RECORDS[kind], f"{kind.capitalize()}Entry", StageBase)
-    return model
-
-
 LadderEntry = cast("type[LadderKeys]", model_of(Ladder, "LadderEntry", LadderKeys))
 SearchEntry = cast("type[SearchKeys]", model_of(Search, "SearchEntry", SearchKeys))
 ToolEntry = cast("type[ToolKeys]", model_of(Tool, "ToolEntry", ToolKeys))
 
-STAGES: dict[str, type[StageBase]] = {
-    "populate": _own("populate"),
+OF_THEIR_OWN: Mapping[str, type[StageBase]] = {
     "ladder": LadderEntry,
     "search": SearchEntry,
     "sql": SqlEntry,
     "command": CommandEntry,
-    "reset": _own("reset"),
-    "pause": _own("pause"),
     "tune": TuneEntry,
-    "revert": _own("revert"),
-    "restart": _own("restart"),
-    "drop": _own("drop"),
     "tool": ToolEntry,
 }
+"""The models of kinds that have keys beside those of their records."""
+
+
+def _model(kind: str) -> type[StageBase]:
+    return OF_THEIR_OWN.get(kind) or cast(
+        "type[StageBase]", model_of(KINDS[kind], f"{kind.capitalize()}Entry", StageBase)
+    )
+
+
+STAGES: dict[str, type[StageBase]] = {kind: _model(kind) for kind in KINDS}

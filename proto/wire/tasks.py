@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
@@ -37,8 +37,51 @@ class Endpoint:
         return replace(self, instances=dsns) if dsns else self
 
 
+HOUR_S = 3600.0
+HEALING_S = 600.0
+"""The longest time that undoing the changes of faults may take beyond the load."""
+FILE_BYTES_PER_S_MIN = 20e6
+
+
+class TaskKind:
+    """A kind of task, beyond the fields of its record. Not a dataclass, so that those that inherit from it are cheap to
+    define.
+
+    `named`: the form of its subject. `limit_s`: the fixed part of its time limit, which is generous, because the lease
+    detects a dead agent. `when_away`: what its agent does while a system of its own address does not answer: it fails,
+    repeats the task, which is safe, or asks the system until it answers and begins then.
+    """
+
+    __slots__ = ()
+    named: ClassVar[str]
+    limit_s: ClassVar[float] = 180.0
+    when_away: ClassVar[Literal["fail", "repeat", "ask"]] = "fail"
+
+    @property
+    def subject(self) -> str:
+        """The `what` of its key: its verb and object."""
+        return self.named.format(self)
+
+    @property
+    def more_s(self) -> float:
+        """The time that its content adds to the limit, seconds."""
+        return 0.0
+
+    @property
+    def rows_of(self) -> Workload | None:
+        """The workload all of whose rows it reads or writes, for which it has more time."""
+        return None
+
+    @property
+    def asked(self) -> tuple[Endpoint, ...]:
+        """The systems that it connects to."""
+        of: Any = self
+        one = (getattr(of, name) for name in ("endpoint", "source", "sink") if hasattr(of, name))
+        return (*getattr(of, "endpoints", ()), *one)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartSystem:
+class StartSystem(TaskKind):
     """Provision a system: initialise if its data is not there yet, start, answer SystemStarted."""
 
     system: System  # the system
@@ -46,23 +89,28 @@ class StartSystem:
     primary: tuple[Endpoint, ...] = ()  # of a standby: the one that it follows; it is up when it has all of its data
     standbys: tuple[str, ...] = ()  # of a primary: the names of its standbys
     synchronous: tuple[str, ...] = ()  # those of the standbys that the primary's commits wait for
+    named = "start:{0.system.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopSystem:
+class StopSystem(TaskKind):
     """Stop a provisioned system."""
 
     system: str  # name of the system
     data_root: str  # as in StartSystem
     remove: bool = False  # delete its data too
+    named = "stop:{0.system}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InspectSystem:
+class InspectSystem(TaskKind):
     """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
 
     endpoint: Endpoint  # the system
     schema: bool = False  # its tables and indexes too
+    named = "inspect:{0.endpoint.system}"
+    limit_s = 90.0  # an agent waits for a system that restarts
+    when_away = "repeat"
 
 
 SnapshotAction: TypeAlias = Literal["save", "restore", "keep"]
@@ -70,20 +118,22 @@ SnapshotAction: TypeAlias = Literal["save", "restore", "keep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSystem:
+class SnapshotSystem(TaskKind):
     """Keep or bring back the data of a provisioned system, which is stopped and started for it, or of a database file
     that the dsn of the system names."""
 
     system: System  # the system
     data_root: str  # as in StartSystem
     action: SnapshotAction  # what to do
+    named = "{0.action}:{0.system.name}"
+    limit_s = 4 * HOUR_S
 
 
 POPULATE_STEPS = ("prepare", "load", "finish")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PopulateSystem:
+class PopulateSystem(TaskKind):
     """Create the schema of a workload and load it; answer Populated."""
 
     workload: Workload  # whose schema
@@ -98,10 +148,20 @@ class PopulateSystem:
     share_from: int = 0  # the units to load are those from here …
     share_to: int = 1  # … to before here …
     shares: int = 1  # … of so many
+    limit_s = 600.0
+    when_away = "repeat"
+
+    @property
+    def subject(self) -> str:
+        return f"{'drop' if self.steps == ('drop',) else 'populate'}:{self.endpoint.system}"
+
+    @property
+    def rows_of(self) -> Workload | None:
+        return self.workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSystems:
+class LinkSystems(TaskKind):
     """Set up asynchronous propagation of a workload's tables; await the initial sync.
 
     Idempotent: an existing link is renewed (its connection may have moved), never doubled.
@@ -115,24 +175,44 @@ class LinkSystems:
     # empty, and what it sends there is not used
     source_key: str = field(default="", repr=False)
     sink_key: str = field(default="", repr=False)  # the same for an embedded sink
+    named = "link:{0.source.system}"
+    limit_s = 300.0
+    when_away = "ask"
+
+    @property
+    def rows_of(self) -> Workload | None:
+        return self.workload if self.copy_data else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareSystems:
+class CompareSystems(TaskKind):
     """Await that all committed on the source is applied on the sink, then compare the tables; answer Compared."""
 
     source: Endpoint  # where rows are changed
     sink: Endpoint  # where they arrive
     workload: Workload  # whose tables
     drain_timeout_s: float  # the longest wait, s
+    named = "compare:{0.source.system}"
+    limit_s = 600.0
+    when_away = "repeat"
+
+    @property
+    def more_s(self) -> float:
+        return self.drain_timeout_s
+
+    @property
+    def rows_of(self) -> Workload | None:
+        return self.workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFacts:
+class ReadFacts(TaskKind):
     """Tell what this machine is and how it is set; answer FactsRead."""
 
     directories: tuple[tuple[str, str], ...] = ()  # (system, where its data lies)
     tools: tuple[str, ...] = ()  # outside programs whose versions are asked for
+    named = "facts"
+    limit_s = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +242,7 @@ USES = ("populate", "checkpoint", "propagate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSystem:
+class CheckSystem(TaskKind):
     """Log in to a running system and check what a plan needs of it; answer Checked, with all that is wrong.
 
     Nothing is changed.
@@ -176,6 +256,8 @@ class CheckSystem:
     wait: bool = False  # a system that does not answer is waited for, as other tasks do
     # (path of a stage, the connections that its loads keep at a rung), of the stage with the most
     connections: tuple[tuple[str, int], ...] = ()
+    named = "check:{0.endpoint.system}"
+    when_away = "repeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +279,7 @@ class CheckedCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckHost:
+class CheckHost(TaskKind):
     """Check what a run needs of this host; answer Checked. Nothing is changed."""
 
     systems: tuple[System, ...] = ()  # systems that the agent must be able to start
@@ -206,18 +288,27 @@ class CheckHost:
     tools: tuple[str, ...] = ()  # programs that must be found
     rates: tuple[OfferedRate, ...] = ()  # rates that must be below the ceilings measured on this host
     commands: tuple[CheckedCommand, ...] = ()  # programs that the policy must list
+    named = "check"
+    limit_s = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckInvariants:
+class CheckInvariants(TaskKind):
     """Ask a system whether what a workload must conserve is conserved; answer InvariantsChecked."""
 
     workload: Workload  # whose invariants
     endpoint: Endpoint  # the system
+    named = "invariants:{0.endpoint.system}"
+    limit_s = 600.0
+    when_away = "repeat"
+
+    @property
+    def rows_of(self) -> Workload | None:
+        return self.workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSql:
+class RunSql(TaskKind):
     """Execute statements, wait, and read numbers; answer SqlDone."""
 
     endpoint: Endpoint  # the system
@@ -225,32 +316,50 @@ class RunSql:
     wait_until: WaitUntil = NO_WAIT  # then this wait
     query: str = ""  # then this query; "" for none
     values: tuple[MeasuredValue, ...] = ()  # the numbers to read from its rows
+    named = "sql:{0.endpoint.system}"
+    limit_s = 12 * HOUR_S
+    when_away = "ask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunCommand:
+class RunCommand(TaskKind):
     """Run a program of the host's policy; answer CommandDone."""
 
     command: Command  # the program
     values: tuple[MeasuredValue, ...]  # the numbers to read from its output, at least one
+    limit_s = 120.0
+
+    @property
+    def subject(self) -> str:
+        return f"command:{self.command.argv[0].rpartition('/')[2]}"
+
+    @property
+    def more_s(self) -> float:
+        return self.command.within_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(TaskKind):
     """Ask the system to write out its dirty pages, so that the next iteration does not pay for the last one."""
 
     endpoint: Endpoint  # the system
+    named = "checkpoint:{0.endpoint.system}"
+    limit_s = 4 * HOUR_S
+    when_away = "repeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreCopy:
+class RestoreCopy(TaskKind):
     """Make the data of a running system again from the copy that its tuning `database_copy` keeps."""
 
     endpoint: Endpoint  # the system
+    named = "restore:{0.endpoint.system}"
+    limit_s = 4 * HOUR_S
+    when_away = "repeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyTuning:
+class ApplyTuning(TaskKind):
     """Make these changes to the host, all or none of them; answer TuningDone.
 
     Changes stay until RevertTuning, or every end of the session; those with `keep` stay after it.
@@ -259,19 +368,32 @@ class ApplyTuning:
     tunings: tuple[Tuning, ...]  # the changes
     endpoints: tuple[Endpoint, ...] = ()  # the systems that are tuned
     check: bool = False  # write nothing: the answer is what would be changed
+    limit_s = 600.0
+
+    @property
+    def subject(self) -> str:
+        return "plan-tuning" if self.check else "tune"
+
+    @property
+    def more_s(self) -> float:
+        return 60.0 * len(self.tunings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyTuning:
+class VerifyTuning(TaskKind):
     """Look whether what was applied is still in place; answer `TuningDone`, changing nothing."""
 
+    named = "verify-tuning"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertTuning:
+class RevertTuning(TaskKind):
     """Undo what was applied, the last change first; answer TuningDone."""
 
     systems_only: bool = False  # only what tunes systems
     tunings: tuple[str, ...] = ()  # only those of these names; empty: all
+    named = "revert-tuning"
+    limit_s = 600.0
 
 
 Distribution: TypeAlias = Literal["constant", "poisson"]
@@ -311,7 +433,7 @@ class ClusterSecrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FormPool:
+class FormPool(TaskKind):
     """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed."""
 
     head: str  # `name:port` of the cluster to join; "" makes this node the head of a new one
@@ -320,6 +442,7 @@ class FormPool:
     cpus: int  # number of workers; 0: the host's cores
     secrets: ClusterSecrets  # credentials of the cluster
     towards: str = ""  # `name:port` of another host
+    named = "pool"
 
 
 PoolKind: TypeAlias = Literal["local", "ray"]
@@ -338,7 +461,7 @@ class LoadPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLoad:
+class RunLoad(TaskKind):
     """Arm a load: connect and prepare, report TaskArmed, wait for Start, run the windows, answer LoadResult.
 
     A LoadSecond is sent for each second of it.
@@ -360,6 +483,16 @@ class RunLoad:
     tracked: bool = False
     checked: bool = False  # tracked, and a transaction that had committed is not run again
     sessions: Sessions = OWN_SESSIONS  # the rules for its connections
+    limit_s = 240.0
+    when_away = "repeat"
+
+    @property
+    def subject(self) -> str:
+        return f"load:{self.load}" if self.load else "load"
+
+    @property
+    def more_s(self) -> float:
+        return self.windows.total_s + (HEALING_S if self.awaits_finish else 0.0)
 
     @property
     def awaits_finish(self) -> bool:
@@ -368,7 +501,7 @@ class RunLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InjectFault:
+class InjectFault(TaskKind):
     """Arm a fault, report TaskArmed, wait for Start; apply the tunings of this host at each time, and undo them; answer
     FaultInjected. A FaultStep is sent for each step."""
 
@@ -383,19 +516,31 @@ class InjectFault:
     endpoints: tuple[Endpoint, ...] = ()  # the systems that the tunings change
     systems: tuple[System, ...] = ()  # those of them that are provisioned
     data_root: str = ""  # the directory of their data
+    named = "fault:{0.fault}"
+    limit_s = HEALING_S
+
+    @property
+    def more_s(self) -> float:
+        return self.windows.total_s + 60.0 * len(self.tunings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareFio:
+class PrepareFio(TaskKind):
     """Make the files that a job works on, as large as they must be, or look whether its devices may be used; answer
     Done."""
 
     job: FioJob  # the job
     data_root: str = ""  # a directory for the files of a job that names none; "" is one of the agent's own
+    named = "fio-files"
+    limit_s = 300.0
+
+    @property
+    def more_s(self) -> float:
+        return self.job.jobs * self.job.size_bytes / FILE_BYTES_PER_S_MIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFio:
+class RunFio(TaskKind):
     """Arm fio, report TaskArmed, wait for Start, run it through ramp-up and measure window, answer LoadResult.
 
     Its transactions are `read` and `write`.
@@ -407,16 +552,25 @@ class RunFio:
     label: str  # name of the iteration, for messages
     data_root: str = ""  # as in PrepareFio
     first_slice: int = 0  # slices of devices are counted over all hosts: this one's begin here
+    named = "fio"
+    limit_s = 240.0
+
+    @property
+    def more_s(self) -> float:
+        return self.windows.total_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunCapture:
+class RunCapture(TaskKind):
     """Start a capture now, stream a CaptureSample at a time until Finish; answer CaptureResult."""
 
     capture: Capture  # the capture
     endpoints: tuple[Endpoint, ...] = ()  # the systems that it reads
     # edges of the measure window, s after T0, at which it takes two more samples. Without them it needs no Start
     edges_s: tuple[float, ...] = ()
+    named = "capture:{0.capture.name}"
+    limit_s = 8 * 24 * HOUR_S
+    when_away = "repeat"
 
 
 def exported_name(scrape: Scrape) -> str:

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from proveout.agent.engines import handlers, table
-from proveout.agent.engines.adapter import CapturesSizes, Checkpoints, OpensCursors, Populates, Provisions
 from proveout.cli import execute
 from proveout.dsl import engines, extensions
 from proveout.dsl.plan.plan import Workload
@@ -204,41 +203,30 @@ def test_the_plan_of_a_page_runs_unchanged(plan: str, site: Path) -> None:
 
 @pytest.fixture
 def engine(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[engines.Engine]:
-    """The engine of the engine's page, in both tables."""
-    stated, written, entered = blocks(ENGINE_PAGE, "python")
+    """The engine of the engine's page, in the table."""
+    stated, written = blocks(ENGINE_PAGE, "python")
     found: engines.Engine = eval(textwrap.dedent(stated), dict(vars(engines)))
-    ((name, place),) = eval(entered).items()
-    module, _, adapter = place.partition(":")
-    assert name == found.name
-    path = installed / "adapter.py"
+    module = f"proveout.agent.engines.{found.driver.partition(':')[0]}"
+    path = installed / "parts.py"
     path.write_text(written, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     monkeypatch.setitem(sys.modules, module, loaded)
-    monkeypatch.setattr(engines, "ENGINES", {**engines.ENGINES, name: found})
-    monkeypatch.setattr(table, "ADAPTERS", {**table.ADAPTERS, name: f"{module}:{adapter}"})
+    monkeypatch.setattr(engines, "ENGINES", {**engines.ENGINES, found.name: found})
     table.adapter.cache_clear()
     yield found
     table.adapter.cache_clear()
 
 
 async def test_the_engines_page(engine: engines.Engine, tmp_path: Path, task_context: Any) -> None:
-    """It populates, runs statements, writes pages out and is measured, and implements what it states."""
+    """It populates, runs statements, writes pages out and is measured."""
     database = tmp_path / "toy.db"
     sqlite3.connect(database).close()
     end = Endpoint(system="db", engine=engine.name, dsn=str(database))
     found = table.adapter(engine.name)
-    assert isinstance(found, Populates) and isinstance(found, CapturesSizes) and isinstance(found, Checkpoints)
-    assert not isinstance(found, Provisions) and not isinstance(found, OpensCursors)
-    assert (engine.populate, engine.sizes, engine.checkpoint, engine.embedded, engine.tune) == (
-        True,
-        True,
-        True,
-        None,
-        False,
-    )
+    assert not engine.provision and not engine.tune
     assert table.is_in_files(engine.name)
 
     population = build(Workload(name="w", kind="hlr", parameters=(("population", 100),))).population

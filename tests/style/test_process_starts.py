@@ -27,6 +27,7 @@ MADE = "child_process.environment"
 SERVER = "a program of a database's, in an environment of constants (`workspace.ENVIRONMENT`) and in `/`"
 REASONS = {
     "src/proveout/cli/web_screen.py:_Session._open_app_process": "the screen of this user's own run, as on a terminal: `proveout watch`",
+    "coordinator/deploy/wheelhouse.py:collect": "pip, for this user, with the index and proxies that the user has set",
     "coordinator/deploy/host_program.py:Host.install": "the host's Python with -I, in an environment of constants (`host_state.run`)",
     "coordinator/deploy/host_program.py:run": "programs of the host, in an environment of constants and in `/`",
     "coordinator/deploy/host_program.py:is_running": "systemctl, in an environment of constants and in `/`",

@@ -46,7 +46,7 @@ def forest_plot(ratios: Sequence[Ratio], width: int) -> Text:
     if not ratios:
         return Text("No number can be compared.")
     name = max(cell_len(one.what) for one in ratios) + 4
-    text, ends = (max(cell_len(value) for value in values) for values in _printed(ratios))
+    text, ends = (max(cell_len(getattr(one, part)) for one in ratios) for part in ("text", "interval"))
     room = width - name - text - 3
     with_ends = room - ends - 2 >= PLOT_LEAST
     plot = max(room - (ends + 2 if with_ends else 0), 8)
@@ -65,10 +65,6 @@ def forest_plot(ratios: Sequence[Ratio], width: int) -> Text:
             lines.append(line)
     lines += _axis(plot, reach, name + text + 1)
     return Text("\n").join(lines)
-
-
-def _printed(ratios: Sequence[Ratio]) -> tuple[list[str], list[str]]:
-    return [one.text for one in ratios], [one.interval for one in ratios]
 
 
 def _reach(ratios: Sequence[Ratio]) -> float:
@@ -95,10 +91,7 @@ def _line(one: Ratio, width: int, reach: float, style: str) -> Text:
         cells[left] = ("◀" if one.lower < 1.0 / reach else "├", style)
         cells[right] = ("▶" if one.upper > reach else "┤", style)
     cells[cell(one.ratio, width, reach)] = ("●", f"bold {style}".strip())
-    text = Text(no_wrap=True)
-    for character, of in cells:
-        text.append(character, style=of)
-    return text
+    return Text.assemble(*cells, no_wrap=True)
 
 
 def _axis(width: int, reach: float, indent: int) -> list[Text]:

@@ -24,8 +24,9 @@ from textual.widgets import Button, DataTable, Footer, Input, Select, Static, Ta
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import clock, number, safe
 from proveout.tui.services import Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
-from proveout.tui.style import BAD, MUTED, coloured
+from proveout.tui.style import BAD, MUTED, coloured, matches
 from proveout.tui.widgets.header import OUTCOMES
+from proveout.tui.widgets.tables import blocks
 
 PLAN_STATES = {"checking": ("…", MUTED), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}
 RUN_STATES = {
@@ -38,7 +39,6 @@ RUN_STATES = {
     "unreadable": ("✗", "bold red"),
 }
 REFERENCE = "◆"
-BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK_MAX = 24
 SHOWN_MAX = 500
 """Runs that are listed; the filter looks at all of them."""
@@ -90,12 +90,6 @@ def read_run(view: HomeView, card: RunCard, stamp: object) -> HomeView:
 # ---- words -------------------------------------------------------------------------------------------------------
 
 
-def matches(wanted: str, *texts: str) -> bool:
-    """Whether every word of the filter is in one of the texts, in any case."""
-    held = " ".join(texts).casefold()
-    return all(word in held for word in wanted.casefold().split())
-
-
 def spark(values: Sequence[float]) -> str:
     """A line of blocks from 0 to the highest value; of very many values the highest of each group."""
     if not values:
@@ -103,9 +97,7 @@ def spark(values: Sequence[float]) -> str:
     step = -(-len(values) // SPARK_MAX)
     shown = [max(values[at : at + step]) for at in range(0, len(values), step)]
     top = max(shown)
-    if not (top > 0.0 and math.isfinite(top)):
-        return BLOCKS[0] * len(shown)
-    return "".join(BLOCKS[min(int(max(value, 0.0) / top * len(BLOCKS)), len(BLOCKS) - 1)] for value in shown)
+    return blocks(shown, top if math.isfinite(top) else 0.0, SPARK_MAX)
 
 
 def sparks(ladders: Sequence[Ladder]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from rich.text import Text
@@ -17,16 +17,8 @@ from proveout.tui.charts import Bar
 from proveout.tui.live_load import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import LogLine, Progress, StageView, Throughput
-from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, coloured
+from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, STATES, coloured, matches
 from proveout.tui.widgets.header import OUTCOMES, PROVISIONAL, bar
-
-_STATES = {
-    "waiting": ("·", MUTED),
-    "running": ("▶", "bold"),
-    "ok": ("✓", GOOD),
-    "failed": ("✗", BAD),
-    "skipped": ("–", MUTED),
-}
 
 
 def followed(view: RunView) -> StageView | None:
@@ -39,7 +31,7 @@ def followed(view: RunView) -> StageView | None:
     return next((stage for stage in view.stages if stage.state != "waiting"), None)
 
 
-def drawn(view: RunView, width: int, height: int) -> Text:
+def stage_text(view: RunView, width: int, height: int) -> Text:
     """The pane in at most `width` × `height` cells."""
     stage = followed(view)
     if stage is None:
@@ -49,7 +41,7 @@ def drawn(view: RunView, width: int, height: int) -> Text:
 
 
 def _title(view: RunView, stage: StageView) -> Text:
-    sign, style = _STATES[stage.state]
+    sign, style = STATES[stage.state]
     text = Text(f"{sign} {safe(stage.cell or stage.id)}", style=style, no_wrap=True, end="")
     text.append(f"  {stage.kind}" if stage.kind != stage.id else "", style=MUTED)
     if stage.iterations and stage.kind != "search":
@@ -196,25 +188,39 @@ def _bar(label: str, share: float, rest: str, width: int) -> Text:
     return text.append(f" {rest}")
 
 
-class StagePane(Static):
-    """The stage that runs."""
+class Drawn(Static):
+    """A pane that `draw` makes for a width and a height in cells, again when they or `of(view)` are others."""
 
     _view: RunView | None = None
-    _drawn: object = None
+    _of: object = None
+    _drawn: Text | None = None
+
+    def __init__(
+        self,
+        draw: Callable[[RunView, int, int], Text],
+        of: Callable[[RunView], object] = lambda view: view,
+        *,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._draw, self._part = draw, of
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Draw for the new size: the first picture comes before the layout is made."""
         if self._view is not None:
             self.show(self._view)
 
     def show(self, view: RunView) -> None:
         """Draw what has changed."""
         self._view = view
-        size = self.content_size
-        now = drawn(view, size.width, size.height) if size.width and size.height else Text()
-        if now != self._drawn:
-            self._drawn = now
-            self.update(now)
+        of, size = (self._part(view), self.content_size), self.content_size
+        if not size.width or of == self._of:
+            return
+        self._of, text = of, self._draw(view, size.width, size.height)
+        if text != self._drawn:
+            self._drawn = text
+            self.update(text)
 
 
 LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
@@ -223,7 +229,7 @@ DIFF = {"+": "green", "-": "red"}
 SHOWN_MAX = 400
 
 
-def verdict_text(view: RunView) -> Text:
+def verdict_text(view: RunView, *_: int) -> Text:
     """Reached verdicts, then provisional ones, then those that are undecided."""
     text = Text()
     for verdict in view.verdicts:
@@ -244,7 +250,7 @@ def verdict_text(view: RunView) -> Text:
     return text if text else Text("This plan has no verdicts yet.")
 
 
-def tuning_text(view: RunView) -> Text:
+def tuning_text(view: RunView, *_: int) -> Text:
     """Every tuning on every host with its state and its diff."""
     text = Text()
     for one in view.tunings.values():
@@ -257,15 +263,9 @@ def tuning_text(view: RunView) -> Text:
     return text if text else Text("No host has been tuned." if view.run_id else "")
 
 
-def matches(line: LogLine, wanted: str) -> bool:
-    """Whether every word of the filter is in the line: its text, its host or its level, in any case."""
-    held = f"{line.level} {line.host} {line.text}".casefold()
-    return all(word in held for word in wanted.casefold().split())
-
-
 def log_text(view: RunView, wanted: str) -> Text:
     """The lines that match, newest first."""
-    lines = [line for line in reversed(view.log) if matches(line, wanted)][:SHOWN_MAX]
+    lines = [line for line in reversed(view.log) if matches(wanted, line.level, line.host, line.text)][:SHOWN_MAX]
     text = Text()
     for line in lines:
         sign, style = LEVELS[line.level]
@@ -274,41 +274,6 @@ def log_text(view: RunView, wanted: str) -> Text:
         text.append(f"{safe(line.host)}: " if line.host else "")
         text.append(f"{safe(line.text)}\n", style=style)
     return text if text else Text("No event matches." if wanted else "Nothing has happened yet.")
-
-
-class Verdicts(VerticalScroll):
-    """All verdicts of the plan."""
-
-    _drawn: object = None
-
-    def compose(self) -> ComposeResult:
-        """One block of text."""
-        yield Static()
-
-    def show(self, view: RunView) -> None:
-        """Bring the text up to date."""
-        now = (view.verdicts, view.foreseen, view.planned_verdicts)
-        if now == self._drawn:
-            return
-        self._drawn = now
-        self.query_one(Static).update(verdict_text(view))
-
-
-class Tunings(VerticalScroll):
-    """All tunings of the run."""
-
-    _drawn: object = None
-
-    def compose(self) -> ComposeResult:
-        """One block of text."""
-        yield Static()
-
-    def show(self, view: RunView) -> None:
-        """Bring the text up to date."""
-        if self._drawn is view.tunings:
-            return
-        self._drawn = view.tunings
-        self.query_one(Static).update(tuning_text(view))
 
 
 class Events(Vertical):
@@ -340,26 +305,12 @@ class Events(Vertical):
             self.query_one(Static).update(log_text(view, wanted))
 
 
-class LoadChart(Static):
-    """Throughput and response times, second by second, over iterations."""
-
-    _view: RunView | None = None
-    _drawn: object = None
-
-    def on_resize(self) -> None:
-        """Draw for the new size: the first picture comes before the layout is made."""
-        if self._view is not None:
-            self.show(self._view)
-
-    def show(self, view: RunView) -> None:
-        """Draw the last two minutes, or the iterations that are chosen."""
-        self._view = view
-        found, size = timeline(view), self.content_size
-        if not size.width or not size.height or (found, size) == self._drawn:
-            return
-        self._drawn = (found, size)
-        empty = coloured("No load in the last two minutes." if not view.shown else f"No load of {view.shown}.", MUTED)
-        self.update(empty if found is None else live_load.draw(found, size.width, size.height))
+def load_text(view: RunView, width: int, height: int) -> Text:
+    """Throughput and response times, second by second: of two minutes, or of the iterations that are chosen."""
+    found = timeline(view)
+    if found is None:
+        return coloured(f"No load of {view.shown}." if view.shown else "No load in the last two minutes.", MUTED)
+    return live_load.draw(found, width, height)
 
 
 def ladders(view: RunView) -> list[tuple[StageView, dict[int, Throughput]]]:
@@ -368,7 +319,7 @@ def ladders(view: RunView) -> list[tuple[StageView, dict[int, Throughput]]]:
     return [(stage, points) for stage, points in climbed if points]
 
 
-def ladder_text(view: RunView, width: int) -> Text:
+def ladder_text(view: RunView, width: int, *_: int) -> Text:
     """Every ladder with its rungs: means and their intervals, on one axis for each unit."""
     found = ladders(view)
     if not found:
@@ -389,24 +340,3 @@ def ladder_text(view: RunView, width: int) -> Text:
                     bars += [Bar(name=f"    {safe(load.name)}", found=one, style=MUTED)] if one else []
         rows += charts.draw_intervals(bars, width)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
-
-
-class LadderChart(Static):
-    """All ladders."""
-
-    _view: RunView | None = None
-    _drawn: object = None
-
-    def on_resize(self) -> None:
-        """Draw for the new size."""
-        if self._view is not None:
-            self.show(self._view)
-
-    def show(self, view: RunView) -> None:
-        """Draw the finished rungs of every ladder."""
-        self._view = view
-        width = self.content_size.width
-        now = (ladders(view), width)
-        if width and now != self._drawn:
-            self._drawn = now
-            self.update(ladder_text(view, width))

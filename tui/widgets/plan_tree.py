@@ -20,10 +20,8 @@ from proveout.core.numbers import bounds, clock, lower_bound, microseconds, numb
 from proveout.proto.events import SearchFinished
 from proveout.tui.run_view import LOAD, Path, RunView
 from proveout.tui.stage_view import IterationView, LoadView, StageView, Throughput
-from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, Part, fitted
+from proveout.tui.style import ACCENT, BAD, CAUTION, GOOD, MUTED, STATES, Part, fitted
 
-SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
-STYLES = {"waiting": MUTED, "running": "bold", "ok": GOOD, "failed": BAD, "skipped": MUTED}
 GUIDE, ICON = 2, 2
 """Cells of the indentation of a level, and of the sign of a node that can be opened."""
 Line = tuple[Path, Text]
@@ -75,7 +73,8 @@ def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
 
 
 def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
-    parts: list[Part] = [(f"{SIGNS[stage.state]} {safe(stage.cell or stage.id)}", STYLES[stage.state], 0)]
+    sign, style = STATES[stage.state]
+    parts: list[Part] = [(f"{sign} {safe(stage.cell or stage.id)}", style, 0)]
     if safe(stage.id) != stage.kind:
         parts.append((f" {safe(stage.kind)}", MUTED, 4))
     if stage.began_unix_s and stage.state != "waiting":

@@ -441,16 +441,16 @@ _NOTHING = ("-",) * (len(HOSTS) - 3)
 _NUMBERS = len(HOSTS) - 4
 
 
-def spark(values: Sequence[float], highest: float, width: int = SPARK) -> str:
+def blocks(values: Sequence[float], highest: float, width: int = SPARK) -> str:
     """The newest values as blocks from 0 to `highest`, oldest first.
 
-    >>> spark([0.0, 0.5, 1.0], 1.0)
+    >>> blocks([0.0, 0.5, 1.0], 1.0)
     '▁▅█'
     """
-    blocks = "▁▂▃▄▅▆▇█"
+    signs = "▁▂▃▄▅▆▇█"
     if highest <= 0.0:
-        return blocks[0] * len(values[-width:])
-    return "".join(blocks[min(max(int(value / highest * 8), 0), 7)] for value in values[-width:])
+        return signs[0] * len(values[-width:])
+    return "".join(signs[min(max(int(value / highest * 8), 0), 7)] for value in values[-width:])
 
 
 def lease(host: HostView, lease_s: float, beat_s: float) -> str:
@@ -480,12 +480,12 @@ def _numbers(host: HostView) -> Row:
     return (
         percent(busy),
         "" if busy is None else bar(busy, BAR),
-        spark(history.get(CPU, ()), 1.0),
+        blocks(history.get(CPU, ()), 1.0),
         memory,
         _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s"),
-        spark(history.get(DISK, ()), max(history.get(DISK, ()), default=0.0)),
+        blocks(history.get(DISK, ()), max(history.get(DISK, ()), default=0.0)),
         _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s"),
-        spark(history.get(NETWORK, ()), max(history.get(NETWORK, ()), default=0.0)),
+        blocks(history.get(NETWORK, ()), max(history.get(NETWORK, ()), default=0.0)),
     )
 
 

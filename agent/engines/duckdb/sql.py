@@ -32,13 +32,13 @@ UNION ALL SELECT 'constraint', lower(constraint_type) || ' ' || constraint_index
        constraint_text, 0 FROM duckdb_constraints() WHERE constraint_type <> 'NOT NULL'
 ORDER BY 1, 2, 4
 """
-"""The rows of `adapter.DescribesSchema`."""
+"""The query `adapter.Adapter.schema_query`."""
 
 Segment = tuple[str, int, int]
 """(table, offset in its block, number of blocks of its own)."""
 
 
-def file_settings(dsn: str) -> tuple[tuple[str, str], ...]:
+def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of a DuckDB file: the settings of a process that opens it, block size, version; sorted."""
 
     def read(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
@@ -46,10 +46,10 @@ def file_settings(dsn: str) -> tuple[tuple[str, str], ...]:
         size = _one(connection, "SELECT block_size FROM pragma_database_size()")
         return [*found, ("block_size", size), ("version", _one(connection, "SELECT version()").removeprefix("v"))]
 
-    return tuple(sorted(_with_file(dsn, "read its settings", read)))
+    return tuple(sorted(_with_file(endpoint.dsn, "read its settings", read)))
 
 
-def run_statements(dsn: str, statements: tuple[str, ...]) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
 
     def run_all(connection: duckdb.DuckDBPyConnection) -> tuple[int, ...]:
@@ -59,15 +59,15 @@ def run_statements(dsn: str, statements: tuple[str, ...]) -> tuple[int, ...]:
                 try:
                     counts.append(_run(connection, one))
                 except duckdb.Error as error:
-                    raise fault("run the statement", dsn, error) from None
+                    raise fault("run the statement", endpoint.dsn, error) from None
         return tuple(counts)
 
-    return _with_file(dsn, "run the statements", run_all)
+    return _with_file(endpoint.dsn, "run the statements", run_all)
 
 
-def checkpoint_file(dsn: str) -> None:
+def checkpoint_file(endpoint: Endpoint) -> None:
     """Write the log back into the file."""
-    run_statements(dsn, ("CHECKPOINT",))
+    run_statements(endpoint, ("CHECKPOINT",))
 
 
 def _one(connection: duckdb.DuckDBPyConnection, query: str, *arguments: str) -> str:
@@ -212,4 +212,4 @@ class EmbeddedDuckdb(DatabaseFile):
 
     def fold(self) -> None:
         """Write the log back, and empty it."""
-        checkpoint_file(self.endpoint().dsn)
+        checkpoint_file(self.endpoint())

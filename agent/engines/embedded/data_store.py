@@ -305,7 +305,8 @@ class DatabaseFile(ABC):
     side_files: tuple[str, ...]
     """Endings of the files beside it that belong to the file's present state."""
 
-    def __init__(self, system: System, data_root: Path) -> None:
+    def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
+        del on_death  # a file has no server
         self.system = system
         self._folder = home(data_root, system.name)
         self.file = self._folder / f"data{self.suffix}"

@@ -28,8 +28,9 @@ from pymysql.constants import CLIENT, COMMAND
 from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.row_values import plain, scaled
-from proveout.agent.engines.table import COMMENT, adapter, intention_of, probe
+from proveout.agent.engines.table import COMMENT, intention_of, probe
 from proveout.agent.errors import TaskFault
+from proveout.dsl import engines
 from proveout.dsl.workloads.base import Population, Table
 
 Columns = Sequence[npt.NDArray[np.generic]]
@@ -266,7 +267,7 @@ def fault(doing: str, error: pymysql.err.MySQLError) -> TaskFault:
     what = f"cannot {doing}: {text}" + (f" (MySQL error {code})" if code != "0" else "")
     if code in REFUSED:
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
-    if code in adapter("mysql").disk_full_codes:
+    if code in engines.of("mysql").disk_full_codes:
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
     if code in GONE:
         return TaskFault("unreachable", what, way_out="see that the server runs, and look into its log")

@@ -237,6 +237,11 @@ def find_programs() -> Programs:
     )
 
 
+def server_program() -> Path:
+    """The server of `find_programs`. TaskFault."""
+    return find_programs().server
+
+
 def configuration(
     settings: Iterable[tuple[str, str]], folder: Path, data: Path, replication: Mapping[str, str] | None = None
 ) -> str:

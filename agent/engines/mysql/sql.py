@@ -65,7 +65,7 @@ SCHEMA = (
     " event_manipulation, ' ', MD5(action_statement)), 0 FROM information_schema.triggers"
     " WHERE trigger_schema = DATABASE() ORDER BY 1, 2, 4"
 )
-"""The rows of `adapter.DescribesSchema`."""
+"""The query `adapter.Adapter.schema_query`."""
 
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
@@ -132,6 +132,13 @@ def connected(endpoint: Endpoint) -> Iterator[Any]:
             yield connection
     except pymysql.err.MySQLError as error:
         raise fault_of(endpoint, error) from None
+
+
+@contextmanager
+def cursor(endpoint: Endpoint) -> Iterator[Any]:
+    """A cursor on a connection of its own, for a `with` block; a database error inside it becomes a TaskFault."""
+    with connected(endpoint) as connection, connection.cursor() as opened:
+        yield opened
 
 
 def open_for(endpoint: Endpoint) -> Any:

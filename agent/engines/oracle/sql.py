@@ -49,7 +49,7 @@ SCHEMA = (
     " UNION ALL SELECT 'trigger', LOWER(trigger_name) || ' on ' || LOWER(table_name), LOWER(trigger_type || ' '"
     " || triggering_event || ' ' || status), 0 FROM user_triggers ORDER BY 1, 2, 4"
 )
-"""The rows of `adapter.DescribesSchema`, of the user's own schema."""
+"""The query `adapter.Adapter.schema_query`, of the user's own schema."""
 _BLOCK = re.compile(
     r"\s*(?:BEGIN|DECLARE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PACKAGE|PROCEDURE|TRIGGER|TYPE))\b", re.I
 )
@@ -102,6 +102,13 @@ def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -
         raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
     finally:
         _close(connection)
+
+
+@contextmanager
+def cursor(endpoint: Endpoint, open_one: Opener = open_labelled) -> Iterator[Any]:
+    """A cursor on a connection of its own, for tuning, as `connected`."""
+    with connected(endpoint, "tuning", open_one) as connection, connection.cursor() as opened:
+        yield opened
 
 
 def _open(endpoint: Endpoint, work: str, open_one: Opener) -> Any:

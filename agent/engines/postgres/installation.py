@@ -54,6 +54,11 @@ def find_installation() -> Installation:
     )
 
 
+def server_program() -> Path:
+    """The server of `find_installation`. TaskFault."""
+    return find_installation().programs / "postgres"
+
+
 def private_copy(installation: Installation, into: Path) -> Installation:
     """Copy what a server needs (about 20 MB) to the new folder `into`, readable by all users; the copy."""
     source, target = installation.root, into

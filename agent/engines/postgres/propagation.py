@@ -23,7 +23,7 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Compared, TableDifference
-from proveout.proto.wire.tasks import Endpoint, LinkSystems
+from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 
 # Roles: a plan's own role does what it may (questions, the publication of its own tables). Of an embedded server slots
 # are the replication role's, and subscriptions the administrator's (`postgres.roles`); its statements hold no word of
@@ -127,8 +127,12 @@ def tables_of(workload: Workload) -> tuple[str, ...]:
 # ---- link ----------------------------------------------------------------------------------------------------------
 
 
-async def link(context: TaskContext, spec: LinkSystems, tables: tuple[str, ...]) -> None:
-    """Set up or renew the link and wait until it runs. TaskFault with what stands in the way."""
+async def link(context: TaskContext, spec: LinkSystems) -> None:
+    """Set up or renew the link and wait until it runs. TaskFault with what stands in the way. Where an end is not
+    provisioned by the run, the link is removed when the session ends."""
+    if not (spec.source.provisioned and spec.sink.provisioned):
+        context.resources[f"link:{spec.source.system}:{spec.sink.system}"] = Link(spec)
+    tables = await asyncio.to_thread(tables_of, spec.workload)
     async with _opened(spec, "link") as ends:
         await _check_source(ends, tables)
         conninfo = await _conninfo(ends)
@@ -408,14 +412,13 @@ SAME_TEXT = (
 CHECKSUM = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} AS t"
 
 
-async def compare(
-    context: TaskContext, source: Endpoint, sink: Endpoint, tables: tuple[str, ...], drain_timeout_s: float
-) -> Compared:
+async def compare(context: TaskContext, spec: CompareSystems) -> Compared:
     """Drain and compare. A link that has stopped on an error is logged as an error, and not waited for."""
-    async with connected(source, "compare") as at_source, connected(sink, "compare") as at_sink:
-        ends = Ends(source=source, sink=sink, at_source=at_source, at_sink=at_sink)
+    tables = await asyncio.to_thread(tables_of, spec.workload)
+    async with connected(spec.source, "compare") as at_source, connected(spec.sink, "compare") as at_sink:
+        ends = Ends(source=spec.source, sink=spec.sink, at_source=at_source, at_sink=at_sink)
         started = time.monotonic()
-        drained = await _drain(context, ends, drain_timeout_s)
+        drained = await _drain(context, ends, spec.drain_timeout_s)
         drain_s = time.monotonic() - started
         for connection in (at_source, at_sink):
             await connection.execute(SAME_TEXT)

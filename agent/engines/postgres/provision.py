@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.embedded import data_store, workspace
 from proveout.agent.engines.embedded.data_store import Promotion
 from proveout.agent.engines.embedded.server import (
@@ -443,6 +444,15 @@ class EmbeddedPostgres(EmbeddedGroup[Server]):
         """The last error of a replication worker in the server's log, with its detail and context; empty if there is
         none."""
         return last_log_error(self._server.log, "logical replication")
+
+
+def embedded(system: System, data_root: Path, *, on_death: Callable[[str], None]) -> ProvisionedSystem:
+    """A server, or a pooler in front of one."""
+    if system.in_front_of is None:
+        return EmbeddedPostgres(system, data_root, on_death=on_death)
+    from proveout.agent.engines.pgbouncer import EmbeddedPooler  # noqa: PLC0415 - few plans have one
+
+    return EmbeddedPooler(system, data_root, on_death=on_death)
 
 
 def _works_in(pid: str, folder: Path) -> bool:

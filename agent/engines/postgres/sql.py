@@ -83,9 +83,9 @@ async def connected(endpoint: Endpoint, purpose: str) -> AsyncIterator[Connectio
 
 
 @contextmanager
-def cursor(endpoint: Endpoint, purpose: str) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """A cursor on a connection of its own, for a thread; a database error inside the block becomes a TaskFault."""
-    connection = connect_blocking(endpoint, purpose)
+def cursor(endpoint: Endpoint) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    """A cursor on a connection of its own, for tuning; a database error inside the block becomes a TaskFault."""
+    connection = connect_blocking(endpoint, "tuning")
     try:
         with connection.cursor() as opened:
             yield opened
@@ -254,7 +254,7 @@ UNION ALL SELECT 'statistics', s.stxname || ' on ' || t.name, pg_get_statisticso
 FROM tables t JOIN pg_statistic_ext s ON s.stxrelid = t.oid
 ORDER BY 1, 2, 4
 """
-"""The rows of `adapter.DescribesSchema`."""
+"""The query `adapter.Adapter.schema_query`."""
 
 
 async def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:

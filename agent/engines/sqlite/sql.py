@@ -31,24 +31,24 @@ SCHEMA = (
     " WHERE type IN ('table', 'index', 'trigger') AND (name NOT LIKE 'sqlite^_%' ESCAPE '^'"
     " OR name LIKE 'sqlite^_autoindex%' ESCAPE '^') ORDER BY 1, 2"
 )
-"""The rows of `adapter.DescribesSchema`: the texts that made the objects."""
+"""The query `adapter.Adapter.schema_query`: the texts that made the objects."""
 
 
-def file_settings(path: str) -> tuple[tuple[str, str], ...]:
+def file_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of an SQLite file: its settings and the library's version, sorted."""
-    connection = open_file(path)
+    connection = open_file(endpoint.dsn)
     try:
         found = [(name, str(connection.pragma(name))) for name in FINGERPRINT]
     except apsw.Error as error:
-        raise file_fault(Path(path), error) from None
+        raise file_fault(Path(endpoint.dsn), error) from None
     finally:
         connection.close()
     return tuple(sorted([*found, ("version", apsw.sqlite_lib_version())]))
 
 
-def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
+def run_statements(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement in its own transaction; rows returned, else affected, per statement."""
-    connection = open_file(path)
+    connection = open_file(endpoint.dsn)
     counts = []
     try:
         for number, statement in enumerate(statements):
@@ -56,15 +56,15 @@ def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
                 try:
                     counts.append(_run(connection, statement))
                 except apsw.Error as error:
-                    raise file_fault(Path(path), error, statement) from None
+                    raise file_fault(Path(endpoint.dsn), error, statement) from None
     finally:
         connection.close()
     return tuple(counts)
 
 
-def checkpoint_file(path: str) -> None:
+def checkpoint_file(endpoint: Endpoint) -> None:
     """Write the log back into the file and sync it."""
-    run_statements(path, ("PRAGMA wal_checkpoint(TRUNCATE)",))
+    run_statements(endpoint, ("PRAGMA wal_checkpoint(TRUNCATE)",))
 
 
 def _run(connection: apsw.Connection, statement: str) -> int:
@@ -74,13 +74,13 @@ def _run(connection: apsw.Connection, statement: str) -> int:
 
 
 @contextmanager
-def cursor(path: str) -> Iterator[Any]:
+def cursor(endpoint: Endpoint) -> Iterator[Any]:
     """A cursor on a connection of its own, for a `with` block; an SQLite error inside it becomes a TaskFault."""
-    connection = open_file(path)
+    connection = open_file(endpoint.dsn)
     try:
         yield connection.cursor()
     except apsw.Error as error:
-        raise file_fault(Path(path), error) from None
+        raise file_fault(Path(endpoint.dsn), error) from None
     finally:
         connection.close(True)
 

@@ -127,7 +127,8 @@ GRANT = "GRANT EXECUTE ON SYS.TT_STATS to the user of the dsn, as the instance a
 class StatsSession(ReportConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
-    def __init__(self, endpoint: Endpoint, open_one: Opener = open_thick) -> None:
+    def __init__(self, endpoint: Endpoint, container: str, open_one: Opener = open_thick) -> None:
+        del container
         self._system = endpoint.system
         try:
             self._connection = open_one(endpoint, "ttstats")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.oracle import sql
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, error_text, parts
 from proveout.agent.engines.oracle.populate import OracleLoader, insert_into
-from proveout.agent.engines.oracle.sql import statement_fault
 from proveout.agent.engines.table import probe
 from proveout.agent.errors import TaskFault
 from proveout.dsl.engines import Dialect
@@ -72,6 +73,16 @@ def open_thick(endpoint: Endpoint, work: str) -> Any:
     """`open_timesten` as an `oracle.sql.Opener`; TimesTen shows no name for the work."""
     del work
     return open_timesten(endpoint.dsn)
+
+
+def cursor(endpoint: Endpoint) -> AbstractContextManager[Any]:
+    """See `oracle.sql.cursor`."""
+    return sql.cursor(endpoint, open_thick)
+
+
+def queries(endpoint: Endpoint) -> sql.OracleQueries:
+    """See `oracle.sql.OracleQueries`."""
+    return sql.OracleQueries(endpoint, open_thick)
 
 
 def ready(environment: Mapping[str, str]) -> None:
@@ -173,5 +184,5 @@ class TimesTenLoader(OracleLoader):
                 return True
         except oracledb.Error as error:
             if error_text(error).code != "ORA-00904":  # invalid column name
-                raise statement_fault(f"cannot read table {table.name}", error_text(error)) from None
+                raise sql.statement_fault(f"cannot read table {table.name}", error_text(error)) from None
             return False

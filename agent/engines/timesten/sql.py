@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -21,10 +20,12 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.core import errors as core_errors
 from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.json_data import from_plain, to_plain
 from proveout.core.linux import die_with_parent
 from proveout.proto.wire.tasks import Endpoint
 
@@ -44,14 +45,20 @@ async def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in await _ask({"do": "settings"}, endpoint))
 
 
-async def run_statements(endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
+async def checkpoint(endpoint: Endpoint) -> None:
+    """Write dirty pages to disk; TaskFault."""
+    await _ask({"do": "statements", "statements": ["CALL ttCkpt"]}, endpoint)
+
+
+async def run_statements(context: TaskContext, endpoint: Endpoint, statements: Sequence[str]) -> tuple[int, ...]:
     """Each by itself; rows returned or affected, per statement; TaskFault."""
+    del context
     return tuple(await _ask({"do": "statements", "statements": list(statements)}, endpoint))
 
 
 async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
     if _here.is_set():
-        return await asyncio.to_thread(_done, task | {"endpoint": dataclasses.asdict(endpoint)})
+        return await asyncio.to_thread(_done, task | {"endpoint": to_plain(endpoint)})
     process = await asyncio.create_subprocess_exec(
         *child_process.python(MODULE, str(os.getpid())),
         stdin=PIPE,
@@ -61,7 +68,7 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         env=child_process.environment(*child_process.of_engine("timesten")),
     )
     try:
-        request = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        request = json.dumps(task | {"endpoint": to_plain(endpoint)}).encode()
         out, errors = await process.communicate(request)
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
@@ -86,7 +93,7 @@ def _done(task: dict[str, Any]) -> Any:
     except ImportError:
         way_out = f"install it with: {core_errors.install_command('proveout[oracle]')}"
         raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
-    endpoint = Endpoint(**task["endpoint"])
+    endpoint = from_plain(Endpoint, task["endpoint"])
     if task["do"] == "statements":
         return oracle.run_statements(endpoint, task["statements"], open_thick)
     with oracle.connected(endpoint, "inspect", open_thick) as connection:

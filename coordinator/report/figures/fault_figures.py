@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -39,7 +40,7 @@ from proveout.coordinator.report.figures.rung_timeline import (
     throughput_rows,
     time_axis,
 )
-from proveout.coordinator.report.figures.timeline import FaultWindow, LoadPoint, LoadSeries, Points, Timeline, pieces
+from proveout.coordinator.report.figures.timeline import FaultWindow, LoadSeries, Points, Timeline, pieces
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
@@ -47,20 +48,11 @@ from proveout.core.numbers import column, interval, number, percent, rung_name, 
 from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
 from proveout.dsl.plan.phases import Level, edges_s
-from proveout.proto.events import FaultEffect, FaultMeasured
+from proveout.proto.events import FaultEffect, FaultMeasured, IterationFinished
 
 _FAULT_TABLE_HEADS = (
-    "threads",
-    "repeat",
-    "fault",
-    "of",
-    "begins",
-    "detection",
-    "outage",
-    "recovery",
-    "TPS before",
-    "failed",
-)
+    "threads", "repeat", "fault", "of", "begins", "detection", "outage", "recovery", "TPS before", "failed",
+)  # fmt: skip
 _COMMITS = {"lost": "lost", "unknown": "unknown", "unknown_committed": "unknown, committed", "duplicates": "duplicates"}
 _STALENESS = "staleness_s"
 _SUMMARY = ("threads", "fault", "number", "mean with its interval", "median", "largest", "occurrences")
@@ -69,33 +61,26 @@ _ALL = "all loads"
 
 def fault_tables(stage: StageResult) -> Iterator[Block]:
     """The tables of the faults of a ladder; none without faults."""
-    if not any(item.faults for rung in stage.rungs for item in rung.iterations):
+    found = [(rung, item, fault) for rung in stage.rungs for item in rung.iterations for fault in item.faults]
+    if not found:
         return
-    extra = _extra(stage)
-    rows = tuple(row for rung in stage.rungs for row in _occurrences(rung, extra))
+    # of commits, and staleness: where some occurrence has them
+    every = (*_COMMITS, _STALENESS)
+    extra = [name for name in every if any(getattr(fault, name) is not None for *_, fault in found)]
+    rows = []
+    for rung, item, fault in found:
+        several = sum(other.fault == fault.fault for other in item.faults) > 1
+        name = safe(fault.fault) + (f" {fault.number}" if several else "")
+        for of, part in _parts(fault):
+            begins = amount(fault.begins_s, "begins_s") if part is fault else ""
+            rows.append((str(rung.threads), str(item.id.repeat), name, of, begins, *_cells(part, extra)))
     heads = (*_FAULT_TABLE_HEADS, *(_COMMITS.get(name, "staleness") for name in extra))
-    yield Table(title="Faults: every occurrence", heads=heads, rows=rows, layout="r" * len(heads))
+    yield Table(title="Faults: every occurrence", heads=heads, rows=tuple(rows), layout="r" * len(heads))
     summary = tuple(row for rung in stage.rungs for row in _distribution(rung))
     if summary:
         yield Table(title="Faults: over all occurrences", heads=_SUMMARY, rows=summary, layout="rrrlrrr")
-    for text in _notes(stage):
+    for text in _notes([(item, fault) for _, item, fault in found]):
         yield Paragraph(text, "dim")
-
-
-def _extra(stage: StageResult) -> tuple[str, ...]:
-    """The numbers that are shown where some occurrence has them: of commits, and staleness."""
-    found = [fault for rung in stage.rungs for item in rung.iterations for fault in item.faults]
-    return tuple(name for name in (*_COMMITS, _STALENESS) if any(getattr(one, name) is not None for one in found))
-
-
-def _occurrences(rung: RungResult, extra: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for item in rung.iterations:
-        for fault in item.faults:
-            several = sum(other.fault == fault.fault for other in item.faults) > 1
-            name = safe(fault.fault) + (f" {fault.number}" if several else "")
-            for of, part in _parts(fault):
-                begins = amount(fault.begins_s, "begins_s") if part is fault else ""
-                yield (str(rung.threads), str(item.id.repeat), name, of, begins, *_cells(part, extra))
 
 
 def _parts(fault: FaultMeasured) -> Iterator[tuple[str, FaultEffect]]:
@@ -150,8 +135,7 @@ def _distribution(rung: RungResult) -> Iterator[tuple[str, ...]]:
                 yield str(rung.threads), named, name.removesuffix("_s").replace("_", " "), *shown, count
 
 
-def _notes(stage: StageResult) -> Iterator[str]:
-    found = [(item, fault) for rung in stage.rungs for item in rung.iterations for fault in item.faults]
+def _notes(found: Sequence[tuple[IterationFinished, FaultMeasured]]) -> Iterator[str]:
     for item, fault in found:
         if fault.residue:
             yield f"{item.id}: {safe(fault.fault)} {fault.number} was not undone: {safe('; '.join(fault.residue))}"
@@ -183,7 +167,8 @@ _HEADS = (
 def fault_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     """Throughput, errors, p99 and lag around the occurrence of each fault whose outage is the median one."""
     for (stage, fault), windows in _by_fault(timeline).items():
-        shown = _typical(windows)
+        middle = median(window.fault.outage_s or 0.0 for window in windows)
+        _, shown = min(((abs((one.fault.outage_s or 0.0) - middle), one) for one in windows), key=itemgetter(0))
         ends = [shown.answered[0][0], shown.answered[-1][0]]
         charts = [
             panel(_around(shown, one, {"domainMin": 0}, ends), FAULT_WIDTH, 90 if at else 150)
@@ -241,12 +226,6 @@ def _by_fault(timeline: Timeline) -> dict[tuple[str, str], list[FaultWindow]]:
         if window.iteration.valid and window.answered:
             found.setdefault((window.iteration.id.stage, window.fault.fault), []).append(window)
     return found
-
-
-def _typical(windows: Sequence[FaultWindow]) -> FaultWindow:
-    """The occurrence whose outage is nearest to the median; an unknown outage counts as none."""
-    middle = median(window.fault.outage_s or 0.0 for window in windows)
-    return min(windows, key=lambda window: abs((window.fault.outage_s or 0.0) - middle))
 
 
 def _name(results: RunResults, window: FaultWindow) -> str:
@@ -378,7 +357,7 @@ class _Phase:
 
     def inside(self, field: str) -> list[float]:
         """A field of the points that lie in the phase, those without a number left out."""
-        points = (point for point in self.series.points if self.begin_s <= _middle(point) < self.end_s)
+        points = (point for point in self.series.points if self.begin_s <= point.middle_s < self.end_s)
         return [value for point in points if (value := getattr(point, field)) is not None]
 
     @property
@@ -446,9 +425,28 @@ def _phases(results: RunResults, one: LoadSeries) -> list[_Phase]:
 
 def _spec(choice: Choice, parts: Sequence[Sequence[_Phase]], unit: str) -> Spec:
     only, bands = choice.only, _bands(choice.shown, parts)
-    offered = [row for at, of in enumerate(parts) for row in _offered(at, of)]
+    offered = [
+        {
+            "of": at,
+            "t": round(part.begin_s + when, 3),
+            "v": float(f"{value:.5g}"),
+            "what": _OFFERED,
+            "shown": number(value),
+            "piece": 0,
+        }
+        for at, of in enumerate(parts)
+        for part in of
+        for when, value in (_course(part.level) if part.level is not None else ())
+    ]
+    backs = [
+        {"of": at, "t": round(part.end_s + part.recovery_s, 2), "what": f"after {part.name}",
+         "shown": seconds(part.recovery_s)}
+        for at, of in enumerate(parts)
+        for part in of
+        if part.recovery_s is not None
+    ]  # fmt: skip
     shaded = layer("rect", {"opacity": 0.55, "clip": True}, rows=bands, only=only, **_BAND)
-    backs, about = _backs(parts), tips(what="", shown="back after")
+    about = tips(what="", shown="back after")
     look = {"strokeDash": [2, 3], "strokeWidth": 1.5, "color": INK}
     under = [shaded, *([layer("rule", look, rows=backs, only=only, tooltip=about)] if backs else [])]
     rows, (completed, *errors) = throughput_rows(choice.shown, "completed")
@@ -497,16 +495,6 @@ def _ribbon(bands: Rows, only: Sequence[Spec]) -> Spec:
     return {**panel(over_time(layers, time_axis(titled=False)), WIDTH, 20, rows=bands), "transform": list(only)}
 
 
-def _offered(at: int, of: Sequence[_Phase]) -> Rows:
-    """The level of each phase as points of a line, two at each edge."""
-    rows: Rows = []
-    for part in of:
-        for when, value in _course(part.level) if part.level is not None else ():
-            rows.append({"of": at, "t": round(part.begin_s + when, 3), "v": float(f"{value:.5g}"), "what": _OFFERED,
-                         "shown": number(value), "piece": 0})  # fmt: skip
-    return rows
-
-
 def _course(level: Level) -> list[tuple[float, float]]:
     """(seconds, level) of its straight parts; of a sine, or of more than `POINTS_MAX` of them, at equal distances."""
     lines = [] if level.amplitude else list(level.lines())
@@ -516,22 +504,7 @@ def _course(level: Level) -> list[tuple[float, float]]:
     return [(place, level.at(place)) for place in places]
 
 
-def _backs(parts: Sequence[Sequence[_Phase]]) -> Rows:
-    """The times at which the load was back after a phase."""
-    return [
-        {"of": at, "t": round(part.end_s + part.recovery_s, 2), "what": f"after {part.name}",
-         "shown": seconds(part.recovery_s)}
-        for at, of in enumerate(parts)
-        for part in of
-        if part.recovery_s is not None
-    ]  # fmt: skip
-
-
 # ---- words -------------------------------------------------------------------------------------------------------
-
-
-def _middle(point: LoadPoint) -> float:
-    return (point.start_s + point.end_s) / 2.0
 
 
 def _rows(label: str, of: Sequence[_Phase]) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
@@ -82,6 +82,16 @@ def joined(sentences: Iterable[str]) -> str:
         kept.pop()
     more = len(every) - len(kept)
     return " ".join([*kept, *([f"{more} more in the table."] if more else [])])[: 2 * LETTERS_MAX]
+
+
+def told(
+    how: Callable[[str, str, Sequence[tuple[str, float]]], str], metric: str, found: Iterable[tuple[str, str, Any]]
+) -> str:
+    """Several series by `course` or `ends`: `found` are (series, place, value)."""
+    series: dict[str, list[tuple[str, float]]] = {}
+    for name, place, value in found:
+        series.setdefault(name, []).append((place, value))
+    return joined(how(name, metric, points) for name, points in series.items())
 
 
 def intervals(estimates: Iterable[Mapping[str, Any]]) -> str:

@@ -236,7 +236,7 @@ def _heat_chart(choice: Choice) -> Spec:
         for cell in one.cells
     ]  # fmt: skip
     lines = [
-        {"of": at, "t": round((point.start_s + point.end_s) / 2.0, 2), "ms": float(f"{ms:.5g}"), "what": what}
+        {"of": at, "t": round(point.middle_s, 2), "ms": float(f"{ms:.5g}"), "what": what}
         for at, one in enumerate(choice.shown)
         for what in ("p50", "p99")
         for point in one.points

@@ -26,6 +26,7 @@ from proveout.coordinator.report.figures.figure import (
     panel,
     quantity,
     tips,
+    told,
     whiskers,
 )
 from proveout.coordinator.report.figures.grammar import (
@@ -94,7 +95,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
                 "relative": tps["mean"] / unit,
                 **ends_of(tps, unit),
                 "tps": number(tps["mean"], half_width(tps)),
-                **times_ms({name: number_at(rung.tree, "response", name) for name in ("avg_us", "p99_us")}),
+                **times_ms(rung.tree),
             }
             for stage in stages
             for rung in stage.rungs
@@ -136,9 +137,9 @@ def has_times(values: Rows) -> bool:
     return any(value[name] is not None for value in values for name in ("avg_ms", "p99_ms"))
 
 
-def times_ms(response_us: Mapping[str, float | None]) -> dict[str, float | None]:
-    """`avg_ms` and `p99_ms` of a row, from `avg_us` and `p99_us`."""
-    found = {name: response_us[f"{name}_us"] for name in ("avg", "p99")}
+def times_ms(tree: Mapping[str, Any]) -> dict[str, float | None]:
+    """The response time of a rung as `avg_ms` and `p99_ms`."""
+    found = {name: number_at(tree, "response", f"{name}_us") for name in ("avg", "p99")}
     return {f"{name}_ms": None if us is None else us / 1e3 for name, us in found.items()}
 
 
@@ -280,12 +281,10 @@ def _by_transaction(stage: str, title: str, text: str, picked: Sequence[tuple[st
             for ladder, rung in picked
             for row, latencies in _timed(transaction_rows(rung))
         ),
-        alt=joined(
-            ends(f"{ladder or 'mean response'}", "avg_us", [(one["transaction"], one["ms"] * 1e3) for one in found])
-            for ladder in dict.fromkeys(value["ladder"] for value in values)
-            for found in [[value for value in values if value["ladder"] == ladder]]
-        ),
-    )
+        alt=told(ends, "avg_us", (
+            (one["ladder"] or "mean response", one["transaction"], one["ms"] * 1e3) for one in values
+        )),
+    )  # fmt: skip
 
 
 @figure("latency-by-threads", "no ladder has two valid rungs")

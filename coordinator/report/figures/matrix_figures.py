@@ -63,12 +63,23 @@ class _Factor:
         lower, upper = self.factor.get("lower"), self.factor.get("upper")
         return _TONES[0] if lower is not None and lower > 1.0 else _TONES[1] if upper and upper < 1.0 else _TONES[2]
 
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The value, the factor and its interval."""
+        value = amount(self.value.get("mean"), self.metric, half_width(self.value))
+        factor = f"{number(self.factor.get('mean'), half_width(self.factor))} ×"
+        return value, factor, bounds(self.factor.get("lower"), self.factor.get("upper"))
+
 
 @figure("matrix-overview", "no matrix has two cells with a valid iteration at the same rung")
 def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The cells of each matrix against its first one."""
-    for of, stages in _matrices(results).items():
-        found = list(_factors(results, stages))
+    matrices: dict[str, list[StageResult]] = {}
+    for stage in climbing(results):
+        if cell := cell_of(results, stage.id):
+            matrices.setdefault(cell.of, []).append(stage)
+    for of, stages in matrices.items():
+        found = list(_factors(results, stages)) if len(stages) > 1 else []
         if not any(one.factor for one in found):
             continue
         base = safe(str(cell_of(results, stages[0].id)))
@@ -76,30 +87,25 @@ def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
         drawn = [one for one in found if one.factor and one.cell in cells[:CELLS_MAX]]
         cut = f" The first {CELLS_MAX} of {len(cells)} cells are drawn." if len(cells) > CELLS_MAX else ""
         whiskers = intervals(one.factor for one in drawn if "n" in one.factor)
+        whats = {what: [one for one in drawn if one.what == what] for what in dict.fromkeys(one.what for one in drawn)}
         yield Figure(
             of=(of,),
             title=f"Overview: {safe(of)}, {len(stages)} cells",
             caption=f"Each cell against {base} = 1, with {whiskers}. To the right is better: more throughput, "
             f"or a shorter time. An interval across 1 tells nothing apart.{cut}",
-            spec=_spec(drawn),
+            spec=grid([_panel(of_what, what, len(whats)) for what, of_what in whats.items()], columns=len(whats)),
             heads=("cell", "", "rung", "value", "factor", "CI"),
-            rows=tuple(map(_row, found)),
-            alt=joined(_seen(drawn)),
+            rows=tuple((one.cell, one.what, one.rung, *one.words) for one in found),
+            alt=joined(_seen(what, of_what) for what, of_what in whats.items()),
         )
-
-
-def _matrices(results: RunResults) -> dict[str, list[StageResult]]:
-    found: dict[str, list[StageResult]] = {}
-    for stage in climbing(results):
-        cell = cell_of(results, stage.id)
-        if cell is not None:
-            found.setdefault(cell.of, []).append(stage)
-    return {of: stages for of, stages in found.items() if len(stages) > 1}
 
 
 def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[_Factor]:
     first = stages[0]
-    for what, path in _metrics(first):
+    top = first.highest
+    known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
+    # of a set of queries the time to solve it; else throughput and p99
+    for what, path in known[:1] if known[:1] == list(_METRICS[:1]) else known:
         for stage in stages:
             pair = _rungs(first, stage)
             if pair is None:
@@ -118,13 +124,6 @@ def _factors(results: RunResults, stages: Sequence[StageResult]) -> Iterator[_Fa
             )
 
 
-def _metrics(stage: StageResult) -> list[tuple[str, tuple[str, ...]]]:
-    """Of a set of queries the time to solve it; else throughput and p99."""
-    top = stage.highest
-    known = [(what, path) for what, path in _METRICS if top and isinstance(at_path(top.tree, *path), Mapping)]
-    return known[:1] if known and known[0][0] == _METRICS[0][0] else known
-
-
 def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResult] | None:
     """The largest rung that both have; else the peak of each."""
     mine, theirs = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (first, other))
@@ -137,19 +136,10 @@ def _rungs(first: StageResult, other: StageResult) -> tuple[RungResult, RungResu
 # ---- chart -------------------------------------------------------------------------------------------------------
 
 
-def _spec(drawn: Sequence[_Factor]) -> Spec:
-    whats = list(dict.fromkeys(one.what for one in drawn))
-    charts = [_panel([one for one in drawn if one.what == what], what, len(whats)) for what in whats]
-    return grid(charts, columns=len(charts))
-
-
 def _panel(found: Sequence[_Factor], what: str, across: int) -> Spec:
     values = [
-        {
-            "cell": one.cell, "factor": one.factor["mean"], **ends_of(one.factor), "tone": one.tone,
-            "shown": _factor_text(one), "interval": bounds(one.factor.get("lower"), one.factor.get("upper")),
-            "value": amount(one.value.get("mean"), one.metric, half_width(one.value)),
-        }
+        {"cell": one.cell, "factor": one.factor["mean"], **ends_of(one.factor), "tone": one.tone,
+         **dict(zip(("value", "shown", "interval"), one.words, strict=True))}
         for one in found
         if one.factor.get("mean", 0.0) > 0.0
     ]  # fmt: skip
@@ -165,26 +155,10 @@ def _panel(found: Sequence[_Factor], what: str, across: int) -> Spec:
     return panel(layers, (WIDTH // across) - 130, max(60, 22 * len(values)), what, values)
 
 
-def _factor_text(one: _Factor) -> str:
-    return f"{number(one.factor.get('mean'), half_width(one.factor))} ×"
-
-
-def _row(one: _Factor) -> tuple[str, ...]:
-    value = amount(one.value.get("mean"), one.metric, half_width(one.value))
-    return (
-        one.cell, one.what, one.rung, value, _factor_text(one), bounds(one.factor.get("lower"), one.factor.get("upper"))
-    )  # fmt: skip
-
-
-def _seen(drawn: Sequence[_Factor]) -> Iterator[str]:
-    for what in dict.fromkeys(one.what for one in drawn):
-        of = [one for one in drawn if one.what == what]
-        best, worst = (pick(of, key=lambda one: float(one.factor["mean"])) for pick in (max, min))
-        told = sum(one.tone != _TONES[2] for one in of)
-        yield (
-            f"{what}: best {_factor_text(best)} in {best.cell}, worst {_factor_text(worst)} in {worst.cell}; {told} of "
-            f"{len(of)} cells differ from the first."
-        )
+def _seen(what: str, found: Sequence[_Factor]) -> str:
+    best, worst = (pick(found, key=lambda one: float(one.factor["mean"])) for pick in (max, min))
+    ends = ", ".join(f"{name} {one.words[1]} in {one.cell}" for name, one in (("best", best), ("worst", worst)))
+    return f"{what}: {ends}; {sum(one.tone != _TONES[2] for one in found)} of {len(found)} cells differ from the first."
 
 
 _LOG_FROM = 20.0

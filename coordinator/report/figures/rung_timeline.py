@@ -163,9 +163,8 @@ def load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str =
                 piece += value is None
                 if value is not None:
                     text = column("_us", [value * 1e3])[0] if unit else number(value)
-                    middle = round((point.start_s + point.end_s) / 2.0, 2)
-                    rows.append({"of": at, "t": middle, "v": float(f"{value:.5g}"), "what": what, "shown": text,
-                                 "piece": piece})  # fmt: skip
+                    rows.append({"of": at, "t": round(point.middle_s, 2), "v": float(f"{value:.5g}"), "what": what,
+                                 "shown": text, "piece": piece})  # fmt: skip
     return rows
 
 

@@ -18,14 +18,14 @@ from proveout.coordinator.report.figures.figure import (
     ends,
     ends_of,
     intervals,
-    joined,
     layer,
     quantity,
     tips,
+    told,
     whiskers,
 )
 from proveout.coordinator.report.figures.grammar import BEYOND, Point, cases, figure, named, of_points
-from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis
+from proveout.coordinator.report.figures.load_figures import bars_and_times, only_with, rungs_axis, times_ms
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
     STEP,
@@ -79,19 +79,14 @@ def _points(stages: Sequence[StageResult], name: str, names: Sequence[str], *, r
     """A metric: sizes by stage in one panel; any other by stage, or of one stage by repeat with the mean."""
     is_size = name.endswith("_bytes") and sum(other.endswith("_bytes") for other in names) > 1
     for stage in stages:
-        found = value_estimates(stage.values)[name]
+        found, series = value_estimates(stage.values)[name], stage.id if len(stages) > 1 else ""
         if is_size:
-            yield Point(panel=SIZES, metric=name, at=name, series=_series(stages, stage), estimate=found)
+            yield Point(panel=SIZES, metric=name, at=name, series=series, estimate=found)
             continue
         if repeats:
             for repeat, value in zip(found["repeats"], found["values"], strict=True):
                 yield Point(panel=name, metric=name, at=str(repeat), estimate={"mean": value, "n": 1})
-        place = "mean" if repeats else stage.id
-        yield Point(panel=name, metric=name, at=place, series=_series(stages, stage), estimate=found)
-
-
-def _series(stages: Sequence[StageResult], stage: StageResult) -> str:
-    return stage.id if len(stages) > 1 else ""
+        yield Point(panel=name, metric=name, at="mean" if repeats else stage.id, series=series, estimate=found)
 
 
 @figure("stage-times", "no `sql` stage came to its end")
@@ -103,8 +98,10 @@ def stage_times(results: RunResults, _: Timeline) -> Iterator[Figure]:
     points = [
         Point(panel=panel, metric=ELAPSED, at=place, estimate=found[ELAPSED])
         for stage in results.stages.values()
-        if _acts(results, stage.id) and ELAPSED in (found := value_estimates(stage.values))
-        for panel, place in (_step(results, stage.id),)
+        for plan in [results.plan_stage(stage.id)]
+        if (plan.get("statements") or plan.get("kind") == "command")  # it does more than to wait and to ask
+        and ELAPSED in (found := value_estimates(stage.values))
+        for panel, place in [_step(results, stage.id)]
     ]
     if points:
         yield of_points(
@@ -114,12 +111,6 @@ def stage_times(results: RunResults, _: Timeline) -> Iterator[Figure]:
             "",
             head="stage",
         )
-
-
-def _acts(results: RunResults, stage: str) -> bool:
-    """Whether a stage does more than to wait and to ask: it has statements, or is a command."""
-    plan = results.plan_stage(stage)
-    return bool(plan.get("statements")) or plan.get("kind") == "command"
 
 
 def _step(results: RunResults, stage: str) -> tuple[str, str]:
@@ -142,42 +133,30 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of IOPS or MB/s with lines of response time, one figure a stage, which is one pattern."""
     for stage in tools(results):
         job = results.plan_stage(stage.id).get("job") or {}
-        large = float(job.get("block_bytes", 0)) >= LARGE_BYTES
+        unit = "MB/s" if float(job.get("block_bytes", 0)) >= LARGE_BYTES else "IOPS"
         rungs = [rung for rung in stage.rungs if number_at(rung.tree, "iops")]
-        unit = "MB/s" if large else "IOPS"
-        heads, _paths, cells = zip(*io_columns(stage), strict=True)
+        heads, _layouts, cells = zip(*io_columns(stage), strict=True)
         yield Figure(
             of=(stage.id,),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
             caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
             "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
             "each job.",
-            spec=_drawn([_value(rung, large=large) for rung in rungs], unit),
+            spec=_drawn(rungs, unit),
             heads=heads,
             rows=tuple(zip(*cells, strict=True)),
             alt=course("IOPS", "iops", [(f"depth {rung.threads}", rung.tree["iops"]["mean"]) for rung in rungs]),
         )
 
 
-def _value(rung: RungResult, *, large: bool) -> dict[str, Any]:
-    """A bar: its bounds move with it when it is drawn in MB/s."""
-    iops, avg, p99 = (
-        number_at(rung.tree, *path) for path in (("iops",), *(("response", name) for name in ("avg_us", "p99_us")))
-    )
-    shown = number_at(rung.tree, "mb_per_s") if large else iops
-    factor = (shown or 0.0) / iops if iops else 0.0
-    lower, upper = (rung.tree["iops"].get(name) for name in ("lower", "upper"))
-    return {
-        "depth": rung.threads,
-        "shown": shown,
-        "lower": None if lower is None else max(lower * factor, 0.0),
-        "upper": None if upper is None else upper * factor,
-        "avg_ms": None if avg is None else avg / 1e3,
-        "p99_ms": None if p99 is None else p99 / 1e3,
-    }
-
-
-def _drawn(values: Rows, unit: str) -> Spec:
+def _drawn(rungs: Sequence[RungResult], unit: str) -> Spec:
+    values = []
+    for rung in rungs:
+        iops = rung.tree["iops"]
+        shown = iops["mean"] if unit == "IOPS" else number_at(rung.tree, "mb_per_s")
+        factor = (shown or 0.0) / iops["mean"]  # bounds move with a bar that is drawn in MB/s
+        lower, upper = (None if end is None else max(end * factor, 0.0) for end in ends_of(iops).values())
+        values.append({"depth": rung.threads, "shown": shown, "lower": lower, "upper": upper, **times_ms(rung.tree)})
     shared, about = {"x": rungs_axis("depth", "I/O depth of each job", len(values))}, {"depth": "I/O depth"}
     y = quantity("shown", unit, scale={"domainMin": 0})
     look = {"opacity": 0.75, "color": PALETTE[0]}
@@ -232,7 +211,12 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
 def time_to_solve(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """Bars of the speed of the set, the first mode being 100 % in each case; a figure a matrix."""
     for of, rows in solve_rows(results).items():
-        values = [value for row in rows if (value := _bar(row)) is not None]
+        values = [
+            {"mode": safe(row.mode), "at": safe(row.at) or "all queries", "relative": mean, **ends_of(row.relative),
+             "seconds": number(row.solve.get("mean"), half_width(row.solve))}
+            for row in rows
+            if (mean := row.relative.get("mean")) is not None
+        ]  # fmt: skip
         if not values:
             continue
         yield Figure(
@@ -245,26 +229,10 @@ def time_to_solve(results: RunResults, _: Timeline) -> Iterator[Figure]:
             spec=_solve_chart(values),
             heads=SOLVE_HEADS,
             rows=tuple(solve_table(rows)),
-            alt=joined(
-                ends(f"{one}, time to solve", "solve_s", [
-                    (row.at or "all queries", row.solve["mean"]) for row in rows if row.mode == one and row.solve
-                ])
-                for one in dict.fromkeys(row.mode for row in rows)
-            ),
+            alt=told(ends, "solve_s", (
+                (f"{row.mode}, time to solve", row.at or "all queries", row.solve.get("mean")) for row in rows
+            )),
         )  # fmt: skip
-
-
-def _bar(row: SolveRow) -> dict[str, Any] | None:
-    mean = row.relative.get("mean")
-    if mean is None:
-        return None
-    return {
-        "mode": safe(row.mode),
-        "at": safe(row.at) or "all queries",
-        "relative": mean,
-        **ends_of(row.relative),
-        "seconds": number(row.solve.get("mean"), half_width(row.solve)),
-    }
 
 
 def _solve_chart(values: Rows) -> Spec:
@@ -325,13 +293,8 @@ def sizes_compression(results: RunResults, _: Timeline) -> Iterator[Figure]:
             spec=_size_chart(rows),
             heads=SIZE_HEADS,
             rows=tuple(size_table(rows)),
-            alt=joined(
-                ends(f"{one}, size", "total_bytes", [
-                    (row.table or "all", row.total_bytes) for row in rows if row.mode == one
-                ])
-                for one in dict.fromkeys(row.mode for row in rows)
-            ),
-        )  # fmt: skip
+            alt=told(ends, "total_bytes", ((f"{row.mode}, size", row.table or "all", row.total_bytes) for row in rows)),
+        )
 
 
 def _size_chart(rows: Sequence[SizeRow]) -> Spec:

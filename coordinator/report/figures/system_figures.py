@@ -141,13 +141,13 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         for name, found in read.items()
         for at, value, piece in pieces(sorted(found), GAP_S)
     ]
-    machine_trees = [
+    measured = [
         (label(results, stage), str(rung.threads), safe(hosts), tree)
         for stage in climbing(results)
         for rung in stage.rungs
         for hosts, tree in host_trees(results, rung).items()
     ]
-    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in machine_trees))]
+    numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in measured))]
     yield Figure(
         title="CPU over time",
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
@@ -156,7 +156,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         spec=_cpu_chart(points, _spans(results, timeline)),
         heads=("ladder", "rung", "machine", "busy", "peak", "user", "system", "iowait", "servers, cores",
         "load, cores"),
-        rows=tuple((*about, *cells) for (*about, _), *cells in zip(machine_trees, *numbers, strict=True)),
+        rows=tuple((*about, *cells) for (*about, _), *cells in zip(measured, *numbers, strict=True)),
         alt=joined(
             f"{name}: {percent(fmean(values))} busy on average over the run, {percent(max(values))} at most."
             for name, found in read.items()

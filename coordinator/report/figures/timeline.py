@@ -85,7 +85,8 @@ def fault_windows(
         return
     window_ns = min(measured)
     seconds = _rows(folder / f"{stem}.load.parquet", _HISTOGRAM)
-    lag = _fault_windows_lag(_rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"]))
+    read = _rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
+    lag = sorted((row["coordinator_ns"], row["value"]) for row in read)
     for fault in item.faults:
         origin_ns = window_ns + round(fault.begins_s * _NS)
         first_s, last_s = _shown(fault)
@@ -102,18 +103,18 @@ def fault_windows(
         )
 
 
-def _rows(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    table = read_table(path, names, [("metric", "==", "lag.seconds")] if "metric" in names else None)
+def _rows(path: Path, names: Sequence[str] | None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a file of samples, those of some metrics alone; [] without a file."""
+    table = read_table(path, names, [("metric", "in", list(metrics))] if metrics else None)
     rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
     return rows
 
 
 def _shown(fault: FaultMeasured) -> tuple[float, float]:
     """From, to: the seconds after the fault's begin that are shown."""
-    ends = [fault.healed_s, fault.in_place_s]
-    disturbed_s = max([0.0, *(end - fault.begins_s for end in ends if end is not None)])
+    ends = (end - fault.begins_s for end in (fault.healed_s, fault.in_place_s) if end is not None)
     known = (fault.recovery_s, fault.recovery_at_least_s, fault.outage_s)
-    disturbed_s = max([disturbed_s, *(length for length in known if length is not None)])
+    disturbed_s = max([0.0, *ends, *(length for length in known if length is not None)])
     margin_s = min(max(disturbed_s, MARGIN_MIN_S), MARGIN_MAX_S)
     return -margin_s, disturbed_s + margin_s
 
@@ -134,11 +135,11 @@ def _per_second(
             place[0] += row["answered"]
             place[1] += row["failed"]
     width_s = width_ns / _NS
-    middles = [(first_s + (index + 0.5) * width_s, counts[index]) for index in sorted(counts)[1:-1]]
-    return (
-        tuple((at_s, both[0] / width_s) for at_s, both in middles),
-        tuple((at_s, both[1] / width_s) for at_s, both in middles),
+    kept = sorted(counts)[1:-1]
+    answered, failed = (
+        tuple((first_s + (index + 0.5) * width_s, counts[index][kind] / width_s) for index in kept) for kind in (0, 1)
     )
+    return answered, failed
 
 
 def _p99(
@@ -161,10 +162,6 @@ def _p99(
         value_ns = histogram.percentile_ns(histogram.merge(parts), P99)
         if value_ns is not None:
             yield middle_s, value_ns / 1e6
-
-
-def _fault_windows_lag(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    return sorted((row["coordinator_ns"], row["value"]) for row in rows)
 
 
 SERIES_MAX = 48
@@ -197,6 +194,11 @@ class LoadPoint:
     errors: float
     p50_ms: float | None
     p99_ms: float | None
+
+    @property
+    def middle_s(self) -> float:
+        """The time at which a line shows it."""
+        return (self.start_s + self.end_s) / 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,13 +399,11 @@ _Waited: TypeAlias = tuple[tuple[float, float, float], ...]
 
 def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Waited]:
     """Average active sessions by event between the readings: the seconds waited a second."""
-    only = [("metric", "==", "wait.seconds_total")]
     names = ["coordinator_ns", "host", "capture", "label", "value"]
-    table = read_table(samples / f"{_stem(item)}.captures.parquet", names, only)
-    rows = [] if table is None else table.to_pylist()
+    rows = _rows(samples / f"{_stem(item)}.captures.parquet", names, ["wait.seconds_total"])
     if not rows:
         return {}
-    loads = read_table(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"]).to_pylist()
+    loads = _rows(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"])
     origin_ns = min(row["coordinator_ns"] for row in loads if row["window"] == "measure")
     readings: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
     for row in rows:
@@ -448,7 +448,8 @@ def _shortened(found: Mapping[str, Sequence[tuple[float, float, float]]], end_s:
     return made
 
 
-_STATES = ("user", "system", "iowait", "idle", "steal")
+_CPU = {f"cpu.{state}_s_total": state for state in ("user", "system", "iowait", "idle", "steal")}
+_LAG = "lag.seconds"
 _IDLE = ("idle", "iowait")
 POINTS_MAX = 400
 """Per line; longer lines are thinned out evenly."""
@@ -517,15 +518,20 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     faults: list[FaultWindow] = []
     for stage in results.stages.values():
         for item in stage.iterations:
-            stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
-            load = _columns(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
+            stem = _stem(item)
+            load = _rows(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
             if not load:
                 continue
             t0_ns = min(row["coordinator_ns"] for row in load)
             begun_s = item.started_unix_s - results.started_unix_s
-            windows += _windows(item, load, t0_ns, begun_s)
+            inside = [row for row in load if row["window"] == "measure"]
+            if inside:
+                start_ns = min(row["coordinator_ns"] for row in inside)
+                end_ns = max(row["coordinator_ns"] + row["duration_s"] * 1e9 for row in inside)
+                start_s, end_s = (begun_s + (at_ns - t0_ns) / 1e9 for at_ns in (start_ns, end_ns))
+                windows.append(Span(iteration=item, start_s=start_s, end_s=end_s))
             faults += fault_windows(item, samples, stem, load)
-            rows = _columns(samples / f"{stem}.captures.parquet", None)
+            rows = _rows(samples / f"{stem}.captures.parquet", None, [*_CPU, _LAG])
             cpu += _cpu(item, rows, t0_ns, begun_s, results)
             lag += _lag(item, rows, t0_ns, begun_s)
     return Timeline(
@@ -537,52 +543,29 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     )
 
 
-def _columns(path: Path, names: Sequence[str] | None) -> list[dict[str, Any]]:
-    wanted = [("metric", "in", [f"cpu.{state}_s_total" for state in _STATES] + ["lag.seconds"])]
-    table = read_table(path, names, None if names else wanted)
-    if table is None:
-        return []
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
-
-
-def _windows(item: IterationFinished, load: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Span]:
-    inside = [row for row in load if row["window"] == "measure"]
-    if not inside:
-        return []
-    start_ns = min(row["coordinator_ns"] for row in inside)
-    end_ns = max(row["coordinator_ns"] + row["duration_s"] * 1e9 for row in inside)
-    return [Span(iteration=item, start_s=begun_s + (start_ns - t0_ns) / 1e9, end_s=begun_s + (end_ns - t0_ns) / 1e9)]
-
-
 def _cpu(
     item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float, results: RunResults
 ) -> list[Line]:
     """One line a machine: hosts whose agents run on one machine see the same CPU."""
     looks: dict[str, dict[int, dict[str, float]]] = {}
     for row in rows:
-        if row["metric"].startswith("cpu."):
+        if row["metric"] in _CPU:
             at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
-            at[row["metric"].removeprefix("cpu.").removesuffix("_s_total")] = row["value"]
+            at[_CPU[row["metric"]]] = row["value"]
     lines = []
     for hosts in machines(results, looks):
-        times, values = _busy(looks[hosts[0]])
-        shown = tuple(begun_s + (at_ns - t0_ns) / 1e9 for at_ns in times)
-        lines.append(_thinned(Line(iteration=item, name=", ".join(sorted(hosts)), times=shown, values=tuple(values))))
+        points = [(begun_s + (at_ns - t0_ns) / 1e9, value) for at_ns, value in _busy(looks[hosts[0]])]
+        lines.append(_thinned(item, ", ".join(sorted(hosts)), points))
     return lines
 
 
-def _busy(looks: Mapping[int, Mapping[str, float]]) -> tuple[list[int], list[float]]:
+def _busy(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, float]]:
     """The busy share of processors between two readings, at the time of the later one."""
-    times: list[int] = []
-    values: list[float] = []
     for (_, before), (at_ns, after) in pairwise(_apart(looks)):
         spent = {state: max(after[state] - before[state], 0.0) for state in after if state in before}
         total = sum(spent.values())
         if total > 0.0 and "idle" in spent:
-            times.append(at_ns)
-            values.append(1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total)
-    return times, values
+            yield at_ns, 1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total
 
 
 def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapping[str, float]]]:
@@ -597,16 +580,12 @@ def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapp
 def _lag(item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Line]:
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        if row["metric"] == "lag.seconds":
+        if row["metric"] == _LAG:
             at_s = begun_s + (row["coordinator_ns"] - t0_ns) / 1e9
             found.setdefault(row["host"], []).append((at_s, row["value"]))
-    lines = []
-    for host, points in found.items():
-        times, values = zip(*sorted(points), strict=True)
-        lines.append(_thinned(Line(iteration=item, name=host, times=times, values=values)))
-    return lines
+    return [_thinned(item, host, sorted(points)) for host, points in found.items()]
 
 
-def _thinned(line: Line) -> Line:
-    step = -(-len(line.times) // POINTS_MAX) or 1
-    return Line(iteration=line.iteration, name=line.name, times=line.times[::step], values=line.values[::step])
+def _thinned(item: IterationFinished, name: str, points: Sequence[tuple[float, float]]) -> Line:
+    kept = points[:: -(-len(points) // POINTS_MAX) or 1]
+    return Line(iteration=item, name=name, times=tuple(at for at, _ in kept), values=tuple(value for _, value in kept))

@@ -85,7 +85,7 @@ def compare(
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     results = [_results(runs_dir, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
-    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    allowed = options.names(allow)
     compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
     again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
@@ -152,11 +152,10 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
+    from proveout.cli.outputs import write_document
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.comparison_document import comparison_document
     from proveout.coordinator.report.json_documents import comparison_to_json
-    from proveout.coordinator.storage.run_directory import write_whole
-    from proveout.core.errors import ProveoutError
 
     writers = {
         "json": lambda: comparison_to_json(compared, judged),
@@ -164,7 +163,4 @@ def _write(
         "html": lambda: html.render(comparison_document(compared, judged, runs)),
     }
     for name, path in outputs.items():
-        try:
-            write_whole(Path(path), writers[name]())
-        except OSError as fault:
-            raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault
+        write_document(Path(path), writers[name]())

@@ -15,6 +15,7 @@ from typing import TextIO
 from proveout.coordinator.report.summary import untold
 from proveout.core.numbers import (
     clock,
+    iteration_numbers,
     microseconds,
     number,
     percent,
@@ -325,11 +326,7 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
 
 
 def _numbers(ended: IterationFinished, unit: str) -> str:
-    response = ended.metrics.get("response", {})
-    text = (
-        f"{number(ended.metrics.get('tps'))} {unit}, avg {microseconds(response.get('avg_us'))}, "
-        f"p50 {microseconds(response.get('p50_us'))}, p99 {microseconds(response.get('p99_us'))}"
-    )
+    text = iteration_numbers(ended.metrics, unit)
     broken = [finding for finding in ended.findings if not finding.ok]
     voids = [finding for finding in broken if finding.voids]
     if voids:

@@ -77,21 +77,11 @@ def runs(
 def _write_table(folder: Path, file: Path) -> None:
     """Write the table of all runs; messages go to stderr."""
     from proveout.cli import outputs
-    from proveout.cli.messages import counting
-    from proveout.coordinator.history.runs import read_folder, to_parquet
-    from proveout.coordinator.report.csv_export import write_bytes
-    from proveout.core.errors import ProveoutError
-    from proveout.core.numbers import safe
+    from proveout.coordinator.history.runs import to_parquet
 
     outputs.check_outputs({"parquet": file})
-    with counting("runs read") as progress:
-        found = read_folder(folder, progress)
-    for name, fault in found.unreadable:
-        typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
-    try:
-        write_bytes(file, to_parquet(found.runs))
-    except OSError as fault:
-        raise ProveoutError(f"{file} cannot be written: {fault.strerror}") from fault
+    found = _read(folder)
+    outputs.write_document(file, to_parquet(found.runs))
     count = sum(len(run.rungs) for run in found.runs)
     typer.echo(f"{file}: {count} rows of {len(found.runs)} run{'' if len(found.runs) == 1 else 's'} in {folder}")
 
@@ -252,7 +242,7 @@ def _selected(
     from proveout.coordinator.history.runs import select, study_digest
     from proveout.dsl.compile.compiler import compile_plan
 
-    allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
+    allowed = options.names(allow)
     if Path(plan).suffix in options.SUFFIXES or (plan and Path(plan).is_file()):
         compiled = compile_plan(Path(plan), overrides=parse_overrides(parameters), inventory=inventory)
         return select(found, name=compiled.name, study=study_digest(compiled), allow=allowed)
@@ -276,28 +266,21 @@ def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -
 
 
 def _write(shown: Trend, outputs: dict[str, str], pictures: Path | None) -> None:
+    from proveout.cli.outputs import write_document
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.figures import vega
     from proveout.coordinator.report.history_documents import to_json, trend_document, trend_figure
-    from proveout.coordinator.storage.run_directory import write_whole
-    from proveout.core.errors import ProveoutError
 
     writers: dict[str, Callable[[], str]] = {
         "json": lambda: to_json(shown),
         "markdown": lambda: markdown.render(trend_document(shown)),
         "html": lambda: html.render(trend_document(shown, figures=True)),
     }
-    files = {Path(path): writers[name] for name, path in outputs.items()}
-    try:
-        for path, made in files.items():
-            write_whole(path, made())
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-            for history in shown.histories:
-                figure = trend_figure(history, shown.label)
-                write_whole(pictures / f"{figure.slug}.svg", vega.svg(figure))
-    except OSError as fault:
-        raise ProveoutError(f"{fault.filename or pictures} cannot be written: {fault.strerror}") from fault
+    for name, path in outputs.items():
+        write_document(Path(path), writers[name]())
+    if pictures is not None:
+        for figure in (trend_figure(history, shown.label) for history in shown.histories):
+            write_document(pictures / f"{figure.slug}.svg", vega.svg(figure), parents=True)
 
 
 NOISE_EPILOG = """Examples:

@@ -9,6 +9,7 @@ import functools
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -78,7 +79,7 @@ def deploy(
     ] = None,
     wheelhouse: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Wheels to install [default: this installation, packed]."),
+        typer.Option(metavar="DIR", help="Wheels to install [default: pip gets those of this installation]."),
     ] = None,
     python: Annotated[
         list[str] | None, typer.Option(help="The hosts' Python, a name or a path; may be repeated.")
@@ -116,8 +117,10 @@ def deploy(
         if remove:
             _refuse_with_remove(authority=authority, policy=policy, extra=extra, wheelhouse=wheelhouse)
             return _each(found, lambda target, tell: deployment.remove(target, access, tell), dry_run=dry_run)
-        order = _order(found, access, authority, _house(extra, wheelhouse), policy, service=not no_service)
-        return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
+        with tempfile.TemporaryDirectory(prefix="proveout-wheels-") as made:
+            house = _house(extra, wheelhouse, Path(made))
+            order = _order(found, access, authority, house, policy, service=not no_service)
+            return _each(found, lambda target, tell: deployment.deploy(target, access, order, tell), dry_run=dry_run)
     finally:
         if ledger is not None:
             ledger.close()
@@ -138,12 +141,12 @@ def _refuse_with_remove(**options: object) -> None:
             raise typer.BadParameter("it has no meaning with --remove", param_hint=f"--{name}")
 
 
-def _house(extra: list[str] | None, wheelhouse: Path | None) -> Wheelhouse:
+def _house(extra: list[str] | None, wheelhouse: Path | None, made: Path) -> Wheelhouse:
     from proveout.coordinator.deploy import wheelhouse as wheels
 
     if wheelhouse is None:
-        typer.echo("packing this installation", err=True)
-        return wheels.pack(extra or ["postgres"])
+        typer.echo("getting the wheels of this installation", err=True)
+        return wheels.collect(extra or ["postgres"], made)
     if extra:
         raise typer.BadParameter("a wheelhouse is installed as it is", param_hint="--extra")
     return wheels.read(wheelhouse)

@@ -165,6 +165,11 @@ MetricsAddress: TypeAlias = Annotated[
 ]
 
 
+def names(given: list[str] | None) -> list[str]:
+    """The names of an option that may be given again, each time with several, separated by commas."""
+    return [name.strip() for words in given or () for name in words.split(",") if name.strip()]
+
+
 def parse_overrides(words: list[str] | None) -> dict[str, str]:
     """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
     return _pairs(words, "-p")

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -59,6 +60,21 @@ def checkout(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
+def write_document(
+    path: Path, content: str | bytes, *, parents: bool = False, failed: type[ProveoutError] = ProveoutError
+) -> None:
+    """Write a file that a command line asks for, with `parents` also the directories above it. ProveoutError, of the
+    type `failed`."""
+    from proveout.coordinator.storage.run_directory import write_whole
+
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as fault:
+        raise failed(f"{path} cannot be written: {fault.strerror or fault}") from fault
+
+
 def kept(directory: RunDirectory) -> dict[str, str]:
     """The files that every run has in its directory."""
     record = {NOISE: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
@@ -80,15 +96,15 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.directories import is_full
 
-    renderers = _renderers(directory)
+    made = renderers(directory)
     failed: StorageFailed | None = None
     for name, path in files.items():
         try:
-            text = renderers[name](results)
+            content = made[name](results)
         except TooFewPairs:
             continue  # `show_results` reports it
         try:
-            write_whole(Path(path), text)
+            write_whole(Path(path), content)
         except OSError as fault:
             then = f"`proveout resume {directory.name}` makes the missing files"
             what = f"{Path(path).name} cannot be written"
@@ -96,20 +112,31 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     return failed
 
 
-def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
+def renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str | bytes]]:
+    """The documents of a run, by the names of options and of the files of every run."""
     from proveout.coordinator import noise
-    from proveout.coordinator.report import ci_reports, html, json_documents, markdown
+    from proveout.coordinator.report import ci_reports, csv_export, html, json_documents, markdown
     from proveout.coordinator.report.run_document import page_document, run_document
+
+    def page(results: RunResults) -> str:
+        return html.render(page_document(results, directory))
+
+    def summary(results: RunResults) -> str:
+        return markdown.render(run_document(results))
 
     return {
         RESULT: json_documents.result_to_json,
-        PAGE: lambda results: html.render(page_document(results, directory)),
+        PAGE: page,
+        "html": page,
         "junit": ci_reports.to_xml,
         "json": json_documents.result_to_json,
-        "summary": lambda results: markdown.render(run_document(results)),
+        "summary": summary,
+        "markdown": summary,
         "codequality": lambda results: ci_reports.to_codequality(results, checkout(os.environ)),
         "gitlab-metrics": ci_reports.to_metrics,
         NOISE: lambda results: noise.to_json(noise.measure(results, _arms_of(directory))),
+        "parquet": csv_export.to_parquet,
+        **{name: partial(csv_export.to_csv, kind=name) for name in csv_export.EXPORTS},
     }
 
 
@@ -229,7 +256,6 @@ def publish(
         return
     from proveout.coordinator.report import ci_reports
     from proveout.coordinator.report import ci_reports as marks
-    from proveout.coordinator.storage.run_directory import write_whole
 
     root = checkout(os.environ)
     remarks = [remark for one in checked for remark in marks.of_problems(one.problems)]
@@ -242,10 +268,7 @@ def publish(
     ]
     writers = {"junit": lambda: ci_reports.of_plans(plans), "codequality": lambda: marks.codequality(remarks, root)}
     for name, path in wanted.items():
-        try:
-            write_whole(Path(path), writers[name]())
-        except OSError as fault:
-            raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault
+        write_document(Path(path), writers[name]())
     if marked:
         (stream or sys.stdout).write(marks.to_github(remarks, root))
 

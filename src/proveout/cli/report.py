@@ -43,6 +43,9 @@ class ReportUnwritable(ProveoutError):
 
     exit_code = 2
 
+    def __init__(self, what: str) -> None:
+        super().__init__(what, way_out="Name a file in a directory that you can write.")
+
 
 def report(
     run: Annotated[
@@ -100,13 +103,14 @@ def report(
             typer.echo(result)
     for kind, path in wanted.items():
         if path is not None:
-            _write(path, _render(kind, results, directory))
+            outputs.write_document(path, outputs.renderers(directory)[kind](results), failed=ReportUnwritable)
             typer.echo(str(path))
     if figures is not None:
         _export(results, directory, figures, form)
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory) -> None:
+    from proveout.cli.outputs import write_document
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
 
@@ -116,28 +120,12 @@ def _show_text(path: Path, results: RunResults, directory: RunDirectory) -> None
         return
     printed = io.StringIO()
     terminal.show(document, printed)
-    _write(path, printed.getvalue().encode())
+    write_document(path, printed.getvalue(), failed=ReportUnwritable)
     typer.echo(str(path))
 
 
-def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
-    from proveout.coordinator.report import csv_export
-    from proveout.coordinator.report import html as html_renderer
-    from proveout.coordinator.report import markdown as markdown_renderer
-    from proveout.coordinator.report.run_document import page_document, run_document
-
-    match kind:
-        case "html":
-            return html_renderer.render(page_document(results, directory)).encode()
-        case "markdown":
-            return markdown_renderer.render(run_document(results)).encode()
-        case "parquet":
-            return csv_export.to_parquet(results)
-        case _:
-            return csv_export.to_csv(results, kind).encode()
-
-
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
+    from proveout.cli.outputs import write_document
     from proveout.coordinator.report.figures import vega
     from proveout.coordinator.report.figures.selection import figures as draw
     from proveout.coordinator.report.figures.timeline import read_timeline
@@ -145,21 +133,7 @@ def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Fo
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:
         path = folder / f"{figure.slug}.{form.value}"
-        _write(path, vega.picture(figure, form.value), parents=True)
+        write_document(path, vega.picture(figure, form.value), parents=True, failed=ReportUnwritable)
         typer.echo(str(path))
     for name, why in missing.items():
         typer.echo(f"no {name}: {why}", err=True)
-
-
-def _write(path: Path, data: bytes, *, parents: bool = False) -> None:
-    from proveout.coordinator.report.csv_export import write_bytes
-
-    try:
-        if parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data)
-    except OSError as fault:
-        raise ReportUnwritable(
-            f"{path} cannot be written: {fault.strerror or fault}",
-            way_out="Name a file in a directory that you can write.",
-        ) from fault

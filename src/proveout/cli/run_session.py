@@ -323,11 +323,10 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     """The result of a run, finished or broken off, from its events."""
     from proveout.coordinator.report.summary import end_sentence, headline, resume_command
-    from proveout.coordinator.report.tables import validity_notes
+    from proveout.coordinator.report.tables import notices, validity_notes
 
     outcome, tone = end_sentence(results)
-    serious = [f"{one.host}: {one.text}" if one.host else one.text for one in results.notices if one.level != "info"]
-    notes = [*validity_notes(results), *serious]
+    notes = [*validity_notes(results), *notices(results)]
     more = [f"and {len(notes) - NOTES_MAX} more in the report"] if len(notes) > NOTES_MAX else []
     return shown.Result(
         outcome=outcome,

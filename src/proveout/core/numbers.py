@@ -469,6 +469,13 @@ def rate_unit(kind: str) -> str:
     return "IOPS" if kind == "tool" else "TPS"
 
 
+def iteration_numbers(metrics: Mapping[str, Any], unit: str) -> str:
+    """The numbers of an iteration in a line: `7,200 TPS, avg 1.10 ms, p50 0.9 ms, p99 3.2 ms`."""
+    response = metrics.get("response", {})
+    times = ", ".join(f"{name} {microseconds(response.get(f'{name}_us'))}" for name in ("avg", "p50", "p99"))
+    return f"{number(metrics.get('tps'))} {unit}, {times}"
+
+
 def search_answer(rate: float | None, upper: float | None, confirmations: int, outcome: str) -> str:
     """The answer of a search: `9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)`, `no rate`, `undecided`; the
     rate alone where the confirmations were not recorded (0)."""

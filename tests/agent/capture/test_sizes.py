@@ -15,7 +15,7 @@ from eventually import eventually_async
 
 from proveout.agent.capture import kinds
 from proveout.agent.capture.databases import OTHERS, TABLES_MAX, SizeObserver, readings
-from proveout.agent.engines.adapter import CapturesSizes, Catalogue, Tick
+from proveout.agent.engines.adapter import Catalogue, Tick
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.oracle.captures import SIZES as ORACLE
 from proveout.agent.engines.table import adapter
@@ -35,9 +35,7 @@ MAKE = (
 
 
 def catalogue(endpoint: Endpoint) -> Catalogue:
-    engine = adapter(endpoint.engine)
-    assert isinstance(engine, CapturesSizes)
-    return engine.size_catalogue(endpoint)
+    return adapter(endpoint.engine).size_catalogue(endpoint)
 
 
 Look = Callable[[], dict[tuple[str, str, str], float]]

@@ -19,6 +19,7 @@ from eventually import eventually_async
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.handlers import HANDLERS as TABLE
+from proveout.agent.daemon.handlers import IN_HELPER
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.populate import populate
@@ -343,7 +344,7 @@ def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
         "RestoreCopy",
     }  # fmt: skip
     assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
-    assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated
+    assert {kind.__name__ for kind in IN_HELPER} >= delegated
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------

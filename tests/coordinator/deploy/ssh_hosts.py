@@ -17,7 +17,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -203,3 +205,24 @@ def run(*argv: str) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def make_wheels(folder: Path, *packages: str) -> Path:
+    """Wheels of this checkout's proveout, without compiled modules, and of packages of this environment; no network."""
+    env = {**os.environ, "PROVEOUT_PURE_PYTHON": "1"}
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
+    subprocess.run(build, cwd=Path(__file__).parents[3], env=env, check=True, capture_output=True)
+    for package in packages:
+        write_wheel(folder, metadata.distribution(package))
+    return folder
+
+
+def write_wheel(folder: Path, distribution: metadata.Distribution) -> None:
+    """The wheel of an installed distribution; of its files outside the packages there are only scripts, which pip
+    makes."""
+    files = [file for file in distribution.files or () if file.parts[0] != ".." and file.suffix != ".pyc"]
+    (info,) = {file.parts[0] for file in files if file.parts[0].endswith(".dist-info")}
+    tag = (distribution.read_text("WHEEL") or "").rpartition("Tag: ")[2].strip()
+    with zipfile.ZipFile(folder / f"{info.removesuffix('.dist-info')}-{tag}.whl", "w") as archive:
+        for file in files:
+            archive.write(Path(str(distribution.locate_file(file))), str(file))

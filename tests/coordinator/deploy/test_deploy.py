@@ -1,6 +1,6 @@
 """`proveout deploy` over real sshds on hosts made of namespaces, each with file systems of its own.
 
-The first release is packed from this environment, without packages that an agent without a load does not import;
+The first release is of this checkout and environment, without packages that an agent without a load does not import;
 the second is a wheel that leads to this environment's packages, which hosts have below /run. systemd is a stand-in
 (`systemctl`) that starts the unit's command as its user. Not tested: other machines, another Python or C library than
 this one's, sudo that works, and the sandbox of the unit.
@@ -18,9 +18,7 @@ from pathlib import Path
 import pytest
 from eventually import eventually
 from hand_made import OBJECTION
-from ssh_hosts import SHARED, SSHD, SshLab
-
-from proveout.coordinator.deploy import wheelhouse
+from ssh_hosts import SHARED, SSHD, SshLab, make_wheels, write_wheel
 
 OBJECTIONS = OBJECTION or (
     "" if SSHD and shutil.which("ssh") else "needs OpenSSH's ssh and sshd (apt-get install openssh-server)"
@@ -29,10 +27,9 @@ pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(bool(OBJECTIONS), reason=OBJECTIONS if "root" in OBJECTIONS else f"{OBJECTIONS}, as root"),
 ]
-LEFT_OUT = (
-    "apsw", "common-expression-language", "jinja2", "linkify-it-py", "markdown-it-py", "markupsafe", "mdit-py-plugins",
-    "mdurl", "numpy", "platformdirs", "prometheus_client", "prompt_toolkit", "pyarrow", "pycparser", "pygments", "rich",
-    "scipy", "textual", "tzdata", "vl-convert-python", "wcwidth",
+PACKAGES = (
+    "annotated-doc", "annotated-types", "cffi", "colorama", "cryptography", "grpcio", "protobuf", "psutil", "pydantic",
+    "pydantic_core", "PyYAML", "shellingham", "typer", "typing-inspection", "typing_extensions",
 )  # fmt: skip
 MIB = 1 << 20
 RACER = """
@@ -58,11 +55,8 @@ while True:
 @pytest.fixture(scope="module")
 def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The wheelhouses of a release and of the next one."""
-    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    for one in wheelhouse.closure([]):
-        if one.name.lower() not in LEFT_OUT:
-            wheelhouse.packed(one, first)
-    own = wheelhouse.distribution("proveout")
+    first, second = make_wheels(tmp_path_factory.mktemp("first"), *PACKAGES, "pip"), tmp_path_factory.mktemp("second")
+    own = metadata.distribution("proveout")
     about = second / f"proveout-{own.version}.dist-info"
     about.mkdir()
     texts = {
@@ -71,10 +65,11 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         f"{about.name}/entry_points.txt": own.read_text("entry_points.txt") or "",
         "paths.pth": "".join(f"{place}\n" for place in SHARED),
     }
-    texts[f"{about.name}/RECORD"] = "".join(f"{name},,\n" for name in texts)
+    texts[f"{about.name}/RECORD"] = "".join(f"{name},,\n" for name in (*texts, f"{about.name}/RECORD"))
     for name, text in texts.items():
         (second / name).write_text(text)
-    wheelhouse.packed(metadata.Distribution.at(about), second)
+    write_wheel(second, metadata.Distribution.at(about))
+    write_wheel(second, metadata.distribution("pip"))
     return first, second
 
 

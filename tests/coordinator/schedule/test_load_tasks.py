@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.schedule.tasks import is_dispensable, load_tasks, task_subject
+from proveout.coordinator.schedule.tasks import is_dispensable, load_tasks
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
@@ -46,7 +46,7 @@ def test_each_client_loads_its_instance_with_its_half(rung: int) -> None:
     assert (one.endpoint.system, two.endpoint.system) == ("one", "two")
     assert (key_range(one.workload), key_range(two.workload)) == ((1, 50000), (50001, 100000))
     assert one.seed != two.seed and two.session == (("work_mem", "8MB"),) and one.session == ()
-    assert [task_subject(spec) for spec in found.values()] == ["load:one", "load:two"]
+    assert [spec.subject for spec in found.values()] == ["load:one", "load:two"]
 
 
 def test_a_search_divides_its_rate_and_the_nightly_query_keeps_its_own() -> None:

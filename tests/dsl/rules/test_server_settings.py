@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from proveout.agent.engines.mysql import provision as embedded_mysql
-from proveout.agent.engines.mysql.adapter import MysqlAdapter
+from proveout.agent.engines.table import adapter
 from proveout.dsl.operations import parameter_names
 from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.rules import settings as tables
@@ -76,7 +76,7 @@ def test_the_table_of_postgresql_is_that_of_the_embedded_server(postgres_server:
 @pytest.mark.server
 def test_the_table_of_mariadb_is_that_of_the_host_s_server(mysql_server: embedded_mysql.Server) -> None:
     endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
-    session = MysqlAdapter().query_session(endpoint)
+    session = adapter("mysql").query_session(endpoint)
     try:
         version = str(session.rows("SELECT VERSION()", 1)[1][0][0])
         _, rows = session.rows(MARIADB, ROWS_MAX)

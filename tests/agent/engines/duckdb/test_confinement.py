@@ -23,6 +23,7 @@ from proveout.agent.engines.duckdb.populate import DuckdbLoader
 from proveout.agent.engines.duckdb.sql import run_statements
 from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population
+from proveout.proto.wire.tasks import Endpoint
 
 pytestmark = pytest.mark.server
 CANARY = "CANARY"
@@ -154,7 +155,8 @@ def test_only_an_absolute_path_is_opened_with_settings_that_a_plan_may_give(tmp_
 
 def test_a_denied_statement_says_what_plans_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="disabled") as caught:
-        run_statements(f"{tmp_path}/a.duckdb", (f"COPY (SELECT 1) TO '{tmp_path}/x'",))
+        end = Endpoint(system="db", engine="duckdb", dsn=f"{tmp_path}/a.duckdb")
+        run_statements(end, (f"COPY (SELECT 1) TO '{tmp_path}/x'",))
     assert (caught.value.code, caught.value.way_out) == ("refused", DENIED_HINT)
 
 

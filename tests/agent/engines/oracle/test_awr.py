@@ -121,7 +121,7 @@ def test_a_load_that_ends_early_leaves_no_snapshot(oracle: str, behind: psycopg.
 
 def test_the_calls_of_ttstats_over_the_oracle_protocol(oracle: str, behind: psycopg.Connection[Any]) -> None:
     """A function with a result, and an array of lines out of a procedure; TimesTen itself is not shown."""
-    session = StatsSession(Endpoint(system="cache", engine="timesten", dsn=oracle), open_labelled)
+    session = StatsSession(Endpoint(system="cache", engine="timesten", dsn=oracle), "", open_labelled)
     first, second = session.take(), session.take()
     assert [first, second] == [SnapshotMark(number=1), SnapshotMark(number=2)]
     assert list(session.report(first, second)) == ["canned", "snapshots 1 to 2"]

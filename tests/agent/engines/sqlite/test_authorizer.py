@@ -133,7 +133,7 @@ def test_ordinary_statements_work(text: str, path: str) -> None:
 def test_the_error_of_a_denied_statement_names_the_restriction(path: str, tmp_path: Path) -> None:
     attach = f"ATTACH '{tmp_path}/x' AS other"
     with pytest.raises(TaskFault, match="not authorized") as caught:
-        sql.run_statements(path, (attach,))
+        sql.run_statements(Endpoint(system="db", engine="sqlite", dsn=path), (attach,))
     assert (caught.value.code, caught.value.way_out) == ("refused", DENIED_HINT)
     with pytest.raises(StatementFailure, match="VACUUM INTO"):
         SqliteDriver().connect(path).prepare(Statement(name="s", text={"sqlite": attach}, arguments=(), reads=False))

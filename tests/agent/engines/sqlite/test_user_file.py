@@ -18,7 +18,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import dispatch
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population, Table
-from proveout.proto.wire.tasks import SnapshotSystem, StartSystem
+from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 
 
 @pytest.fixture(params=["delete", "wal"])
@@ -106,12 +106,16 @@ async def test_an_embedded_file_in_use_is_not_replaced(
             await handlers.snapshot_system(task_context, spec)
 
 
+def endpoint(file: Path | str) -> Endpoint:
+    return Endpoint(system="db", engine="sqlite", dsn=str(file))
+
+
 def test_connections_leave_the_settings_of_the_file(file: Path) -> None:
     before = dump(file)
     session = SqliteDriver().connect(str(file))
     session.close()
-    sql.run_statements(str(file), ("SELECT count(*) FROM item",))
-    sql.checkpoint_file(str(file))
+    sql.run_statements(endpoint(file), ("SELECT count(*) FROM item",))
+    sql.checkpoint_file(endpoint(file))
     assert dump(file) == before
 
 
@@ -120,9 +124,9 @@ def test_no_connection_makes_a_file(way: str, tmp_path: Path) -> None:
     path = str(tmp_path / "gone.db")
     ways: dict[str, Any] = {
         "driver": lambda: SqliteDriver().connect(path),
-        "statements": lambda: sql.run_statements(path, ("SELECT 1",)),
+        "statements": lambda: sql.run_statements(endpoint(path), ("SELECT 1",)),
         "loader": lambda: SqliteLoader(path, population("item")),
-        "sizes": lambda: sql.file_settings(path),
+        "sizes": lambda: sql.file_settings(endpoint(path)),
     }
     with pytest.raises(Exception, match="unable to open database file"):
         ways[way]()

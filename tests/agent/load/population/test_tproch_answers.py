@@ -9,7 +9,6 @@ from typing import Any
 import apsw
 import pytest
 
-from proveout.agent.engines.adapter import Populates
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.populate_jobs import slices
 from proveout.dsl.workloads.tproch import QUERIES, Tproch, tables
@@ -23,9 +22,7 @@ pytestmark = pytest.mark.server
 
 def load(engine: str, dsn: str, parameters: Tproch) -> None:
     population = build(parameters).population
-    populates = adapter(engine)
-    assert isinstance(populates, Populates)
-    loader = populates.loader(dsn, population)
+    loader = adapter(engine).loader(dsn, population)
     loader.prepare()
     for first, count in slices(population.units, population.slice_units):
         for table in population.tables:
