@@ -128,7 +128,7 @@ def _provisioned(engine: Engine) -> str:
 def _captures(engine: Engine) -> str:
     found = [kind for kind in CAPTURES.values() if kind.of == "system" and kind.endpoints == 1]
     able = [f"`{kind.name}`" for kind in found if engine.is_captured(kind)]
-    return ", ".join(["`os`", *able, *(["`lag`"] if engine.propagates_to or engine.standbys else [])])
+    return ", ".join(["`os`", *able, *(["`lag`"] if engine.lag else [])])
 
 
 def _restored(engine: Engine) -> str:

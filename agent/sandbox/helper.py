@@ -15,7 +15,7 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -25,7 +25,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 from proveout.core.data_classes import dataclass
-from proveout.core.json_data import FRAME_BYTES_MAX, frame, read_frame
+from proveout.core.json_data import FRAME_BYTES_MAX, frame, read_frame, to_plain
 from proveout.dsl import engines
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
@@ -192,7 +192,7 @@ class Helper:
     async def call(self, name: str, endpoint: Endpoint, **arguments: Any) -> Any:
         """Call a function of `helper_main.CALLS`; return its result or raise its TaskFault."""
         process = await self._running("")
-        return await process.request("call", name, {"endpoint": asdict(endpoint), **arguments})
+        return await process.request("call", name, {"endpoint": to_plain(endpoint), **arguments})
 
     async def close_resource(self, name: str, *, keep_data: bool) -> None:
         """Close one resource of the process. Does nothing if the process has ended: its resources ended with it."""

@@ -26,7 +26,7 @@ from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault, sanitize
 from proveout.agent.sandbox import helper
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core.json_data import FRAME_BYTES_MAX
+from proveout.core.json_data import FRAME_BYTES_MAX, from_plain
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
 from proveout.proto.wire.codec import WireFault, task_from_bytes
@@ -155,7 +155,7 @@ class HelperServer:
         return query
 
     async def _call(self, number: int, name: str, arguments: dict[str, Any]) -> None:
-        endpoint = Endpoint(**{**arguments.pop("endpoint"), "instances": ()})
+        endpoint = from_plain(Endpoint, arguments.pop("endpoint"))
         try:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:

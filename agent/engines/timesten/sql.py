@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -26,6 +25,7 @@ from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.core import errors as core_errors
 from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.core.json_data import from_plain, to_plain
 from proveout.core.linux import die_with_parent
 from proveout.proto.wire.tasks import Endpoint
 
@@ -58,7 +58,7 @@ async def run_statements(context: TaskContext, endpoint: Endpoint, statements: S
 
 async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
     if _here.is_set():
-        return await asyncio.to_thread(_done, task | {"endpoint": dataclasses.asdict(endpoint)})
+        return await asyncio.to_thread(_done, task | {"endpoint": to_plain(endpoint)})
     process = await asyncio.create_subprocess_exec(
         *child_process.python(MODULE, str(os.getpid())),
         stdin=PIPE,
@@ -68,7 +68,7 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         env=child_process.environment(*child_process.of_engine("timesten")),
     )
     try:
-        request = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        request = json.dumps(task | {"endpoint": to_plain(endpoint)}).encode()
         out, errors = await process.communicate(request)
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
@@ -93,7 +93,7 @@ def _done(task: dict[str, Any]) -> Any:
     except ImportError:
         way_out = f"install it with: {core_errors.install_command('proveout[oracle]')}"
         raise TaskFault("missing", "python-oracledb is not installed on this host", way_out=way_out) from None
-    endpoint = Endpoint(**task["endpoint"])
+    endpoint = from_plain(Endpoint, task["endpoint"])
     if task["do"] == "statements":
         return oracle.run_statements(endpoint, task["statements"], open_thick)
     with oracle.connected(endpoint, "inspect", open_thick) as connection:
