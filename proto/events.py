@@ -6,6 +6,7 @@ sequence of their own and are not stored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
@@ -245,6 +246,25 @@ class Claim:
     upper: float | None = None
     bound: float | None = None
     interval: str = ""
+
+
+Tone: TypeAlias = Literal["", "good", "bad", "warn"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadlineNumber:
+    """One of the few numbers that answer what the run was for: `value` with its unit, `interval` as
+    `95 % CI 1.4 … 1.7, n = 5`, and `about`: the stage and rung that it is of.
+
+    `estimate` has `mean`, `lower` and `upper` as far as they are known.
+    """
+
+    label: str
+    value: str
+    interval: str = ""
+    about: str = ""
+    tone: Tone = ""
+    estimate: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Events marked *live* are

@@ -14,8 +14,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from proveout.core.numbers import safe
-from proveout.proto.events import Claim
-from proveout.tui.services import HeadlineNumber, Result, Verdict
+from proveout.proto.events import Claim, HeadlineNumber
+from proveout.tui.services import Result, Verdict
 from proveout.tui.style import ACCENT, MUTED
 
 # `├──●──┤` is the interval with the value, `┃` the limit, `░` the side on which the claim does not hold; an interval

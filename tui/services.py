@@ -14,7 +14,8 @@ from heapq import merge
 from typing import Literal, Protocol, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.proto.events import Claim, IterationFinished, IterationStarted, IterationVoided, Stamped
+from proveout.proto.events import Claim, HeadlineNumber, IterationFinished, IterationStarted, IterationVoided, Stamped
+from proveout.proto.events import Tone as ResultTone
 
 PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
 PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "interrupted", "crashed", "unreadable"]
@@ -392,19 +393,7 @@ class Replay:
         return False
 
 
-ResultTone: TypeAlias = Literal["", "good", "bad", "warn"]
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadlineNumber:
-    """One of the few numbers that answer what the run was for."""
-
-    label: str
-    value: str
-    interval: str = ""
-    about: str = ""
-    tone: ResultTone = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,10 +57,10 @@ from proveout.coordinator.report.document import (
     Tiles,
     Tone,
 )
-from proveout.coordinator.report.summary import HeadlineNumber
-from proveout.coordinator.report.summary import Tone as TileTone
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import level, notation
+from proveout.proto.events import HeadlineNumber
+from proveout.proto.events import Tone as TileTone
 
 TILES_MAX = 5
 RUNS_MAX = 3
@@ -258,13 +258,10 @@ def _tile_of_rungs(across: AcrossRungs, numbers: Sequence[MainNumber]) -> Headli
     where = [name for name in (across.first.stage, across.first.load) if name] if several else []
     rungs = f"{len(across.numbers)} rungs"
     return HeadlineNumber(
-        kind="factor",
         label=f"{across.first.run} / {REFERENCE}: {', '.join((label_of(across.first), *where, rungs))}",
         value=_whole(_range(decided or across.numbers)),
         about=f"{', '.join(counts)} of {rungs}",
         tone=_tone_of({one.row.direction for one in across.numbers}),
-        stage=across.first.stage,
-        estimate={},
     )
 
 
@@ -273,14 +270,11 @@ def _tile(one: MainNumber, numbers: Sequence[MainNumber], compared: ComparedRuns
     interval = interval_text(one.row.ratio)
     confidence = level(one.row.change) if "confidence" in one.row.change else level({"confidence": compared.levels[0]})
     return HeadlineNumber(
-        kind="factor",
         label=f"{one.run} / {REFERENCE}: {label_of(one)}, {places(numbers)[id(one)]}",
         value=ratio_text(one.row.ratio),
         interval=f"{_whole(f'{confidence} CI')} {_whole(interval)}" if interval else "",
         about=f"{outcome(one.row, one.run)}; {_whole(f'{REFERENCE} {base}')}, {_whole(f'{one.run} {other}')}",
         tone=_colour(DIRECTIONS[one.row.direction][2]),
-        stage=one.stage,
-        estimate=one.row.ratio,
     )
 
 
@@ -301,12 +295,10 @@ def _colour(tone: Tone) -> TileTone:
 def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
     counted = list(tally(numbers))
     return HeadlineNumber(
-        kind="factor",
         label=f"Of {len(numbers)} main numbers",
         value="  ".join(_whole(f"{count} {DIRECTIONS[direction][0]}") for count, direction in counted),
         about=tally_text(numbers),
         tone=_tone_of({direction for _, direction in counted}),
-        estimate={},
     )
 
 

@@ -17,9 +17,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.summary import HeadlineNumber
 from proveout.core.data_classes import dataclass
-from proveout.proto.events import Claim
+from proveout.proto.events import Claim, HeadlineNumber
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
 BRIEF_NOTES = 4

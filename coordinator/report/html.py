@@ -35,9 +35,8 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
-from proveout.coordinator.report.summary import HeadlineNumber
 from proveout.core.numbers import quantity, safe, safe_lines
-from proveout.proto.events import Claim
+from proveout.proto.events import Claim, HeadlineNumber
 
 WIDTH, HEIGHT = 240, 22
 _EDGE = 8.0

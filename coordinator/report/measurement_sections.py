@@ -23,7 +23,7 @@ from proveout.coordinator.report.figures.load_figures import (
 )
 from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, size_table, solve_table
 from proveout.coordinator.report.section_tables import phase_tables
-from proveout.coordinator.report.tables import LATENCIES, LoadRow, apart, size_rows, solve_rows
+from proveout.coordinator.report.tables import LATENCIES, LATENCY_HEADS, LoadRow, apart, size_rows, solve_rows
 from proveout.coordinator.results.estimates import value_estimates
 from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
@@ -53,7 +53,6 @@ from proveout.proto.events import Metrics, PropagationCompared
 
 OUTCOMES = ("ok", "failed")
 """The two parts of TPS: transactions that succeeded, and those that failed logically, per second."""
-_LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
 
 
 # ---- ladders -----------------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     answers = (
         Table(
             title=f"By threads, each rung by itself, over n repeats; response time in {unit}",
-            heads=("threads", *rates, *_LATENCY_HEADS, "n"),
+            heads=("threads", *rates, *LATENCY_HEADS, "n"),
             rows=tuple(_load_cells(row, divisor, failing=failing) for row in rungs),
         ),
         *_remarks(stage, top, rungs),
@@ -94,7 +93,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *answers,
             Table(
                 title=f"By transaction, {threads(top.threads)}",
-                heads=("transaction", *rates, "share", *_LATENCY_HEADS, "n"),
+                heads=("transaction", *rates, "share", *LATENCY_HEADS, "n"),
                 rows=tuple(_load_cells(row, divisor, percent(row.share), failing=failing) for row in transactions),
             ),
             *_system(results, stage, top),
@@ -112,13 +111,13 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
         rates = ("TPS", f"{percent(stage.confidence)} CI", *(OUTCOMES if failing else ()), "share")
         yield Table(
             title=f"By load, response time in {unit}",
-            heads=("threads", "load", *rates, *_LATENCY_HEADS, "n"),
+            heads=("threads", "load", *rates, *LATENCY_HEADS, "n"),
             rows=tuple(
                 (rung, *_load_cells(row, divisor, percent(row.share), failing=failing))
                 for rung, of_rung in found
                 for row in of_rung
             ),
-            layout=f"rl{'r' * (len(rates) + len(_LATENCY_HEADS) + 1)}",
+            layout=f"rl{'r' * (len(rates) + len(LATENCY_HEADS) + 1)}",
         )
 
 

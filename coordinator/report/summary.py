@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
 from proveout.coordinator.results.estimates import value_estimates
@@ -58,7 +58,7 @@ from proveout.dsl.expr.evaluation import (
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
 from proveout.dsl.metrics import FAULTS, load_paths
-from proveout.proto.events import Claim, Outcome, VerdictReached
+from proveout.proto.events import Claim, HeadlineNumber, Outcome, Tone, VerdictReached
 
 TRANSACTIONS_MAX = 8
 """A comparison of more transactions shows some of them."""
@@ -66,7 +66,6 @@ EXTREMES = 3
 """Lowest factors, and as many of the highest, that it then shows."""
 
 
-Tone: TypeAlias = Literal["", "good", "bad", "warn"]
 TONES: Mapping[Outcome, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
 
 
@@ -210,29 +209,7 @@ def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] 
     return dict(node) if isinstance(node, Mapping) and "mean" in node else None
 
 
-Kind: TypeAlias = Literal[
-    "rate", "factor", "published", "peak", "outage", "commits", "solve", "latency", "propagation", "value"
-]
 MOST = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadlineNumber:
-    """One number: `value` with its unit, `interval` as `95 % CI 1.4 … 1.7, n = 5`, and `about`: the
-    stage and rung that it is of.
-
-    `estimate` has `mean`, `lower` and `upper` as far as they are known, for a picture; `stage` is the id of its stage,
-    "" for one of several.
-    """
-
-    kind: Kind
-    label: str
-    value: str
-    interval: str = ""
-    about: str = ""
-    tone: Tone = ""
-    stage: str = ""
-    estimate: Mapping[str, Any]
 
 
 def headline(results: RunResults, most: int = MOST) -> tuple[HeadlineNumber, ...]:
@@ -254,13 +231,11 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
         estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations)
         value, interval = _printed(estimate, "rate")
         yield HeadlineNumber(
-            kind="rate",
             label="Highest rate found",
             value=value if estimate else search_answer(None, None, 0, found.outcome),
             interval=interval if estimate else "",
             about=f"search {stage.id}",
             tone="" if estimate else "warn",
-            stage=stage.id,
             estimate=estimate,
         )
 
@@ -276,13 +251,11 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
             continue
         value, interval = _printed(row.factor)
         yield HeadlineNumber(
-            kind="factor",
             label=f"{titled(results, pair.other)} against {titled(results, pair.base)}",
             value=f"{value} ×",
             interval=interval,
             about=f"{row.label}, {rung_name('ladder', pair.threads)}",
             tone=row.tone,
-            stage=pair.other,
             estimate=row.factor,
         )
 
@@ -299,7 +272,6 @@ def _published(results: RunResults) -> Iterator[HeadlineNumber]:
         if one.factor:
             value, interval = _printed(one.factor)
             yield HeadlineNumber(
-                kind="published",
                 label=f"{one.title or one.id}, measured / published",
                 value=f"{value} ×",
                 interval=interval,
@@ -315,7 +287,7 @@ def _peaks(results: RunResults) -> Iterator[HeadlineNumber]:
     """The highest mean throughput of each ladder, the highest of all first; of query sets there is none."""
     for stage, rung in _by_throughput(results):
         metric = "iops" if stage.kind == "tool" else "tps"
-        found = _of_rung((results, stage, rung), "peak", "Peak throughput", rung.tree["tps"], metric)
+        found = _of_rung((results, stage, rung), "Peak throughput", rung.tree["tps"], metric)
         failed = number_at(rung.tree, "logical", "fraction")
         yield replace(found, about=f"{found.about}, {percent(failed)} failed logically") if failed else found
 
@@ -331,7 +303,7 @@ def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage, rung in _by_throughput(results):
         estimate = at_path(rung.tree, "response", "p99_us")
         if isinstance(estimate, Mapping) and "mean" in estimate and stage.kind == "ladder":
-            yield _of_rung((results, stage, rung), "latency", "p99 at the peak", estimate, "p99_us")
+            yield _of_rung((results, stage, rung), "p99 at the peak", estimate, "p99_us")
 
 
 def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -341,7 +313,7 @@ def _outages(results: RunResults) -> Iterator[HeadlineNumber]:
         for name, tree in having[-1].tree[FAULTS].items() if having else ():
             if "outage_s" in tree:
                 at = results, stage, having[-1]
-                yield _of_rung(at, "outage", f"Outage by {name}", tree["outage_s"], "outage_s")
+                yield _of_rung(at, f"Outage by {name}", tree["outage_s"], "outage_s")
 
 
 def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -354,12 +326,10 @@ def _commits(results: RunResults) -> Iterator[HeadlineNumber]:
         acknowledged = sum(one.acknowledged for one in tracked)
         by_faults = f"{lost - apart:,} of them by faults, " if lost else ""
         yield HeadlineNumber(
-            kind="commits",
             label="Lost commits",
             value=f"{lost:,}",
             about=f"{by_faults}of {acknowledged:,} acknowledged, {titled(results, stage.id)}",
             tone="bad" if apart else "warn" if lost else "good",
-            stage=stage.id,
             estimate={"mean": float(lost)},
         )
 
@@ -368,7 +338,7 @@ def _solves(results: RunResults) -> Iterator[HeadlineNumber]:
     """The time to solve a set of queries, the shortest first."""
     found = [(stage, rung) for stage in climbing(results) for rung in stage.rungs if "solve_s" in rung.tree]
     for stage, rung in sorted(found, key=lambda one: float(one[1].tree["solve_s"].get("mean", 0.0))):
-        yield _of_rung((results, stage, rung), "solve", "Time to solve", rung.tree["solve_s"], "solve_s")
+        yield _of_rung((results, stage, rung), "Time to solve", rung.tree["solve_s"], "solve_s")
 
 
 def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
@@ -377,12 +347,10 @@ def _propagations(results: RunResults) -> Iterator[HeadlineNumber]:
         different = sum(not table.same for table in pair.tables)
         whole = pair.drained and bool(pair.tables) and not different
         yield HeadlineNumber(
-            kind="propagation",
             label=f"{pair.source} → {pair.sink}",
             value="the same rows" if whole else f"{different} tables differ" if pair.drained else "not drained",
             about=f"{len(pair.tables)} tables, drained in {quantity(pair.drain_s, 'drain_s')}",
             tone="good" if whole else "bad",
-            estimate={},
         )
 
 
@@ -393,12 +361,10 @@ def _values(results: RunResults) -> Iterator[HeadlineNumber]:
             if name not in ("elapsed_s", "wait_s") and "mean" in found:
                 value, interval = _printed(found, name)
                 yield HeadlineNumber(
-                    kind="value",
                     label=name,
                     value=value,
                     interval=interval,
                     about=stage.id,
-                    stage=stage.id,
                     estimate=found,
                 )
 
@@ -422,18 +388,16 @@ _KINDS: tuple[tuple[Callable[[RunResults], Iterator[HeadlineNumber]], int], ...]
 
 
 def _of_rung(
-    at: tuple[RunResults, StageResult, RungResult], kind: Kind, label: str, estimate: Mapping[str, Any], metric: str
+    at: tuple[RunResults, StageResult, RungResult], label: str, estimate: Mapping[str, Any], metric: str
 ) -> HeadlineNumber:
     results, stage, rung = at
     value, interval = _printed(estimate, metric)
     return HeadlineNumber(
-        kind=kind,
         label=label,
         value=f"{value} IOPS" if metric == "iops" else value,
         interval=interval,
         about=f"{titled(results, stage.id)}, {rung_name(stage.kind, rung.threads)}",
         tone="warn" if stage.cautions else "",
-        stage=stage.id,
         estimate=estimate,
     )
 

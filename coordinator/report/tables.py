@@ -43,6 +43,7 @@ from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import IterationFinished, Metrics, SizeLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
 TARGETS_NAMED = 3  # systems under load that a title names one by one
 
 
@@ -400,13 +401,6 @@ def client_handling(rung: RungResult) -> str | None:
 
 
 # ---- tool stages --------------------------------------------------------------------------------------------------
-
-
-def latency_cells(rows: Sequence[Sequence[float | None]], halves: Sequence[Sequence[float | None]]) -> list[list[str]]:
-    """Response times of a table, given in µs by row, as text: one unit in each column."""
-    transposed = zip(zip(*rows, strict=True), zip(*halves, strict=True), strict=True)
-    columns = [column("_us", times, spreads) for times, spreads in transposed]
-    return [list(cells) for cells in zip(*columns, strict=True)]
 
 
 def tools(results: RunResults) -> list[StageResult]:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import histories
 
 from proveout.core.errors import ProveoutError
-from proveout.proto.events import Claim
+from proveout.proto.events import Claim, HeadlineNumber
 from proveout.tui.services import (
     ComparedPart,
     ComparedRow,
     Comparison,
-    HeadlineNumber,
     Pace,
     Ratio,
     Replay,

@@ -43,10 +43,11 @@ from proveout.coordinator.report.figures.grammar import (
 )
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.report.tables import (
+    LATENCIES,
+    LATENCY_HEADS,
     LoadRow,
     half,
     ladders,
-    latency_cells,
     load_rows,
     titled,
     transaction_rows,
@@ -58,6 +59,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     bounds,
+    column,
     counted,
     half_width,
     level,
@@ -74,7 +76,6 @@ from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
-_LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
 # ---- throughput and latency --------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
             + (" Lines: response time, mean and 99th percentile, on the right axis." if has_times(values) else "")
             + (f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if apart else ""),
             spec=_throughput_chart(values),
-            heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *_LATENCY_HEADS, "repeats"),
+            heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, first)),
             alt=joined(
                 course(f"{label(results, stage)}: TPS", "tps", _by_rung(stage.rungs, "tps"))
@@ -224,10 +225,13 @@ def scaling_factor(rung: RungResult, first: RungResult) -> dict[str, Any]:
     return statistics.ratio(rung.tree["tps"], first.tree["tps"]) if number_at(rung.tree, "tps") else {}
 
 
-def _timed(rows: Sequence[LoadRow]) -> Iterator[tuple[LoadRow, list[str]]]:
-    """The rows with their response times under `_LATENCY_HEADS`."""
-    halves = [list(row.half_response_us.values()) for row in rows]
-    return zip(rows, latency_cells([list(row.response_us.values()) for row in rows], halves), strict=True)
+def _timed(rows: Sequence[LoadRow]) -> Iterator[tuple[LoadRow, Sequence[str]]]:
+    """The rows with their response times under `LATENCY_HEADS`, one unit in each column."""
+    columns = [
+        column("_us", [row.response_us[name] for row in rows], [row.half_response_us[name] for row in rows])
+        for name in LATENCIES
+    ]
+    return zip(rows, zip(*columns, strict=True), strict=True)
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------
@@ -275,7 +279,7 @@ def _by_transaction(stage: str, title: str, text: str, picked: Sequence[tuple[st
         title=title,
         caption=f"{text} Bars: mean, with {intervals(means)}; ticks: 99th percentile. Shorter is better.",
         spec=_latency_chart(values),
-        heads=("ladder", "transaction", "TPS", "CI", "share", *_LATENCY_HEADS),
+        heads=("ladder", "transaction", "TPS", "CI", "share", *LATENCY_HEADS),
         rows=tuple(
             (ladder, safe(row.label), *with_interval(row.tps), percent(row.share), *latencies)
             for ladder, rung in picked

@@ -331,12 +331,7 @@ def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     return shown.Result(
         outcome=outcome,
         tone=tone,
-        headline=tuple(
-            shown.HeadlineNumber(
-                label=one.label, value=one.value, interval=one.interval, about=one.about, tone=one.tone
-            )
-            for one in headline(results)
-        ),
+        headline=headline(results),
         verdicts=tuple(_verdict(one, results) for one in results.verdicts),
         notes=(*notes[:NOTES_MAX], *more),
         next_step=resume_command(results, directory.path),

@@ -43,11 +43,11 @@ FAST = made.ladder("fast", {1: (1990, 2000, 2010), 4: (7900, 8000, 8100)})
 
 def test_the_answer_of_a_search_comes_first_then_factor_and_peaks() -> None:
     found = headline(run(*BASE, *FAST, *search(4000.0, 4400.0)))
-    assert [(one.kind, one.label, one.value, one.about) for one in found] == [
-        ("rate", "Highest rate found", "4,000/s", "search cap"),
-        ("factor", "fast against base", "2.00 ×", "throughput, 4 threads"),
-        ("peak", "Peak throughput", "8,000/s", "fast, 4 threads"),
-        ("peak", "Peak throughput", "4,000/s", "base, 4 threads"),
+    assert [(one.label, one.value, one.about) for one in found] == [
+        ("Highest rate found", "4,000/s", "search cap"),
+        ("fast against base", "2.00 ×", "throughput, 4 threads"),
+        ("Peak throughput", "8,000/s", "fast, 4 threads"),
+        ("Peak throughput", "4,000/s", "base, 4 threads"),
     ]
     assert found[0].interval == "90 % CI 4,000/s … 4,400/s, confirmed 9 times"
     assert found[1].tone == "good"
@@ -82,17 +82,17 @@ def test_the_numbers_of_the_peak_are_those_of_results_and_of_no_other_source() -
     stage = found.stages["base"]
     assert stage.finished is not None
     peak, row = stage.finished.metrics["peak"], stage.rungs[-1].tree
-    tiles = {one.kind: one for one in headline(found)}
-    assert tiles["peak"].estimate == peak["tps"]
-    assert tiles["latency"].estimate == peak["response"]["p99_us"]
+    tiles = {one.label: one for one in headline(found)}
+    assert tiles["Peak throughput"].estimate == peak["tps"]
+    assert tiles["p99 at the peak"].estimate == peak["response"]["p99_us"]
     assert peak["response"]["p99_us"]["upper"] > row["response"]["p99_us"]["upper"]
-    assert tiles["latency"].interval.endswith("n = 3, wider as 2 rungs could be it")
+    assert tiles["p99 at the peak"].interval.endswith("n = 3, wider as 2 rungs could be it")
     page = run_document(found)
     (ladder,) = next(section for section in page.sections if section.title == "Ladders").blocks
     assert isinstance(ladder, Section)
     texts = [block.text for block in ladder.blocks if isinstance(block, Paragraph)]
     ends = with_interval(peak["tps"], "tps")[1]
-    assert tiles["peak"].interval == f"95 % CI {ends}, n = 3, wider as 2 rungs could be it"
+    assert tiles["Peak throughput"].interval == f"95 % CI {ends}, n = 3, wider as 2 rungs could be it"
     why = "wider than in its row, because 2 rungs could be the peak and it holds for all of them."
     assert f"Peak at 8 threads, 95 % CI {ends}: {why}" in texts
     (figure,) = load_figures.relative_tps_latency(found)
@@ -115,7 +115,7 @@ def test_lost_commits(lost: int, apart: int, tone: str, about: str) -> None:
     iteration = made.iteration("base", 4, 1, 1000.0)
     counts = tuple(CommitsMeasured(acknowledged=100, lost=lost // 3, lost_apart=apart // 3) for _ in range(3))
     found = headline(run(*made.finish("base", [BASE[0], replace(iteration, commits=counts)])))
-    commits = next(one for one in found if one.kind == "commits")
+    commits = next(one for one in found if one.label == "Lost commits")
     assert (commits.value, commits.tone, commits.about) == (str(lost), tone, about)
 
 
@@ -123,7 +123,7 @@ def test_a_run_that_measured_nothing_has_no_headline() -> None:
     assert headline(run()) == ()
     void = made.iteration("base", 4, 1, 1000.0, made.VOID)
     assert headline(run(BASE[0], void)) == ()
-    assert [one.kind for one in headline(run(*BASE[:-1]))] == ["peak"], "of a ladder that has not ended"
+    assert [one.label for one in headline(run(*BASE[:-1]))] == ["Peak throughput"], "of a ladder that has not ended"
 
 
 @pytest.mark.parametrize(
