@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Context, Figures, postgres, run, workload
-from pgbench import MIXES, SUBSCRIBERS
+from pgbench import HLR_MIXES, SUBSCRIBERS
 
 from proveout.agent.engines.postgres.driver import PURE_PYTHON
 from proveout.dsl.workloads.hlr import HLR_WEIGHTS
@@ -52,7 +52,7 @@ async def once(folder: Path, endpoint: Endpoint, way: Way, mix: str, options: ar
         return await run(
             context,
             endpoint,
-            workload(SUBSCRIBERS, MIXES[mix]),
+            workload(SUBSCRIBERS, HLR_MIXES[mix]),
             connections=options.connections,
             seconds=options.seconds,
             seed=seed,
@@ -66,7 +66,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Every mix, every way, round by round."""
     lines: list[dict[str, Any]] = []
     async with postgres(workload(SUBSCRIBERS, HLR_WEIGHTS)) as (context, endpoint):
-        for mix in MIXES:
+        for mix in HLR_MIXES:
             figures: dict[str, list[Figures]] = {way.name: [] for way in WAYS}
             for seed in range(options.rounds):
                 for way in WAYS:
