@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from eventually import PATIENCE_S, eventually
+from fabric_bench import FAKE_AGENT, Permanent
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
+from proveout.agent import host_facts
 from proveout.core.errors import ProveoutError
 from proveout.proto import generate
 from proveout.proto.wire.messages import PROTOCOL_VERSION
@@ -151,3 +159,80 @@ def test_a_release_is_kept_unless_numbers_have_changed_their_meaning(
     wrote(PROTOCOL_VERSION - 1, {"Beat": {"1": "string sequence"}})
     with pytest.raises(ProveoutError, match=r"Beat\.1 was `string sequence`"):
         generate.main(["--release"])
+
+
+# ---- another client --------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[3] / "docs" / "extend" / "client.md"
+GO_PLUGINS = (
+    "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12",
+    "google.golang.org/grpc/cmd/protoc-gen-go-grpc@latest",
+)
+
+
+class Real(Permanent):
+    """An agent with its own handlers."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "proveout", "agent", *super().command()[len(FAKE_AGENT) :]]
+
+
+@pytest.fixture
+def real_agent(tmp_path: Path) -> Iterator[Real]:
+    agent = Real(tmp_path)
+    agent.launch()
+    eventually(agent.listens, agent.log.read_text)
+    yield agent
+    assert agent.process is not None
+    agent.process.terminate()
+    assert agent.process.wait() == 0
+
+
+def client_of_the_page(language: str, path: Path) -> None:
+    """Write the page's program in this language to a file."""
+    (program,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    path.write_text(program)
+
+
+def says_facts(agent: Real, *command: str) -> str:
+    """The output of a client that asks the agent for its facts, which has as many lines as they are."""
+    asked = [*command, agent.address, str(agent.directory / "coordinator"), "db1"]
+    done = subprocess.run(asked, cwd=agent.directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > len(host_facts.facts()) > 0
+    return done.stdout
+
+
+@pytest.mark.server
+def test_the_python_client_of_the_page_reads_the_facts_of_an_agent(real_agent: Real) -> None:
+    folder = real_agent.directory
+    client_of_the_page("python", folder / "client.py")
+    made = [f"--python_out={folder}", f"--grpc_python_out={folder}"]
+    assert protoc.main(["protoc", "-I", str(generate.HERE), *made, "agent.proto"]) == 0
+    assert f"\ncpus {dict(host_facts.facts())['cpus']}\n" in says_facts(real_agent, sys.executable, "client.py")
+
+
+@pytest.mark.soak
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
+def test_the_go_client_of_the_page_reads_the_facts_of_an_agent(
+    real_agent: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = real_agent.directory
+    client_of_the_page("go", folder / "main.go")
+
+    def go(*arguments: str) -> None:
+        done = subprocess.run(["go", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    monkeypatch.setenv("GOBIN", str(folder / "bin"))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    for plugin in GO_PLUGINS:
+        go("install", plugin)
+    options = "module=client,Magent.proto=client/agent"
+    made = [f"--{kind}_{what}" for kind in ("go", "go-grpc") for what in (f"out={folder}", f"opt={options}")]
+    assert protoc.main(["protoc", "-I", str(generate.HERE), *made, "agent.proto"]) == 0
+    go("mod", "init", "client")
+    go("mod", "tidy")
+    go("build", "-o", "client", ".")
+    assert "\ncpus integer:" in says_facts(real_agent, "./client")
