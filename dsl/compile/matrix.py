@@ -36,7 +36,7 @@ CELLS_MAX = 256
 TEXT_MAX = 200
 STEPS = tuple(kind for kind, record in KINDS.items() if record.around_turns == "repeated")
 """Stages that can be a step before or after a ladder."""
-TAKEN_BACK = tuple(kind for kind, record in KINDS.items() if record.around_turns == "taken back")
+TAKEN_BACK = tuple(sorted(kind for kind, record in KINDS.items() if record.around_turns == "taken back"))
 """Stages that can be a step before a ladder, and are taken back after it."""
 
 _ALONE = re.compile(r"\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
