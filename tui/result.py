@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
@@ -76,7 +75,6 @@ def _finite(value: float | None) -> bool:
 
 
 SIGNS = {"PASS": ("✓", "good"), "FAIL": ("✗", "bad"), "INCONCLUSIVE": ("?", "warn")}
-WORDS = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "inconclusive"}
 STATES = {"good": "✓", "bad": "✗", "warn": "■", "": "▶"}
 TILES_FROM = 100
 """Cells from which the headline numbers are beside each other."""
@@ -89,19 +87,6 @@ def outcome_text(result: Result) -> Text:
     """The sentence of the run's end, and the number of verdicts by outcome."""
     text = Text(no_wrap=False, overflow="fold")
     text.append(f"{STATES[result.tone]} {safe(result.outcome)}", style=f"bold {STYLES[result.tone]}".strip())
-    return text
-
-
-def counts_text(result: Result) -> Text:
-    """`✓ 2 passed  ✗ 1 failed  ✗ 1 failed, warning only`."""
-    text = Text(no_wrap=True)
-    counted = Counter[tuple[str, bool]]((one.outcome, one.counts or one.outcome == "PASS") for one in result.verdicts)
-    for outcome, (sign, tone) in SIGNS.items():
-        for counts in (True, False):
-            if found := counted[outcome, counts]:
-                text.append("  " if text else "")
-                only = "" if counts else ", warning only"
-                text.append(f"{sign} {found} {WORDS[outcome]}{only}", style=STYLES[tone if counts else "warn"])
     return text
 
 

@@ -444,7 +444,6 @@ class SolveRow:
     `relative` is the speed: `solve` of the first mode over this one (2: half its time); {} when that has no such row.
     """
 
-    of: str
     mode: str
     at: str
     solve: Mapping[str, Any]
@@ -459,7 +458,6 @@ class SizeRow:
     `factor` is the total of the first mode divided by this total; None when one of them is 0.
     """
 
-    of: str
     mode: str
     table: str
     table_bytes: float
@@ -512,19 +510,19 @@ def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
             if "solve_s" in at_path(rung.tree, *path)
         ]
         several = len({rung.threads for _, rung, _ in measured}) > 1
-        rows = [_solved(results, of, stage, rung, path, several=several) for stage, rung, path in measured]
+        rows = [_solved(results, stage, rung, path, several=several) for stage, rung, path in measured]
         if rows:
             found[of] = _relative_to_first_mode(rows)
     return found
 
 
 def _solved(
-    results: RunResults, of: str, stage: StageResult, rung: RungResult, path: tuple[str, ...], *, several: bool
+    results: RunResults, stage: StageResult, rung: RungResult, path: tuple[str, ...], *, several: bool
 ) -> SolveRow:
     mode, rest = mode_of(results, stage)
     at = ", ".join(filter(None, (rest, *path[1:], threads(rung.threads) if several else "")))
     solve, geomean = (at_path(rung.tree, *path, name) for name in SETS)
-    return SolveRow(of=of, mode=mode, at=at, solve=solve, geomean=geomean, relative={})
+    return SolveRow(mode=mode, at=at, solve=solve, geomean=geomean, relative={})
 
 
 def _relative_to_first_mode(rows: Sequence[SolveRow]) -> list[SolveRow]:
@@ -532,19 +530,7 @@ def _relative_to_first_mode(rows: Sequence[SolveRow]) -> list[SolveRow]:
     first = rows[0].mode
     cases = list(dict.fromkeys(row.at for row in rows))
     base = {row.at: row for row in rows if row.mode == first}
-    return [
-        SolveRow(
-            of=row.of,
-            mode=row.mode,
-            at=row.at,
-            solve=row.solve,
-            geomean=row.geomean,
-            relative=_relative(row, base.get(row.at)),
-        )
-        for case in cases
-        for row in rows
-        if row.at == case
-    ]
+    return [replace(row, relative=_relative(row, base.get(row.at))) for case in cases for row in rows if row.at == case]
 
 
 def _relative(row: SolveRow, base: SolveRow | None) -> Mapping[str, Any]:
@@ -570,7 +556,7 @@ def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
         for of, stages in families(results).items()
     }
     found[""] = found.get("") or _sizes_of_stages(results)
-    return {of: list(_sized(of, modes)) for of, modes in found.items() if modes}
+    return {of: list(_sized(modes)) for of, modes in found.items() if modes}
 
 
 def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, _Sizes]:
@@ -633,7 +619,7 @@ def step_ladder(stage: str) -> str:
     return found["ladder"] if found else ""
 
 
-def _sized(of: str, totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
+def _sized(totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
     first = next(iter(totals.values()))
     names = dict.fromkeys(table for tables in totals.values() for table in tables if table)
     ranked = sorted(names, key=lambda table: -sum(first.get(table, (0.0, 0.0))))
@@ -642,7 +628,7 @@ def _sized(of: str, totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
             heap, indexes = tables.get(table, (0.0, 0.0))
             whole, base = heap + indexes, sum(first.get(table, (0.0, 0.0)))
             factor = base / whole if whole and base else None
-            yield SizeRow(of=of, mode=mode, table=table, table_bytes=heap, index_bytes=indexes, factor=factor)
+            yield SizeRow(mode=mode, table=table, table_bytes=heap, index_bytes=indexes, factor=factor)
 
 
 def _by_table(lines: Iterable[SizeLine]) -> _Sizes:
