@@ -1,4 +1,4 @@
-"""The part of a dsn that is no secret, by the form of the engine's dsn; without any client library."""
+"""The part of a dsn without its secrets, by the form of the engine's dsn; without any client library."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def custom(message: str) -> PydanticCustomError:
 
 
 class Form:
-    """How a value of the annotated type is written, for pydantic.
+    """The written form of a value of the annotated type, for pydantic.
 
     `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
     `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
