@@ -289,24 +289,43 @@ SCALES = {"_us": (1e3, "ms"), "_s": (1.0, "s")}
 def trend_figure(history: MetricHistory, label: str = "") -> Figure:
     """The figure; `label` is the name of a label for the horizontal axis, "" for time."""
     factor, unit = next((found for end, found in SCALES.items() if history.metric.endswith(end)), (1.0, "1/s"))
-    runs, levels, changes = (
-        list(part)
-        for part in (
-            _runs(history, factor, label),
-            _drawn_levels(history, factor, label),
-            _drawn_changes(history, factor, label),
-        )
+    values: list[dict[str, Any]] = []
+    rows = []
+    for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
+        ends: dict[str, float | None] = {"lower": None, "upper": None}
+        if one.variance is not None:
+            half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
+            lower, upper = one.value - half, min(one.value + half, 700)
+            ends = {"lower": math.exp(lower) / factor, "upper": math.exp(upper) / factor}
+        place, value = at(run, label), math.exp(one.value)
+        values.append({"kind": "run", "at": place, "value": value / factor, "run": run.run, "status": status, **ends})
+        shown = quantity(value, history.metric.rpartition(".")[2])
+        rows.append((run.run, place, shown, str(one.repeats), status))
+    values += (
+        {"kind": "level", "at": at(run, label), "value": level.mean / factor, "level": position}
+        for position, level in enumerate(history.levels)
+        for run in history.runs[level.first : level.last + 1]
     )
-    name = where(history)
+    values += (
+        {
+            "kind": "change",
+            "at": at(change.run, label),
+            "run": change.run.run,
+            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
+            "value": math.exp(history.points[change.found.index].value) / factor,
+            "status": "acknowledged" if change.acknowledged else change.direction,
+        }
+        for change in history.changes
+    )
     return Figure(
         name="trend",
         of=(history.stage, str(history.threads or ""), history.metric),
-        title=f"{history.metric}, {name}",
+        title=f"{history.metric}, {where(history)}",
         caption="Points: runs, with the 95 % interval over their repeats. Lines: the level between change points; a "
         "dashed rule marks the first run of a new level.",
-        spec=_chart([*runs, *levels, *changes], f"{history.metric}, {unit}", label),
+        spec=_chart(values, f"{history.metric}, {unit}", label),
         heads=("run", "at", history.metric, "repeats", "status"),
-        rows=tuple(_row(history, index, label) for index in range(len(history.runs))),
+        rows=tuple(rows),
     )
 
 
@@ -320,48 +339,6 @@ def at(run: RunSummary, label: str) -> str:
     if label:
         return safe(run.labels.get(label, "")) or run.run
     return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _row(history: MetricHistory, index: int, label: str) -> tuple[str, ...]:
-    run, one = history.runs[index], history.points[index]
-    shown = quantity(math.exp(one.value), history.metric.rpartition(".")[2])
-    return run.run, at(run, label), shown, str(one.repeats), history.decisions.statuses[index]
-
-
-def _runs(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
-    for run, one, status in zip(history.runs, history.points, history.decisions.statuses, strict=True):
-        bounds: dict[str, float | None] = {"lower": None, "upper": None}
-        if one.variance is not None:
-            half = t_quantile(one.repeats - 1) * math.sqrt(one.variance / one.repeats)
-            bounds = {
-                "lower": math.exp(one.value - half) / factor,
-                "upper": math.exp(min(one.value + half, 700)) / factor,
-            }
-        yield {"kind": "run", "at": at(run, label), "value": math.exp(one.value) / factor, "run": run.run,
-               "status": status, **bounds}  # fmt: skip
-
-
-def _drawn_levels(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
-    for position, level in enumerate(history.levels):
-        for index in range(level.first, level.last + 1):
-            yield {
-                "kind": "level",
-                "at": at(history.runs[index], label),
-                "value": level.mean / factor,
-                "level": position,
-            }
-
-
-def _drawn_changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict[str, Any]]:
-    for change in history.changes:
-        yield {
-            "kind": "change",
-            "at": at(change.run, label),
-            "run": change.run.run,
-            "change": ratio_text({"mean": 1.0 + (change.effect or change.found).change}),
-            "value": math.exp(history.points[change.found.index].value) / factor,
-            "status": "acknowledged" if change.acknowledged else change.direction,
-        }
 
 
 def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:

@@ -399,16 +399,15 @@ def _layers(
 
 def described(points: Sequence[Point]) -> str:
     """The numbers in words: the course of each series over places that are numbers, else its ends."""
+    series: dict[tuple[str, str], list[Point]] = {}
+    for one in (point for found in _by_panel(points).values() for point in found):
+        series.setdefault((one.panel, one.series), []).append(one)
     sentences = []
-    for name, found in _by_panel(points).items():
-        by_series: dict[str, list[Point]] = {}
-        for point in found:
-            by_series.setdefault(point.series, []).append(point)
-        for series, shown in by_series.items():
-            what = ", ".join(filter(None, (name, series)))
-            ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
-            places = [(point.at or "all", _centre(point)) for point in shown]
-            sentences.append((course if ordered else ends)(safe(what), shown[0].metric, places))
+    for names, shown in series.items():
+        ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
+        places = [(point.at or "all", _centre(point)) for point in shown]
+        what = safe(", ".join(filter(None, names)))
+        sentences.append((course if ordered else ends)(what, shown[0].metric, places))
     return joined(sentences)
 
 

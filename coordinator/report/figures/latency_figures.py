@@ -42,6 +42,7 @@ BEYOND_MIN = 10
 PERCENTILES = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.995,
                99.998, 99.999, 99.9999)  # fmt: skip
 TABLED = (50.0, 90.0, 99.0, 99.9, 99.99)
+# 90 % is at 1, 99 % at 2
 _NINES = {0: "0 %", 1: "90 %", 2: "99 %", 3: "99.9 %", 4: "99.99 %", 5: "99.999 %", 6: "99.9999 %"}
 
 
@@ -127,7 +128,22 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         shown = (found if alone else peaks_of(stages, found))[:LINES_MAX]
         if not shown:
             continue
-        named = [(name_of(results, one, alone=alone), one) for one in shown]
+        values: list[dict[str, Any]] = []
+        rows, sentences = [], []
+        for one in shown:
+            name, total = name_of(results, one, alone=alone), histogram.count(one.responses)
+            known = [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
+            times = dict(zip(known, histogram.percentiles_ns(one.responses, known), strict=True))
+            texts = column("_us", [ns / 1e3 for ns in times.values()])
+            values += (
+                {"ladder": name, "nines": round(-math.log10(1.0 - p / 100.0), 4), "ms": max(ns, 1) / 1e6,
+                 "percentile": f"p{p:g}", "shown": text}
+                for (p, ns), text in zip(times.items(), texts, strict=True)
+            )  # fmt: skip
+            cells = {p: amount(times[p] / 1e3, "_us") for p in TABLED if p in times}
+            highest = amount(one.responses.max_ns / 1e3, "_us")
+            rows.append((name, number(total), *(cells.get(p, "-") for p in TABLED), highest))
+            sentences.append(f"{name}: {', '.join(f'p{p:g} {text}' for p, text in cells.items())}.")
         at = "" if alone else " Each ladder at its highest throughput."
         repeats = sorted({one.repeats for one in shown})
         over = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
@@ -136,33 +152,15 @@ def percentiles(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             title="Response time by percentile: " + heading(results, [results.stages[s] for s in _ids(shown)]),
             caption=f"All transactions in the measure windows of all valid repeats ({over}). Each further nine is as "
             f"wide as the one before; a line ends where fewer than {BEYOND_MIN} transactions are above it.{at}",
-            spec=_percentile_chart([value for name, one in named for value in _line(name, one)]),
+            spec=_percentile_chart(values),
             heads=("ladder" if not alone else "threads", "transactions", *(f"p{p:g}" for p in TABLED), "max"),
-            rows=tuple(_percentile_rows(named)),
-            alt=joined(_percentiles_seen(named)),
+            rows=tuple(rows),
+            alt=joined(sentences),
         )
 
 
 def _ids(shown: Sequence[LoadSeries]) -> list[str]:
     return list(dict.fromkeys(one.stage for one in shown))
-
-
-def _nines(percentile: float) -> float:
-    """The place on the axis: 90 % at 1, 99 % at 2."""
-    return -math.log10(1.0 - percentile / 100.0)
-
-
-def _known(one: LoadSeries) -> list[float]:
-    total = histogram.count(one.responses)
-    return [p for p in PERCENTILES if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN]
-
-
-def _line(name: str, one: LoadSeries) -> Iterator[dict[str, Any]]:
-    known = _known(one)
-    times = histogram.percentiles_ns(one.responses, known)
-    for percentile, ns, shown in zip(known, times, column("_us", [ns / 1e3 for ns in times]), strict=True):
-        yield {"ladder": name, "nines": round(_nines(percentile), 4), "ms": max(ns, 1) / 1e6,
-               "percentile": f"p{percentile:g}", "shown": shown}  # fmt: skip
 
 
 def _percentile_chart(values: Rows) -> Spec:
@@ -183,25 +181,6 @@ def _percentile_chart(values: Rows) -> Spec:
         layer("point", {"size": 40, "filled": True, "opacity": 1, "clip": True}, **shared, tooltip=about),
     ]
     return chart(values, layers, height=300)
-
-
-def _percentile_rows(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[tuple[str, ...]]:
-    for name, one in named:
-        total = histogram.count(one.responses)
-        times = histogram.percentiles_ns(one.responses, TABLED)
-        cells = (
-            amount(ns / 1e3, "_us") if p <= 50.0 or total * (1.0 - p / 100.0) >= BEYOND_MIN else "-"
-            for p, ns in zip(TABLED, times, strict=True)
-        )
-        yield name, number(total), *cells, amount(one.responses.max_ns / 1e3, "_us")
-
-
-def _percentiles_seen(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[str]:
-    for name, one in named:
-        known = [p for p in _known(one) if p in TABLED]
-        times = histogram.percentiles_ns(one.responses, known)
-        parts = (f"p{p:g} {amount(ns / 1e3, '_us')}" for p, ns in zip(known, times, strict=True))
-        yield f"{name}: {', '.join(parts)}."
 
 
 # ---- heat map ----------------------------------------------------------------------------------------------------

@@ -243,7 +243,12 @@ def latency_by_transaction(results: RunResults, _: Timeline) -> Iterator[Figure]
     other.
     """
     for stages in groups(results):
-        if picked := _shared(stages):
+        # the largest rung that all ladders have; where there is none, or only one ladder, the peak of each
+        measured = [{rung.threads: rung for rung in stage.rungs if rung.tree} for stage in stages]
+        common = set.intersection(*map(set, measured)) if len(stages) > 1 else set()
+        tops = [rungs[max(common)] for rungs in measured] if common else [stage.highest for stage in stages]
+        picked = [(stage, top) for stage, top in zip(stages, tops, strict=True) if top is not None]
+        if picked:
             at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
             named = [(label(results, stage), rung) for stage, rung in picked]
             title = "Latency by transaction: " + heading(results, [stage for stage, _ in picked])
@@ -311,15 +316,6 @@ def latency_by_threads(results: RunResults, _: Timeline) -> Iterator[Figure]:
             caption = "Mean response time of each transaction by threads, with {}."
             of = (stages[0].id,)
             yield of_points(points, title, caption, "threads", of=of, mark="line", series="transaction")
-
-
-def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult]]:
-    """The largest rung that all ladders have; where there is none, or only one ladder, the peak of each."""
-    measured = [{rung.threads: rung for rung in stage.rungs if rung.tree} for stage in stages]
-    common = set.intersection(*(set(rungs) for rungs in measured))
-    if common and len(stages) > 1:
-        return [(stage, rungs[max(common)]) for stage, rungs in zip(stages, measured, strict=True)]
-    return [(stage, top) for stage in stages if (top := stage.highest) is not None]
 
 
 def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str, Any]]:

@@ -226,22 +226,18 @@ def ends_of(one: LoadSeries) -> tuple[float, float]:
 # ---- words -------------------------------------------------------------------------------------------------------
 
 
-def _measured(one: LoadSeries, field: str) -> list[float]:
+def _three(one: LoadSeries, field: str) -> list[float | None]:
+    """Lowest, median and highest of a field in the window."""
     inside = (point for point in one.points if 0.0 <= point.start_s < one.end_s)
-    return [value for point in inside if (value := getattr(point, field)) is not None]
-
-
-def _three(values: Sequence[float]) -> list[float | None]:
-    """Lowest, median and highest."""
-    ranked = sorted(values)
+    ranked = sorted(value for point in inside if (value := getattr(point, field)) is not None)
     return [ranked[0], ranked[(len(ranked) - 1) // 2], ranked[-1]] if ranked else [None] * 3
 
 
 def _row(name: str, one: LoadSeries, timeline: Timeline) -> tuple[str, ...]:
-    tails = [None if ms is None else ms * 1e3 for ms in _three(_measured(one, "p99_ms"))]
+    tails = [None if ms is None else ms * 1e3 for ms in _three(one, "p99_ms")]
     return (
         name,
-        *map(number, _three(_measured(one, "tps"))),
+        *map(number, _three(one, "tps")),
         *column("_us", tails),
         percent(_highest(one, timeline, timeline.cpu)),
         seconds(_highest(one, timeline, timeline.lag)),
