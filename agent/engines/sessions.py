@@ -116,6 +116,35 @@ class PositionHistory:
             del self._times[:keep], self._positions[:keep]
 
 
+class LagSessions(Generic[C]):
+    """The connections to a source and its sink, between which a capture measures the lag; see `adapter.Observer`."""
+
+    def __init__(self, source: C, connect_sink: Callable[[], C]) -> None:
+        self._history = PositionHistory()
+        self._source = source
+        try:
+            self._sink = connect_sink()
+        except BaseException:
+            source.close()
+            raise
+
+    def _lag_s(self, applied: int) -> float:
+        """Seconds since the source left the position that is applied; earlier positions are forgotten."""
+        since_s = self._history.time_at(applied)
+        self._history.forget_before(applied)
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def abort(self) -> None:
+        """Break off at both ends."""
+        self._source.abort()
+        self._sink.abort()
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._source.close()
+        self._sink.close()
+
+
 # A statement that waits for a lock outlives its client: only a cancel request ends it. A request that reaches the
 # server before the statement is lost, so it is repeated until the statement has an answer.
 

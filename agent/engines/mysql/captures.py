@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,8 @@ from pymysql.connections import Connection
 
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
 from proveout.agent.engines.mysql.dsn import CONNECT_S, connect, one_line, parse
-from proveout.agent.engines.mysql.sql import fault_of, open_for
-from proveout.agent.engines.sessions import CaptureConnection, PositionHistory
+from proveout.agent.engines.mysql.sql import MysqlQueries, fault_of
+from proveout.agent.engines.sessions import CaptureConnection, LagSessions
 from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.proto.wire.results import Reading
@@ -36,17 +35,11 @@ GENERATED = "SELECT @@global.gtid_binlog_pos"
 APPLIED = "SELECT @@global.gtid_slave_pos"
 
 
-class LagObserver:
+class LagObserver(LagSessions["GtidSession"]):
     """Looks at a primary and a standby; see `adapter.Observer`."""
 
     def __init__(self, source: Endpoint, sink: Endpoint) -> None:
-        self._history = PositionHistory()
-        self._source = GtidSession(source)
-        try:
-            self._sink = GtidSession(sink)
-        except BaseException:
-            self._source.close()
-            raise
+        super().__init__(GtidSession(source), lambda: GtidSession(sink))
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Note the primary's position; with `tick.report`, the lag against what is applied."""
@@ -60,22 +53,10 @@ class LagObserver:
         if applied is None:
             return None
         applied = min(applied, generated)
-        since_s = self._history.time_at(applied)
-        self._history.forget_before(applied)
         return (
-            Reading(metric="lag.seconds", value=0.0 if since_s is None else time.monotonic() - since_s),
+            Reading(metric="lag.seconds", value=self._lag_s(applied)),
             Reading(metric="lag.transactions", value=generated - applied),
         )
-
-    def abort(self) -> None:
-        """Break both connections."""
-        self._source.abort()
-        self._sink.abort()
-
-    def close(self) -> None:
-        """Close both connections."""
-        self._source.close()
-        self._sink.close()
 
 
 class GtidSession(CaptureConnection["Connection[pymysql.cursors.Cursor]"]):
@@ -152,13 +133,12 @@ SHORTENED = "..."
 _PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
 
 
-class MysqlStatements:
+class MysqlStatements(MysqlQueries):
     """See `adapter.StatementSession`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._texts: dict[str, str] = {}
-        self._connection = open_for(endpoint)
         try:
             (enabled,) = self._rows(ENABLED)[0]
             if not enabled:
@@ -228,16 +208,6 @@ class MysqlStatements:
                 return rows
         except pymysql.err.MySQLError as error:
             raise fault_of(self._endpoint, error) from None
-
-    def abort(self) -> None:
-        """Break the connection."""
-        with suppress(OSError, AttributeError):  # it may be closed already
-            self._connection._sock.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connection."""
-        with suppress(OSError, pymysql.err.Error):
-            self._connection.close()
 
 
 def explainable(text: str) -> str:

@@ -331,15 +331,6 @@ class AwrSession(ReportConnection):
         except oracledb.Error as error:
             raise self._fault(error, way_out) from None
 
-    def _rows(self, query: str, **binds: Any) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, binds)
-                found: list[tuple[Any, ...]] = cursor.fetchall()
-                return found
-        except oracledb.Error as error:
-            raise self._fault(error) from None
-
     def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
         found = error_text(error)
         return TaskFault(
@@ -405,14 +396,8 @@ class OracleStatements(ReportConnection):
             for depth, operation, options, name, cardinality in rows
         )
 
-    def _rows(self, query: str, **binds: Any) -> list[tuple[Any, ...]]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, binds)
-                found: list[tuple[Any, ...]] = cursor.fetchall()
-                return found
-        except oracledb.Error as error:
-            text = error_text(error)
-            fault = statement_fault(f"system {self._system!r}", text)
-            way_out = STATEMENT_GRANTS if text.code in NO_RIGHT else fault.way_out
-            raise TaskFault(fault.code, fault.what, way_out=way_out) from None
+    def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
+        text = error_text(error)
+        fault = statement_fault(f"system {self._system!r}", text)
+        way_out = STATEMENT_GRANTS if text.code in NO_RIGHT else way_out or fault.way_out
+        return TaskFault(fault.code, fault.what, way_out=way_out)

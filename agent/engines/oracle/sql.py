@@ -81,6 +81,19 @@ class ReportConnection:
         except oracledb.Error as error:
             raise connect_fault(endpoint.system, error_text(error)) from None
 
+    def _rows(self, query: str, **binds: Any) -> list[tuple[Any, ...]]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query, binds)
+                found: list[tuple[Any, ...]] = cursor.fetchall()
+                return found
+        except oracledb.Error as error:
+            raise self._fault(error) from None
+
+    def _fault(self, error: oracledb.Error, way_out: str = "") -> TaskFault:
+        """The fault of a failed call; `way_out` where the error has none of its own."""
+        raise NotImplementedError
+
     def abort(self) -> None:
         """Break off the call under way; from another thread."""
         with suppress(oracledb.Error, OSError):

@@ -13,7 +13,7 @@ from psycopg import sql
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
 from proveout.agent.engines.postgres.propagation import link_name
 from proveout.agent.engines.postgres.sql import CaptureSession, break_connection, connect_blocking, statement_fault
-from proveout.agent.engines.sessions import PositionHistory
+from proveout.agent.engines.sessions import LagSessions
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass, field
 from proveout.proto.wire.results import Reading
@@ -60,18 +60,12 @@ REPLAYED = "SELECT (pg_last_wal_replay_lsn() - '0/0')::bigint WHERE pg_is_in_rec
 """Of a standby."""
 
 
-class LagObserver:
+class LagObserver(LagSessions[CaptureSession]):
     """Looks at both ends of one link; see `adapter.Observer`."""
 
     def __init__(self, source: Endpoint, sink: Endpoint) -> None:
+        super().__init__(CaptureSession(source, "lag"), lambda: CaptureSession(sink, "lag"))
         self._name = link_name(source.system, sink.system)
-        self._history = PositionHistory()
-        self._source = CaptureSession(source, "lag")
-        try:
-            self._sink = CaptureSession(sink, "lag")
-        except BaseException:
-            self._source.close()
-            raise
         self._is_standby = bool(self._sink.rows("SELECT WHERE pg_is_in_recovery()"))
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
@@ -93,11 +87,8 @@ class LagObserver:
         return self._readings(generated, min(max(known), generated)) if known else None
 
     def _readings(self, generated: int, applied: int) -> Sequence[Reading]:
-        now_s = time.monotonic()
-        since_s = self._history.time_at(applied)
-        self._history.forget_before(applied)
         return (
-            Reading(metric="lag.seconds", value=0.0 if since_s is None else now_s - since_s),
+            Reading(metric="lag.seconds", value=self._lag_s(applied)),
             Reading(metric="lag.bytes", value=generated - applied),
             Reading(metric="lag.generated_bytes_total", value=generated),
             Reading(metric="lag.applied_bytes_total", value=applied),
@@ -107,16 +98,6 @@ class LagObserver:
     def _number(session: CaptureSession, query: LiteralString, *arguments: str) -> int | None:
         rows = session.rows(query, *arguments)
         return rows[0][0] if rows else None
-
-    def abort(self) -> None:
-        """Break both connections."""
-        self._source.abort()
-        self._sink.abort()
-
-    def close(self) -> None:
-        """Close both connections."""
-        self._source.close()
-        self._sink.close()
 
 
 # Ten times a second pg_stat_activity is looked at; each client backend in state `active`, and each worker that applies

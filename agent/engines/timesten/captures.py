@@ -13,7 +13,7 @@ from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.captures import CaptureSession
 from proveout.agent.engines.oracle.driver import error_text, open_connection
 from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault
-from proveout.agent.engines.sessions import PositionHistory
+from proveout.agent.engines.sessions import LagSessions
 from proveout.agent.engines.timesten.driver import open_thick, open_timesten
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Reading
@@ -39,16 +39,14 @@ SEND = "UPDATE proveout_probe SET seq = :seq WHERE id = 1"
 BEGIN = "INSERT INTO proveout_probe (id, seq) VALUES (1, :seq)"
 
 
-class ProbeObserver:
+class ProbeObserver(LagSessions[CaptureSession]):
     """Sends probes into one end and looks for them at the other; see `adapter.Observer`."""
 
-    def __init__(self, source: CaptureSession, sink: CaptureSession, name: str) -> None:
-        self._source, self._sink = source, sink
-        self._history = PositionHistory()
-        self._sent = 0
+    def __init__(self, source: CaptureSession, connect_sink: Callable[[], CaptureSession], name: str) -> None:
+        super().__init__(source, connect_sink)
         try:
             found = source.rows(LOOK_UP)
-            sink.rows(LOOK_UP)
+            self._sink.rows(LOOK_UP)
             self._first = self._number = int(found[0][0]) if found else 0
             if not found:
                 source.change(BEGIN, seq=self._number)
@@ -74,33 +72,19 @@ class ProbeObserver:
         return self._readings(int(rows[0][0]) if rows else self._first)
 
     def _readings(self, applied: int) -> Sequence[Reading]:
-        since_s = self._history.time_at(min(applied, self._number))
-        self._history.forget_before(applied)
         return (
-            Reading(metric="lag.seconds", value=0.0 if since_s is None else time.monotonic() - since_s),
+            Reading(metric="lag.seconds", value=self._lag_s(min(applied, self._number))),
             Reading(metric="lag.probes_total", value=self._number - self._first),
         )
-
-    def abort(self) -> None:
-        """Break off at both ends."""
-        self._source.abort()
-        self._sink.abort()
-
-    def close(self) -> None:
-        """Close both connections."""
-        self._source.close()
-        self._sink.close()
 
 
 def observer(source: Endpoint, sink: Endpoint, open_source: Callable[[str], Any] = open_timesten) -> ProbeObserver:
     """Connect to both ends. TaskFault where an end cannot be reached, or has no table for the probe."""
-    cache = CaptureSession(lambda: _opened(source, open_source))
-    try:
-        database = CaptureSession(lambda: _opened(sink, open_connection))
-    except BaseException:
-        cache.close()
-        raise
-    return ProbeObserver(cache, database, f"{source.system} to {sink.system}")
+    return ProbeObserver(
+        CaptureSession(lambda: _opened(source, open_source)),
+        lambda: CaptureSession(lambda: _opened(sink, open_connection)),
+        f"{source.system} to {sink.system}",
+    )
 
 
 def _opened(endpoint: Endpoint, connect: Callable[[str], Any]) -> Any:
@@ -156,5 +140,5 @@ class StatsSession(ReportConnection):
         except oracledb.Error as error:
             raise self._fault(error) from None
 
-    def _fault(self, error: oracledb.Error) -> TaskFault:
-        return TaskFault("refused", f"system {self._system!r}: {error_text(error).text}", way_out=GRANT)
+    def _fault(self, error: oracledb.Error, way_out: str = GRANT) -> TaskFault:
+        return TaskFault("refused", f"system {self._system!r}: {error_text(error).text}", way_out=way_out)
