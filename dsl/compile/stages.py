@@ -288,7 +288,7 @@ class _Stages(StageNames):
     def tool(self, entry: stage_models.ToolKeys) -> Tool | None:
         clients, captures = self.clients(entry.from_), self.captures(entry.capture)
         job = tool_job(entry, self.problem)
-        if clients is None or job is None:
+        if clients is None or job is None or captures is None:
             return None
         stage = made(
             Tool,
@@ -325,7 +325,7 @@ class _Stages(StageNames):
         windows = self.windows(entry, phases)
         longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
         faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", longest)
-        if loads is None or rungs is None or pool is None:
+        if loads is None or rungs is None or pool is None or captures is None:
             return None
         if faults:
             check_faults(self, entry, faults, windows)
@@ -421,7 +421,7 @@ class _Stages(StageNames):
         below = isinstance(start, float) and isinstance(low, float) and start < low
         if below or (isinstance(start, float) and isinstance(high, float) and start > high):
             self.problem("the search starts outside its range", "rate", "start", hint="a rate between `from` and `to`")
-        if loads is None or pool is None or low is None or high is None:
+        if loads is None or pool is None or captures is None or low is None or high is None:
             return None
         stage = made(
             Search,

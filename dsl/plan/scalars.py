@@ -87,7 +87,8 @@ class Form:
         if self._or_one:
             made = core_schema.no_info_before_validator_function(one_or_many, made)
         if listed:
-            made = core_schema.no_info_after_validator_function(tuple, made)
+            as_list = core_schema.plain_serializer_function_ser_schema(list)
+            made = core_schema.no_info_after_validator_function(tuple, made, serialization=as_list)
         if self._before is not None:
             made = core_schema.no_info_before_validator_function(self._before, made)
         return made if self._after is None else core_schema.no_info_after_validator_function(self._after, made)
