@@ -128,11 +128,11 @@ class LagSessions(Generic[C]):
             source.close()
             raise
 
-    def _lag_s(self, applied: int) -> float:
+    def _lag_s(self, applied: int, now_s: float) -> float:
         """Seconds since the source left the position that is applied; earlier positions are forgotten."""
         since_s = self._history.time_at(applied)
         self._history.forget_before(applied)
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        return 0.0 if since_s is None else now_s - since_s
 
     def abort(self) -> None:
         """Break off at both ends."""

@@ -54,7 +54,7 @@ class LagObserver(LagSessions["GtidSession"]):
             return None
         applied = min(applied, generated)
         return (
-            Reading(metric="lag.seconds", value=self._lag_s(applied)),
+            Reading(metric="lag.seconds", value=self._lag_s(applied, time.monotonic())),
             Reading(metric="lag.transactions", value=generated - applied),
         )
 

@@ -88,7 +88,7 @@ class LagObserver(LagSessions[CaptureSession]):
 
     def _readings(self, generated: int, applied: int) -> Sequence[Reading]:
         return (
-            Reading(metric="lag.seconds", value=self._lag_s(applied)),
+            Reading(metric="lag.seconds", value=self._lag_s(applied, time.monotonic())),
             Reading(metric="lag.bytes", value=generated - applied),
             Reading(metric="lag.generated_bytes_total", value=generated),
             Reading(metric="lag.applied_bytes_total", value=applied),

@@ -73,7 +73,7 @@ class ProbeObserver(LagSessions[CaptureSession]):
 
     def _readings(self, applied: int) -> Sequence[Reading]:
         return (
-            Reading(metric="lag.seconds", value=self._lag_s(min(applied, self._number))),
+            Reading(metric="lag.seconds", value=self._lag_s(min(applied, self._number), time.monotonic())),
             Reading(metric="lag.probes_total", value=self._number - self._first),
         )
 
