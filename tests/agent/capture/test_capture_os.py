@@ -20,7 +20,6 @@ from proveout.agent.capture import kinds
 from proveout.agent.capture import os as capture_os
 from proveout.agent.capture.kinds import Control, Schedule
 from proveout.agent.capture.os import ProcessTree, find_root
-from proveout.agent.errors import TaskFault
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample
@@ -206,12 +205,6 @@ async def test_a_cancelled_run_ends_its_thread(task_context: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     eventually(lambda: not any("capture-host" in one.name for one in threading.enumerate()), "the end of the thread")
-
-
-async def test_an_unknown_kind_is_named(task_context: Any) -> None:
-    capture = Capture(name="x", kind="statspack", every_s=1.0)  # type: ignore[arg-type]
-    with pytest.raises(TaskFault, match="statspack"):
-        await kinds.capture(task_context, RunCapture(capture=capture))
 
 
 async def test_a_run_samples_at_once_at_the_edges_of_the_window_and_at_the_end(task_context: Any) -> None:
