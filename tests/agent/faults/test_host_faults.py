@@ -95,8 +95,8 @@ def test_cpus_are_busy_and_idle_again(tmp_path: Path) -> None:
     (state,) = Transaction(host=host, journal=journal, run="r", fault="f").apply([one])
     assert state.outcome == "applied"
     (busy,) = (found for found in psutil.Process().children() if "sched_setaffinity" in " ".join(found.cmdline()))
+    eventually(lambda: busy.cpu_affinity() == [min(os.sched_getaffinity(0))], "it has bound itself to a CPU")
     eventually(lambda: busy.cpu_times().user > 0.0, "it is busy")
-    assert busy.cpu_affinity() == [min(os.sched_getaffinity(0))]
     other = Transaction(host=host, journal=journal, run="r", fault="g")
     (refused,) = other.apply([disturbance("cpu_pressure", share="60%", cpus=1)])
     assert refused.lines == ("another fault keeps CPUs of this host busy",)
