@@ -12,7 +12,6 @@ import copy
 import re
 import types
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from proveout.core import units
@@ -226,28 +225,6 @@ Settings: TypeAlias = Annotated[
 ]
 """Settings by name, sorted."""
 Statements: TypeAlias = Annotated[tuple[Text, ...], Form(min_length=1, max_length=STATEMENTS_MAX, or_one=True)]
-
-SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
-
-
-def _share(value: object) -> object:
-    """`1/2`, `50%` or the whole number 1, as a fraction."""
-    if isinstance(value, Fraction):
-        return value
-    text = str(value)
-    if isinstance(value, bool) or (text != "1" and not re.fullmatch(SHARE_PATTERN, text)):
-        raise custom(f"expected a share such as 1/2 or 50%, not {value}")
-    top, _, bottom = text.partition("/")
-    if bottom.strip("0") == "" and bottom:
-        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
-    share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(int(top), int(bottom or 1))
-    if not 0 < share <= 1:
-        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
-    return share
-
-
-_SHARE = {"anyOf": [{"type": "string", "pattern": SHARE_PATTERN}, {"const": 1}], "description": "1/2, 50%"}
-Share: TypeAlias = Annotated[Fraction, Form(alone=_share, schema=_SHARE)]
 
 
 class Money(NamedTuple):

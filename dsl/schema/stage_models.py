@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -26,13 +28,13 @@ from proveout.dsl.plan.scalars import (
     Repeats,
     Rungs,
     Selector,
-    Share,
     Size,
     Statements,
     Text,
     Threads,
     Tolerance,
     Variation,
+    custom,
     one_or_many,
 )
 from proveout.dsl.plan.stages import (
@@ -48,6 +50,28 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
+
+SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
+
+
+def _share(value: object) -> object:
+    """`1/2`, `50%` or the whole number 1, as a fraction."""
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    if isinstance(value, bool) or (text != "1" and not re.fullmatch(SHARE_PATTERN, text)):
+        raise custom(f"expected a share such as 1/2 or 50%, not {value}")
+    top, _, bottom = text.partition("/")
+    if bottom.strip("0") == "" and bottom:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(int(top), int(bottom or 1))
+    if not 0 < share <= 1:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    return share
+
+
+_SHARE = {"anyOf": [{"type": "string", "pattern": SHARE_PATTERN}, {"const": 1}], "description": "1/2, 50%"}
+Share: TypeAlias = Annotated[Fraction, Form(alone=_share, schema=_SHARE)]
 
 
 class CommitsEntry(Strict):
