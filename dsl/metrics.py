@@ -134,8 +134,8 @@ PHASE: Tree = {
         for name in ("errors", "logical", "due", "begun", "ended", "late", "unfinished", "missed", "retried")
     },
     "recovery_s": "time from the end of the phase until throughput and mean response are back within "
-    "`recovered_within` of the phase before, for 3 s, s; whole seconds of the next phase; a lower bound where they are "
-    "not back in it",
+    "`recovered_within` of the phase before, for as many of 3 to 50 s as its scatter needs, s; whole seconds of the "
+    "next phase; a lower bound where they are not back in it",
 }
 """`phase("spike").…` of a rung, a load and an iteration: times and outcomes of the transactions due in the phase,
 throughput by their end. Between phases of one level also `recovery_s`."""
