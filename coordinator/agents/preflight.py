@@ -65,8 +65,8 @@ async def _of_hosts(
     do: Callable[[AgentHost], Awaitable[_T]],
     failed: Callable[[str, str], _T],
 ) -> list[_T]:
-    """What `do` finds on each host, all at once; agents of this machine are started. Where there is no answer, it is
-    what `failed` makes of the host and the reason."""
+    """The result of `do` on each host, all at once; agents of this machine are started. For a host without an answer it
+    is that of `failed` for its name and the reason."""
     fabric = LocalFabric(policy=reach.policy, hidden=secret_variables(plan), passed=passed_variables(plan))
 
     async def of_host(name: str) -> _T:
@@ -160,7 +160,7 @@ async def changes(host: AgentHost) -> HostAnswer:
 
 
 async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> tuple[TuningState, ...] | str:
-    """What the tunings would change; or why the agent gave no answer."""
+    """The changes that the tunings would make; or why the agent gave no answer."""
     absent = [tuning for tuning in tunings if host.absent(tuning)]
     checked = tuple(tuning for tuning in tunings if tuning not in absent)
     spec = ApplyTuning(tunings=checked, endpoints=host.endpoints(checked), check=True)
