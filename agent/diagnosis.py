@@ -10,7 +10,9 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -84,20 +86,20 @@ def equipment() -> Iterator[Finding]:
         yield _extra(extra, packages)
     for engine in engines.ENGINES.values():
         if engine.server:
-            yield _check(f"{engine.server} to start", engine.name)
-    path = shutil.which("pgbouncer", path=pooler.PLACES)
-    text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install pgbouncer"
-    yield Finding(area="equipment", name="pgbouncer", state="ok" if path else "absent", detail=text)
-    path = shutil.which("fio")
-    text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
-    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", detail=text)
+            found = tried(f"{engine.server} to start", partial(_server, engine.name))
+            yield replace(found, area="equipment", state="ok" if found.state == "ok" else "absent")
+    for name, path in (("pgbouncer", shutil.which("pgbouncer", path=pooler.PLACES)), ("fio", shutil.which("fio"))):
+        text = _first_line(path, "--version") if path else f"not installed: Debian: apt-get install {name}"
+        yield Finding(area="equipment", name=name, state="ok" if path else "absent", detail=text)
 
 
-def _check(name: str, engine: str) -> Finding:
+def tried(name: str, do: Callable[[], object], detail: str = "") -> Finding:
+    """A need of the plan: the result of `do`, or `detail` in its place; `missing` with its ProveoutError."""
     try:
-        return Finding(area="equipment", name=name, state="ok", detail=_server(engine))
-    except TaskFault as fault:
-        return Finding(area="equipment", name=name, state="absent", detail=fault.what, way_out=fault.way_out)
+        found = do()
+        return Finding(area="plan", name=name, state="ok", detail=detail or str(found))
+    except ProveoutError as fault:
+        return Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
 
 
 def _server(engine: str) -> str:
@@ -139,24 +141,21 @@ def _version(package: str) -> str:
 
 def drives(engine: str) -> Finding:
     """Whether the driver for an engine can be loaded; `missing` if not."""
-    try:
-        table.driver(engine)
-    except ProveoutError as fault:
-        name = f"{engine} driver"
-        return Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
-    return Finding(area="plan", name=f"{engine} driver", state="ok", detail="can be loaded")
+    return tried(f"{engine} driver", partial(table.driver, engine), "can be loaded")
 
 
 def starts(engine: str) -> Finding | None:
     """Whether a server of an engine can be started; None for an engine without a server."""
-    if not engines.of(engine).server:
-        return None
-    found = _check(f"{engine} server", engine)
-    state: State = "ok" if found.state == "ok" else "missing"
-    return Finding(area="plan", name=found.name, state=state, detail=found.detail, way_out=found.way_out)
+    return tried(f"{engine} server", partial(_server, engine)) if engines.of(engine).server else None
 
 
 # ---- machine settings --------------------------------------------------------------------------------------------
+
+
+def _setting(name: str, detail: str, way_out: str = "", *, noted: bool) -> Finding:
+    """A setting of this machine; one that is not `noted` is fine, and needs no way out."""
+    state: State = "note" if noted else "ok"
+    return Finding(area="machine", name=name, state=state, detail=detail, way_out=way_out if noted else "")
 
 
 def machine(root: Path = Path("/")) -> Iterator[Finding]:
@@ -165,12 +164,8 @@ def machine(root: Path = Path("/")) -> Iterator[Finding]:
     gib = int(str(facts.get("memory_bytes", 0))) / 2**30
     kind = str(facts.get("virtualisation", "")) or "no hypervisor seen"
     cores = host_facts.cores()
-    few = cores < 2
     detail = f"{cores} cores, {gib:.1f} GiB, {kind}"
-    shares = "a database and its client on one core compete for it"
-    yield Finding(
-        area="machine", name="machine", state="note" if few else "ok", detail=detail, way_out=shares if few else ""
-    )
+    yield _setting("machine", detail, "a database and its client on one core compete for it", noted=cores < 2)
     yield from _stolen(_read(root / "proc/stat"))
     yield from _loaded(_read(root / "proc/loadavg"), cores)
     yield clock()
@@ -185,11 +180,8 @@ def _stolen(stat: str) -> Iterator[Finding]:
     if len(numbers) < 8 or not sum(numbers[:8]):
         return
     share = numbers[7] / sum(numbers[:8])
-    state: State = "note" if share > STEAL_MAX else "ok"
-    way_out = "other guests use CPU time of this one: measure on a dedicated machine" if state == "note" else ""
-    yield Finding(
-        area="machine", name="steal", state=state, detail=f"{share:.2%} of CPU time since boot", way_out=way_out
-    )
+    way_out = "other guests use CPU time of this one: measure on a dedicated machine"
+    yield _setting("steal", f"{share:.2%} of CPU time since boot", way_out, noted=share > STEAL_MAX)
 
 
 def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
@@ -198,8 +190,7 @@ def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
         return
     busy = float(words[0]) > LOAD_MAX * cores
     detail = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
-    way_out = "other programs use the machine; iterations may be flagged or void" if busy else ""
-    yield Finding(area="machine", name="load", state="note" if busy else "ok", detail=detail, way_out=way_out)
+    yield _setting("load", detail, "other programs use the machine; iterations may be flagged or void", noted=busy)
 
 
 class _Timex(ctypes.Structure):
@@ -224,9 +215,7 @@ def clock() -> Finding:
     except (OSError, AttributeError):
         known = False
     if not known:
-        return Finding(
-            area="machine", name="clock", state="note", detail="the kernel does not report whether it is synchronized"
-        )
+        return _setting("clock", "the kernel does not report whether it is synchronized", noted=True)
     return clock_finding(timex.status, timex.maxerror, timex.esterror)
 
 
@@ -238,13 +227,10 @@ def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
             "run chrony or systemd-timesyncd; proveout measures offsets between agents anyway, but "
             "jumps void iterations"
         )
-        return Finding(area="machine", name="clock", state="note", detail="not synchronized", way_out=way_out)
-    if maxerror_us > CLOCK_ERROR_US_MAX:
-        way_out = "see `chronyc tracking`: the source is far away, or has not answered for a long time"
-        return Finding(
-            area="machine", name="clock", state="note", detail=f"synchronized, but {detail}", way_out=way_out
-        )
-    return Finding(area="machine", name="clock", state="ok", detail=f"synchronized, {detail}")
+        return _setting("clock", "not synchronized", way_out, noted=True)
+    far = maxerror_us > CLOCK_ERROR_US_MAX
+    way_out = "see `chronyc tracking`: the source is far away, or has not answered for a long time"
+    return _setting("clock", f"synchronized, {'but ' if far else ''}{detail}", way_out, noted=far)
 
 
 def open_files() -> int:
@@ -255,9 +241,8 @@ def open_files() -> int:
 def _files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN
-    way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit" if few else ""
-    detail = f"{_limit(soft)} (may be raised to {_limit(hard)})"
-    return Finding(area="machine", name="open files", state="note" if few else "ok", detail=detail, way_out=way_out)
+    way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit"
+    return _setting("open files", f"{_limit(soft)} (may be raised to {_limit(hard)})", way_out, noted=few)
 
 
 def _limit(value: int) -> str:
@@ -271,27 +256,18 @@ def _pages(root: Path) -> Iterator[Finding]:
             f"{memory['HugePages_Total']} of {memory.get('Hugepagesize', '?')} KiB, "
             f"{memory.get('HugePages_Free', '?')} free"
         )
-        yield Finding(area="machine", name="huge pages", state="ok", detail=detail)
+        yield _setting("huge pages", detail, noted=False)
     chosen = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     if chosen:
-        always = chosen[1] == "always"
         way_out = "databases ask for madvise or never: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-        state: State = "note" if always else "ok"
-        yield Finding(
-            area="machine",
-            name="transparent huge pages",
-            state=state,
-            detail=chosen[1],
-            way_out=way_out if always else "",
-        )
+        yield _setting("transparent huge pages", chosen[1], way_out, noted=chosen[1] == "always")
 
 
 def _governor(governor: str) -> Iterator[Finding]:
     name = governor.strip()
     if name:
-        slow = name != "performance"
-        way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors" if slow else ""
-        yield Finding(area="machine", name="governor", state="note" if slow else "ok", detail=name, way_out=way_out)
+        way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors"
+        yield _setting("governor", name, way_out, noted=name != "performance")
 
 
 def runs_folder(folder: Path) -> Finding:
@@ -300,28 +276,18 @@ def runs_folder(folder: Path) -> Finding:
     while not at.exists() and at != at.parent:
         at = at.parent
     if not at.is_dir() or not os.access(at, os.W_OK | os.X_OK):
-        return Finding(
-            area="machine",
-            name="runs",
-            state="missing",
-            detail=f"cannot write {folder}",
-            way_out="name another with --runs-dir",
-        )
+        found = _setting("runs", f"cannot write {folder}", "name another with --runs-dir", noted=True)
+        return replace(found, state="missing")
     free = shutil.disk_usage(at).free
-    little = free < FREE_BYTES_MIN
-    way_out = "embedded servers keep their data there too; name another with --runs-dir" if little else ""
-    detail = f"{free / 2**30:,.1f} GiB free for {folder}"
-    return Finding(area="machine", name="runs", state="note" if little else "ok", detail=detail, way_out=way_out)
+    way_out = "embedded servers keep their data there too; name another with --runs-dir"
+    return _setting("runs", f"{free / 2**30:,.1f} GiB free for {folder}", way_out, noted=free < FREE_BYTES_MIN)
 
 
 def measured() -> Iterator[Finding]:
     """Ceilings of the load generator by driver, if `proveout ceiling` has measured them."""
     for engine in engines.WITH_DRIVER:
-        known = ceiling_store.known(engine)
-        both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
-        detail = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]
-        if detail:
-            yield Finding(area="machine", name=f"ceiling {engine}", state="ok", detail=", ".join(detail))
+        if detail := ceiling_store.known(engine).text(lambda per_s: f"{per_s:,.0f}"):
+            yield _setting(f"ceiling {engine}", detail, noted=False)
 
 
 def _read(path: Path) -> str:
@@ -385,8 +351,7 @@ def _of_system(context: TaskContext, system: System) -> Iterator[CheckFinding]:
         elif found.stated.server_program:
             found.server_program()
     except TaskFault as fault:
-        code = "missing" if fault.code == "missing" else "rights"
-        yield CheckFinding(code=code, subject=f"systems.{system.name}", message=fault.what, way_out=fault.way_out)
+        yield _lacks(f"systems.{system.name}", fault)
 
 
 def _of_command(context: TaskContext, command: CheckedCommand) -> Iterator[CheckFinding]:
@@ -396,8 +361,13 @@ def _of_command(context: TaskContext, command: CheckedCommand) -> Iterator[Check
         if not os.access(path, os.X_OK):
             raise TaskFault("missing", f"{path} is not a program of this host", way_out="install it")
     except TaskFault as fault:
-        code = "missing" if fault.code == "missing" else "rights"
-        yield CheckFinding(code=code, subject=command.subject, message=fault.what, way_out=fault.way_out)
+        yield _lacks(command.subject, fault)
+
+
+def _lacks(subject: str, fault: TaskFault) -> CheckFinding:
+    """The finding of a program that is not there, or that the policy forbids."""
+    code = "missing" if fault.code == "missing" else "rights"
+    return CheckFinding(code=code, subject=subject, message=fault.what, way_out=fault.way_out)
 
 
 def _of_space(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:

@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +45,11 @@ class Known:
 
     shared_per_s: float | None = None
     apart_per_s: float | None = None
+
+    def text(self, shown: Callable[[float], str]) -> str:
+        """`12,000/s away from the server, 9,000/s beside the server`; "" for none."""
+        both = ((self.apart_per_s, "away from the server"), (self.shared_per_s, "beside the server"))
+        return ", ".join(f"{shown(per_s)}/s {where}" for per_s, where in both if per_s is not None)
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from proveout.coordinator.agents.endpoints import external_endpoints, secret_variables
 from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabric, passed_variables
@@ -25,6 +26,7 @@ from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InjectFault, Task, 
 
 ANSWER_S = 120.0
 CLOSE_S = 5.0
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +53,48 @@ class Reach:
 async def ask(plan: Plan, reach: Reach) -> tuple[HostAnswer, ...]:
     """The answer of each host with operations, in the plan's order."""
     hosts = [host.name for host in plan.hosts if _dry_run_of_host(plan, host.name) or _faults_of(plan, host.name)]
-    local = [name for name in hosts if plan.host(name).is_local]
-    fabric = fabric_of(plan, reach) if local else None
+    return tuple(
+        await _of_hosts(plan, hosts, reach, changes, lambda host, reason: HostAnswer(host=host, problem=reason))
+    )
+
+
+async def _of_hosts(
+    plan: Plan,
+    hosts: Sequence[str],
+    reach: Reach,
+    do: Callable[[AgentHost], Awaitable[_T]],
+    failed: Callable[[str, str], _T],
+) -> list[_T]:
+    """The result of `do` on each host, all at once; agents of this machine are started. For a host without an answer it
+    is that of `failed` for its name and the reason."""
+    fabric = LocalFabric(policy=reach.policy, hidden=secret_variables(plan), passed=passed_variables(plan))
+
+    async def of_host(name: str) -> _T:
+        events: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        hello = Hello(run_id=f"{reach.verb}-{secrets.token_hex(6)}", epoch=1, host=name)
+        known = plan.host(name)
+        address, credentials = known.address, reach.credentials
+        try:
+            if known.is_local:
+                address, credentials = (await fabric.start([name], reach.log_dir))[name], fabric.credentials
+            assert credentials is not None  # noqa: S101  # the verb has read them
+            session = await connect(name, address, credentials, hello, events)
+        except LocalAgentError as fault:  # the log that it names is removed with the answer
+            return failed(name, fault.what)
+        except (ProveoutError, OSError) as fault:
+            return failed(name, one_line(fault))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await do(AgentHost(plan=plan, name=name, reach=reach, session=session, events=events))
+        except TimeoutError:
+            return failed(name, f"no answer within {ANSWER_S:g} s")
+        finally:
+            await session.close(timeout_s=CLOSE_S)
+
     try:
-        return tuple(await asyncio.gather(*(_ask(plan, host, reach, fabric) for host in hosts)))
+        return await asyncio.gather(*map(of_host, hosts))
     finally:
-        if fabric is not None:
-            await fabric.close()
-
-
-def fabric_of(plan: Plan, reach: Reach) -> LocalFabric:
-    """The local agents of a plan, not started yet."""
-    return LocalFabric(policy=reach.policy, hidden=secret_variables(plan), passed=passed_variables(plan))
+        await fabric.close()
 
 
 def _dry_run_of_host(plan: Plan, host: str) -> tuple[Tuning, ...]:
@@ -74,36 +106,6 @@ def _faults_of(plan: Plan, host: str) -> list[tuple[Ladder, Fault]]:
     """The faults that change a host, with their ladders."""
     ladders = (stage for stage in plan.stages if isinstance(stage, Ladder))
     return [(ladder, fault) for ladder in ladders for fault in ladder.faults if host in fault.hosts]
-
-
-async def _ask(plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None) -> HostAnswer:
-    events: asyncio.Queue[SessionEvent] = asyncio.Queue()
-    try:
-        session = await open_session(plan, host, reach, fabric, events)
-    except LocalAgentError as fault:  # the log that it names is removed with the answer
-        return HostAnswer(host=host, problem=fault.what)
-    except (ProveoutError, OSError) as fault:
-        return HostAnswer(host=host, problem=one_line(fault))
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            return await changes(AgentHost(plan=plan, name=host, reach=reach, session=session, events=events))
-    except TimeoutError:
-        return HostAnswer(host=host, problem=f"no answer within {ANSWER_S:g} s")
-    finally:
-        await session.close(timeout_s=CLOSE_S)
-
-
-async def open_session(
-    plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None, events: asyncio.Queue[SessionEvent]
-) -> AgentSession:
-    """A session with the agent of a host, which a local one is started for. ProveoutError, OSError."""
-    hello = Hello(run_id=f"{reach.verb}-{secrets.token_hex(6)}", epoch=1, host=host)
-    known = plan.host(host)
-    if known.is_local and fabric is not None:
-        addresses = await fabric.start([host], reach.log_dir)
-        return await connect(host, addresses[host], fabric.credentials, hello, events)
-    assert reach.credentials is not None  # noqa: S101  # the verb has read them
-    return await connect(host, known.address, reach.credentials, hello, events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,11 @@ class AgentHost:
         systems = dict.fromkeys(tuning.system for tuning in tunings if tuning.system)
         return tuple(external[name] for name in systems if name in external)
 
+    async def ask(self, key: str, spec: TaskSpec) -> TaskArmed | TaskDone | TaskFailed | Lost:
+        """Send a task, and wait for the next message about it, or the loss of the agent."""
+        self.session.send(Task(key=key, spec=spec, deadline_s=ANSWER_S))
+        return await self.reply(key)
+
     async def reply(self, key: str) -> TaskArmed | TaskDone | TaskFailed | Lost:
         """The next message about a task, or the loss of the agent."""
         while True:
@@ -140,35 +147,30 @@ class AgentHost:
 
 async def changes(host: AgentHost) -> HostAnswer:
     """The changes of the tunings of a host, then whether each fault could be made."""
-    answer = HostAnswer(host=host.name)
-    if tunings := _dry_run_of_host(host.plan, host.name):
-        answer = await _of_tunings(host, tunings)
+    found: list[TuningState] = []
+    tunings = _dry_run_of_host(host.plan, host.name)
+    states = await _of_tunings(host, tunings) if tunings else ()
     for ladder, fault in _faults_of(host.plan, host.name):
-        if answer.problem:
-            break
-        states = await _of_fault(host, ladder, fault)
         if isinstance(states, str):
-            answer = replace(answer, problem=states)
-        else:
-            answer = replace(answer, states=(*answer.states, *states))
-    return answer
+            break
+        found += states
+        states = await _of_fault(host, ladder, fault)
+    problem, last = (states, ()) if isinstance(states, str) else ("", states)
+    return HostAnswer(host=host.name, states=(*found, *last), problem=problem)
 
 
-async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> HostAnswer:
+async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> tuple[TuningState, ...] | str:
+    """The changes that the tunings would make; or why the agent gave no answer."""
     absent = [tuning for tuning in tunings if host.absent(tuning)]
     checked = tuple(tuning for tuning in tunings if tuning not in absent)
     spec = ApplyTuning(tunings=checked, endpoints=host.endpoints(checked), check=True)
-    key = f"{host.session.host}/tuning"
-    host.session.send(Task(key=key, spec=spec, deadline_s=ANSWER_S))
-    match await host.reply(key):
+    match await host.ask(f"{host.name}/tuning", spec):
         case TaskDone(result=TuningDone(states=states)):
-            return HostAnswer(host=host.name, states=(*states, *map(_later, absent)))
+            return (*states, *map(_later, absent))
         case TaskFailed(error=error):
-            return HostAnswer(host=host.name, problem=error.message)
-        case Lost(reason=reason):
-            return HostAnswer(host=host.name, problem=reason)
+            return error.message
         case other:
-            return HostAnswer(host=host.name, problem=f"{type(other).__name__} is not an answer")
+            return _no_answer(other)
 
 
 async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...] | str:
@@ -176,9 +178,9 @@ async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[Tuni
     mine = tuple(tuning for tuning in fault.tunings if host.name in tuning.hosts)
     checked = tuple(tuning for tuning in mine if not host.absent(tuning))
     name, operations = f"fault {fault.name} of {ladder.id}", ", ".join(one.operation for one in mine)
-    later = tuple(replace(_later(one), name=name, operation=operations) for one in mine if host.absent(one))
+    later = tuple(replace(_later(one), name=name, operation=operations) for one in mine if host.absent(one))[:1]
     if not checked:
-        return later[:1]
+        return later
     spec = InjectFault(
         fault=fault.name,
         tunings=checked,
@@ -188,20 +190,21 @@ async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[Tuni
         label=name,
         endpoints=host.endpoints(checked),
     )
-    key = f"{host.session.host}/{ladder.id}/fault:{fault.name}"
-    host.session.send(Task(key=key, spec=spec, deadline_s=ANSWER_S))
-    match await host.reply(key):
+    key = f"{host.name}/{ladder.id}/fault:{fault.name}"
+    match await host.ask(key, spec):
         case TaskArmed():
             host.session.send(Cancel(key=key, reason="only its changes were checked"))
             await host.reply(key)
             line = "the agent can make its changes, and undo them"
-            return (TuningState(name=name, operation=operations, outcome="would_change", lines=(line,)), *later[:1])
+            return (TuningState(name=name, operation=operations, outcome="would_change", lines=(line,)), *later)
         case TaskFailed(error=error):
             return (TuningState(name=name, operation=operations, outcome="refused", lines=(error.message,)),)
-        case Lost(reason=reason):
-            return reason
         case other:
-            return f"{type(other).__name__} is not an answer"
+            return _no_answer(other)
+
+
+def _no_answer(message: object) -> str:
+    return message.reason if isinstance(message, Lost) else f"{type(message).__name__} is not an answer"
 
 
 def _later(tuning: Tuning) -> TuningState:
@@ -215,12 +218,11 @@ Found = tuple[str, str, CheckFinding]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """The problems, and the numbers of hosts, systems and texts that were checked."""
+    """The problems, and the numbers of hosts and systems that were checked."""
 
     problems: tuple[Problem, ...]
     hosts: int
     systems: int
-    statements: int
 
 
 async def probe(plan: Plan, reach: Reach, data_root: Path) -> Probed:
@@ -234,18 +236,14 @@ async def probe(plan: Plan, reach: Reach, data_root: Path) -> Probed:
         *schedule_preflight.system_checks(plan, moment),
     ):
         tasks[host].append(spec)
-    fabric = fabric_of(plan, reach) if any(plan.host(name).is_local for name in names) else None
-    try:
-        of_hosts = await asyncio.gather(
-            *(_of_host(plan, name, replace(reach, external=running), fabric, tasks[name]) for name in names)
-        )
-    finally:
-        if fabric is not None:
-            await fabric.close()
-    found += [one for answers in of_hosts for one in answers]
-    specs = [spec for some in tasks.values() for spec in some]
-    texts = sum(len(getattr(spec, "texts", ())) + len(getattr(spec, "loads", ())) for spec in specs)
-    return Probed(problems=problems(plan, found), hosts=len(names), systems=len(running), statements=texts)
+
+    async def check(host: AgentHost) -> list[Found]:
+        answers = [one for number, spec in enumerate(tasks[host.name]) for one in await _of_spec(host, number, spec)]
+        return [*answers, *_of_changes(await changes(host))]
+
+    for answers in await _of_hosts(plan, names, replace(reach, external=running), check, _unreachable):
+        found += answers
+    return Probed(problems=problems(plan, found), hosts=len(names), systems=len(running))
 
 
 def _endpoints(plan: Plan) -> tuple[Mapping[str, Endpoint], list[Found]]:
@@ -265,38 +263,15 @@ def _endpoints(plan: Plan) -> tuple[Mapping[str, Endpoint], list[Found]]:
     return running, found
 
 
-async def _of_host(
-    plan: Plan, name: str, reach: Reach, fabric: LocalFabric | None, specs: Iterable[TaskSpec]
-) -> list[Found]:
-    events: asyncio.Queue[SessionEvent] = asyncio.Queue()
-    try:
-        session = await open_session(plan, name, reach, fabric, events)
-    except LocalAgentError as fault:  # the log that it names is removed with the answer
-        return [_unreachable(name, fault.what)]
-    except (ProveoutError, OSError) as fault:
-        return [_unreachable(name, one_line(fault))]
-    host = AgentHost(plan=plan, name=name, reach=reach, session=session, events=events)
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            found = [one for number, spec in enumerate(specs) for one in await _of_spec(host, number, spec)]
-            return [*found, *_of_changes(await changes(host))]
-    except TimeoutError:
-        return [_unreachable(name, f"no answer within {ANSWER_S:g} s")]
-    finally:
-        await session.close(timeout_s=CLOSE_S)
-
-
 async def _of_spec(host: AgentHost, number: int, spec: TaskSpec) -> list[Found]:
     """The findings of one check."""
-    key = f"{host.session.host}/check/{number}"
-    host.session.send(Task(key=key, spec=spec, deadline_s=ANSWER_S))
-    match await host.reply(key):
+    match await host.ask(f"{host.name}/check/{number}", spec):
         case TaskDone(result=Checked() as result):
             return [(host.name, system_of(spec), one) for one in of_result(spec, result)]
         case TaskFailed(error=error):
             return [(host.name, system_of(spec), of_failure(spec, error))]
         case other:
-            return [_unreachable(host.name, getattr(other, "reason", "it gave no answer"))]
+            return _unreachable(host.name, other.reason if isinstance(other, Lost) else "it gave no answer")
 
 
 def _of_changes(answer: HostAnswer) -> list[Found]:
@@ -315,8 +290,8 @@ def _of_changes(answer: HostAnswer) -> list[Found]:
     return [(answer.host, "", one) for one in found]
 
 
-def _unreachable(host: str, reason: str) -> Found:
+def _unreachable(host: str, reason: str) -> list[Found]:
     finding = CheckFinding(
         code="unreachable", subject=f"hosts.{host}", message=f"agent {host} cannot be reached: {reason}"
     )
-    return (host, "", finding)
+    return [(host, "", finding)]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem, ProveoutError, Where
 
 if TYPE_CHECKING:
-    from proveout.agent.diagnosis import Finding
+    from proveout.agent.diagnosis import Finding, State
     from proveout.coordinator.agents.preflight import Probed
     from proveout.coordinator.certificates import Credentials
     from proveout.coordinator.schedule.batches import Problem
@@ -39,7 +40,7 @@ def probe(plan: Plan, access: Access) -> Probed:
     """Check all hosts and running systems; hosts whose certificates are missing are problems too."""
     from dataclasses import replace
 
-    from proveout.cli.run_session import checked_policy
+    from proveout.cli.run_session import checked_policy, remote_credentials
     from proveout.coordinator.agents import preflight
     from proveout.coordinator.agents.preflight import Reach
     from proveout.coordinator.schedule.batches import problems
@@ -51,7 +52,7 @@ def probe(plan: Plan, access: Access) -> Probed:
     policy = checked_policy(access.policy)
     found: list[tuple[str, str, CheckFinding]] = []
     try:
-        credentials = _credentials(plan, access.pki)
+        credentials = remote_credentials(plan, access.pki)
     except ProveoutError as fault:
         remote = [one.name for one in plan.hosts if not one.is_local]
         finding = CheckFinding(code="login", subject=f"hosts.{remote[0]}", message=fault.what, way_out=fault.way_out)
@@ -61,12 +62,6 @@ def probe(plan: Plan, access: Access) -> Probed:
         reach = Reach(log_dir=logs, verb="check", credentials=credentials, policy=policy)
         probed = asyncio.run(preflight.probe(plan, reach, root))
     return replace(probed, problems=(*problems(plan, found), *probed.problems))
-
-
-def _credentials(plan: Plan, pki: Path | None) -> Credentials | None:
-    from proveout.cli.run_session import PKI_VARIABLE, remote_credentials
-
-    return remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
 
 
 def as_plan_problem(problem: Problem) -> PlanProblem:
@@ -165,73 +160,55 @@ def doctor(
 
 
 def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, access: Access) -> Iterator[Finding]:
-    from proveout.agent.diagnosis import Finding
     from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
-    yield Finding(area="plan", name=str(path), state="ok", detail=plan.title or plan.name)
-    yield from _drivers(plan)
-    yield from _servers(plan)
-    yield from _pools(plan)
-    yield from _tools(plan)
+    yield _finding(str(path), "ok", plan.title or plan.name)
+    yield from _programs(plan)
     yield from _connections(plan)
-    needed = [*_secrets(plan), *_certificates(plan, access.pki)]
+    needed = list(_credentials(plan, access.pki))
     yield from needed
     if any(one.state == "missing" for one in needed):
         names = ", ".join(host.name for host in plan.hosts)
         way_out = "give the run what is missing, and call `proveout doctor` again"
-        yield Finding(area="plan", name="agents", state="note", detail=f"not checked: {names}", way_out=way_out)
+        yield _finding("agents", "note", f"not checked: {names}", way_out)
     else:
         yield from _connected(plan, access)
     yield from _changes(plan)
 
 
-def _drivers(plan: Plan) -> Iterator[Finding]:
-    """The drivers of agents that are started here: load and most captures need one on the agent's host."""
-    from proveout.agent import diagnosis
-
-    if any(host.is_local for host in plan.hosts):
-        yield from (diagnosis.drives(engine) for engine in sorted({system.engine for system in plan.systems}))
-
-
-def _servers(plan: Plan) -> Iterator[Finding]:
-    from proveout.agent import diagnosis
-
-    local = {host.name for host in plan.hosts if host.is_local}
-    engines = {one.engine for one in plan.systems if one.provision == "embedded" and one.host in local}
-    yield from (found for engine in sorted(engines) if (found := diagnosis.starts(engine)) is not None)
-
-
-def _pools(plan: Plan) -> Iterator[Finding]:
-    from importlib.util import find_spec
-
+def _finding(name: str, state: State, detail: str, way_out: str = "") -> Finding:
     from proveout.agent.diagnosis import Finding
-    from proveout.core import errors
-    from proveout.dsl.plan.stages import Ladder, Search
 
-    if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
-        if find_spec("ray") is not None:
-            yield Finding(area="plan", name="Ray", state="ok", detail="installed")
-        else:
-            way_out = f"{errors.install_command('proveout[ray]')} on every client host"
-            yield Finding(area="plan", name="Ray", state="missing", detail="a stage has a Ray pool", way_out=way_out)
+    return Finding(area="plan", name=name, state=state, detail=detail, way_out=way_out)
 
 
-def _tools(plan: Plan) -> Iterator[Finding]:
-    """Outside programs that a stage runs on this machine; the first step of a run checks the other hosts."""
+def _programs(plan: Plan) -> Iterator[Finding]:
+    """Drivers, servers and programs that agents of this machine need, and Ray; the first step of a run checks the other
+    hosts. Load and most captures need a driver on the agent's host."""
+    from importlib.util import find_spec
     from shutil import which
 
-    from proveout.agent.diagnosis import Finding
-    from proveout.dsl.plan.stages import Tool
+    from proveout.agent import diagnosis
+    from proveout.core import errors
+    from proveout.dsl.plan.stages import Ladder, Search, Tool
 
     local = {host.name for host in plan.hosts if host.is_local}
-    if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
-        path = which("fio")
-        if path is not None:
-            yield Finding(area="plan", name="fio", state="ok", detail=path)
+    if local:
+        yield from (diagnosis.drives(engine) for engine in sorted({system.engine for system in plan.systems}))
+    started = {one.engine for one in plan.systems if one.provision == "embedded" and one.host in local}
+    yield from (found for engine in sorted(started) if (found := diagnosis.starts(engine)) is not None)
+    if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
+        if find_spec("ray") is not None:
+            yield _finding("Ray", "ok", "installed")
         else:
-            way_out = "apt install fio, or dnf install fio"
-            yield Finding(area="plan", name="fio", state="missing", detail="a stage runs it here", way_out=way_out)
+            way_out = f"{errors.install_command('proveout[ray]')} on every client host"
+            yield _finding("Ray", "missing", "a stage has a Ray pool", way_out)
+    if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
+        if (path := which("fio")) is not None:
+            yield _finding("fio", "ok", path)
+        else:
+            yield _finding("fio", "missing", "a stage runs it here", "apt install fio, or dnf install fio")
 
 
 def _connections(plan: Plan) -> Iterator[Finding]:
@@ -249,74 +226,46 @@ def _connections(plan: Plan) -> Iterator[Finding]:
         return
     most, limit = max(counts), diagnosis.open_files()
     short = 0 <= limit < most + FILES_BESIDE
-    yield diagnosis.Finding(
-        area="plan",
-        name="open files",
-        state="missing" if short else "ok",
-        detail=f"up to {most:,} connections, {limit:,} files may be open",
-        way_out=f"ulimit -n {most + FILES_BESIDE}" if short else "",
-    )
+    detail = f"up to {most:,} connections, {limit:,} files may be open"
+    way_out = f"ulimit -n {most + FILES_BESIDE}" if short else ""
+    yield _finding("open files", "missing" if short else "ok", detail, way_out)
 
 
-def _secrets(plan: Plan) -> Iterator[Finding]:
-    from proveout.agent.diagnosis import Finding
+def _credentials(plan: Plan, pki: Path | None) -> Iterator[Finding]:
+    """The secrets of the plan, and the certificate that hosts with a remote agent require."""
+    from proveout.agent.diagnosis import tried
+    from proveout.cli.run_session import remote_credentials
     from proveout.coordinator.agents.endpoints import read_secret
-    from proveout.core.errors import ProveoutError
 
-    for secret in plan.secrets:
-        try:
-            read_secret(secret, os.environ)
-        except ProveoutError as fault:
-            name = f"secret {secret.name}"
-            yield Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
-        else:
-            yield Finding(area="plan", name=f"secret {secret.name}", state="ok", detail="can be read")
-
-
-def _certificates(plan: Plan, pki: Path | None) -> Iterator[Finding]:
-    """The certificate that hosts with a remote agent require."""
-    from proveout.agent.diagnosis import Finding
-    from proveout.cli import run_session
-    from proveout.core.errors import ProveoutError
-
-    if all(host.is_local for host in plan.hosts):
-        return
-    try:
-        run_session.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE))
-    except ProveoutError as fault:
-        yield Finding(area="plan", name="certificates", state="missing", detail=fault.what, way_out=fault.way_out)
-    else:
-        yield Finding(area="plan", name="certificates", state="ok", detail="can be read")
+    needed: dict[str, Callable[[], object]] = {
+        f"secret {secret.name}": partial(read_secret, secret, os.environ) for secret in plan.secrets
+    }
+    if not all(host.is_local for host in plan.hosts):
+        needed["certificates"] = partial(remote_credentials, plan, pki)
+    for name, read in needed.items():
+        yield tried(name, read, "can be read")
 
 
 def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
     """The checks of a preflight: agents, systems, statements, rights."""
-    from proveout.agent.diagnosis import Finding
-
     probed = probe(plan, access)
     for one in probed.problems:
-        yield Finding(
-            area="plan",
-            name=one.system or ", ".join(one.hosts),
-            state="missing" if one.is_error else "note",
-            detail=f"{one.where}: {one.text()}",
-            way_out=one.finding.way_out,
-        )
+        state: State = "missing" if one.is_error else "note"
+        name = one.system or ", ".join(one.hosts)
+        yield _finding(name, state, f"{one.where}: {one.text()}", one.finding.way_out)
     if not probed.problems:
         detail = f"{probed.hosts} checked, and {probed.systems} running systems; see `proveout check --connect`"
-        yield Finding(area="plan", name="agents", state="ok", detail=detail)
+        yield _finding("agents", "ok", detail)
 
 
 def _changes(plan: Plan) -> Iterator[Finding]:
-    from proveout.agent.diagnosis import Finding
     from proveout.cli.home_services import tunes_here
 
     if tunes_here(plan):
         way_out = (
             "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
         )
-        detail = "the plan changes settings of this machine"
-        yield Finding(area="plan", name="tuning", state="note", detail=detail, way_out=way_out)
+        yield _finding("tuning", "note", "the plan changes settings of this machine", way_out)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:

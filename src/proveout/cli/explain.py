@@ -91,14 +91,14 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     import asyncio
     import os
 
-    from proveout.cli.run_session import PKI_VARIABLE, checked_policy, remote_credentials
+    from proveout.cli.run_session import checked_policy, remote_credentials
     from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.agents.preflight import Reach, ask
     from proveout.core import directories
     from proveout.dsl.plan.stages import Ladder
 
     where = checked_policy(policy)
-    credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
+    credentials = remote_credentials(plan, pki)
     faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
     tunings = (*plan.tunings, *(tuning for fault in faults for tuning in fault.tunings))
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
@@ -120,11 +120,8 @@ def _client_lines(plan: Plan) -> Iterator[str]:
 
     title = "\nload generator of this machine, by `proveout ceiling`\n"
     for engine in dict.fromkeys(system.engine for system in plan.systems):
-        known = ceiling_store.known(engine)
-        both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
-        figures = [f"{number(most)}/s {where}" for most, where in both if most is not None]
-        if figures:
-            yield f"{title}  {engine}: at most {', '.join(figures)}"
+        if figures := ceiling_store.known(engine).text(number):
+            yield f"{title}  {engine}: at most {figures}"
             title = ""
     for host in (one.name for one in plan.hosts if one.is_local):
         for rate in offered_rates(plan, host):

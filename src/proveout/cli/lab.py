@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import signal
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from proveout.cli.options import pki_folder
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe_lines
 
@@ -105,7 +105,7 @@ def deploy(
     from proveout.coordinator.deploy.deployment import Access
 
     found = inventories.read(inventory, host or ())
-    given = pki or (Path(os.environ["PROVEOUT_PKI"]) if os.environ.get("PROVEOUT_PKI") else None)
+    given = pki_folder(pki)
     ledger = Ledger.open(ca) if ca is not None else None
     try:
         access = Access(

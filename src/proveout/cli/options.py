@@ -165,6 +165,15 @@ MetricsAddress: TypeAlias = Annotated[
 ]
 
 
+PKI_VARIABLE = "PROVEOUT_PKI"
+
+
+def pki_folder(named: Path | str | None) -> Path | None:
+    """The folder of the coordinator's certificate: the one that is named, else that of the variable."""
+    found = named or os.environ.get(PKI_VARIABLE)
+    return Path(found) if found else None
+
+
 def names(given: list[str] | None) -> list[str]:
     """The names of an option that may be given again, each time with several, separated by commas."""
     return [name.strip() for words in given or () for name in words.split(",") if name.strip()]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli import outputs as files
-from proveout.cli.options import Annotations
+from proveout.cli.options import PKI_VARIABLE, Annotations, pki_folder
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import pieces
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from proveout.proto.events import VerdictReached
     from proveout.proto.wire.tasks import Endpoint
     from proveout.tui.services import Comparison
-
-
-PKI_VARIABLE = "PROVEOUT_PKI"
 
 
 class CertificatesMissing(ProveoutError):
@@ -79,8 +76,8 @@ def files_needed(agents: int) -> int:
     return 256 + 4 * agents
 
 
-def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
-    """The coordinator's credentials when the plan has remote agents, else None.
+def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | None:
+    """The coordinator's credentials when the plan has remote agents, else None. `named` as of `pki_folder`.
 
     PkiError, CertificatesMissing, ProveoutError.
     """
@@ -90,14 +87,15 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
     remote = [host for host in plan.hosts if not host.is_local]
     if not remote:
         return None
+    pki = pki_folder(named)
     if pki is None:
         raise CertificatesMissing(
             f"host {remote[0].name} has a remote agent ({remote[0].address}), which requires certificates",
             where=str(remote[0].where),
             way_out=f"Name the directory with the coordinator's certificate: --pki DIR or ${PKI_VARIABLE}.",
         )
-    Denied(Path(pki) / DENIED).check()
-    return Credentials.read(Path(pki))
+    Denied(pki / DENIED).check()
+    return Credentials.read(pki)
 
 
 def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
@@ -146,13 +144,13 @@ def begin(
     """
     from proveout.coordinator.storage import run_directory
 
-    pki = str(named.pki) if named.pki is not None else os.environ.get(PKI_VARIABLE)
+    pki = pki_folder(named.pki)
     found, policy = _access(plan, pki), checked_policy(named.policy)
     command = run_directory.Command(
         plan=str(named.plan.absolute()),
         overrides=overrides,
         inventory=str(named.inventory.absolute()) if named.inventory else None,
-        pki=str(Path(pki).absolute()) if pki else None,
+        pki=str(pki.absolute()) if pki else None,
         policy=str(policy) if policy else None,
         outputs=outputs,
         labels=labels or {},
@@ -175,11 +173,11 @@ def checked_policy(path: Path | None) -> Path | None:
 
 def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: bool) -> RunOptions:
     """As `begin`, for a run that has its directory and the command line that it was started with."""
-    found = _access(plan, command.pki or os.environ.get(PKI_VARIABLE))
+    found = _access(plan, command.pki)
     return _options(plan, directory, command, found, crashed=crashed)
 
 
-def _access(plan: Plan, pki: str | None) -> tuple[Mapping[str, Endpoint], Credentials | None]:
+def _access(plan: Plan, pki: Path | str | None) -> tuple[Mapping[str, Endpoint], Credentials | None]:
     from proveout.coordinator.agents.endpoints import external_endpoints
 
     credentials = remote_credentials(plan, pki)
