@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import sysconfig
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -212,8 +213,9 @@ def make_wheels(folder: Path, *packages: str) -> Path:
     env = {**os.environ, "PROVEOUT_PURE_PYTHON": "1"}
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
     subprocess.run(build, cwd=Path(__file__).parents[3], env=env, check=True, capture_output=True)
+    installed = [sysconfig.get_path("purelib")]  # Ray in this process has copies of its own
     for package in packages:
-        write_wheel(folder, metadata.distribution(package))
+        write_wheel(folder, next(iter(metadata.distributions(name=package, path=installed))))
     return folder
 
 
