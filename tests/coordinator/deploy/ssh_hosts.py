@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import sysconfig
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
