@@ -9,6 +9,7 @@ from proveout.coordinator.measure.outages import machine_of
 from proveout.coordinator.schedule.batches import batch, exit_code, problems
 from proveout.coordinator.schedule.state import Turn
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import Sql as SqlTuning
 from proveout.dsl.operations.sql import copies_after
@@ -384,11 +385,11 @@ def _judge(turn: Turn, *, measuring: bool) -> bool:
     code = exit_code(found)
     if not code:
         checked = "the statements of all loads" if measuring else "hosts, systems, statements and rights"
-        outcome = "nothing is wrong" if not found else "1 warning" if len(found) == 1 else f"{len(found)} warnings"
+        outcome = count_of(len(found), "warning") if found else "nothing is wrong"
         turn.notice("info", f"preflight: {checked} are checked, {outcome}")
         return False
     count = sum(one.is_error for one in found)
-    many = "1 problem" if count == 1 else f"{count} problems"  # and the first, for surfaces that show the reason alone
+    many = count_of(count, "problem")  # and the first, for surfaces that show the reason alone
     after = "nothing was measured" if measuring else "no host or system was changed"
     first = next(one for one in found if one.is_error)
     turn.end("failed", code, f"the preflight found {many}, and {after}; the first: {first.line()}")

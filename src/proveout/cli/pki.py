@@ -168,13 +168,12 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
+    from proveout.cli.messages import columns
     from proveout.coordinator.certificates import Ledger, rows
 
     ledger = Ledger.open(directory)
-    found = rows(ledger.issued())
-    widths = [max(len(row[column]) for row in found) for column in range(6)] if found else []
-    for row in found:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in columns(rows(ledger.issued())):
+        typer.echo(line)
     ledger.close()
 
 

@@ -21,6 +21,8 @@ from proveout.cli.options import (
     AnnotationsOption,
     CodeQuality,
     GitlabMetrics,
+    Headless,
+    Instead,
     Inventory,
     Labels,
     MetricsAddress,
@@ -30,6 +32,7 @@ from proveout.cli.options import (
     PolicyFile,
     Quiet,
     RunsDir,
+    file_option,
     parse_labels,
     parse_overrides,
 )
@@ -155,14 +158,13 @@ def summary(directory: Path) -> None:
     from proveout.cli.run_session import report_path
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_summary
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.coordinator.storage.journal import is_driven
     from proveout.coordinator.storage.run_directory import RunDirectory
 
     if is_driven(directory):
         sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
         return
-    terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
+    terminal.show(run_summary(RunDirectory(directory).results(), str(directory)), sys.stdout)
     if (report := report_path(RunDirectory(directory))).is_file():
         sys.stdout.write(f"Report: {report}\n")
 
@@ -184,14 +186,12 @@ def run(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    headless: Headless = False,
     labels: Labels = None,
     runs_dir: RunsDir = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the verdicts, or the problems of the plan, as JUnit XML.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
-    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    junit: Annotated[Path | None, file_option("Write the verdicts, or the problems of the plan, as JUnit XML.")] = None,
+    json: Annotated[Path | None, file_option("Write all results as JSON.")] = None,
+    summary: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
@@ -256,11 +256,11 @@ def resume(
         ),
     ],
     *,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    headless: Headless = False,
     runs_dir: RunsDir = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
-    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    junit: Instead = None,
+    json: Instead = None,
+    summary: Instead = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
@@ -284,7 +284,7 @@ def resume(
         named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
         named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
         raise typer.Exit(run_with_screen(["resume", run, *words(None, named, metrics=metrics)]))
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     messages.note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
         chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))

@@ -156,7 +156,7 @@ def begin(
         labels=labels or {},
         noise=noise,
     )
-    runs = run_directory.runs_directory(named.runs_dir, os.environ)
+    runs = run_directory.runs_directory(named.runs_dir)
     directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
     return _options(plan, directory, command, found, preflight=preflight)
 
@@ -272,10 +272,7 @@ class LocalRun:
 
     def result(self) -> shown.Result:
         """The result as it is recorded now. JournalFault."""
-        from proveout.coordinator.results.results import load_results
-        from proveout.coordinator.storage.journal import read
-
-        return run_result(load_results(read(self._directory.path)), self._directory)
+        return run_result(self._directory.results(), self._directory)
 
     def replay(self) -> Replay:
         """A replay from the beginning. JournalFault."""

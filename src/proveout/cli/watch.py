@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -64,7 +63,7 @@ def watch(
 
     if not (web or served):
         cli_run.need_terminal()
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     if web:
         serve(directory, speed, host, port)
         return
@@ -144,7 +143,7 @@ def tui(
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
-    folder = run_directory.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir)
     chosen = places or [Path(), Path("plans")]
     services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
