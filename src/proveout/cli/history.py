@@ -324,9 +324,9 @@ def noise(
     arms = choose(compiled, stage, threads, repeats)
     derived = noise_plan(compiled, arms)
     checked = output_files.check_outputs({output_files.NOISE: json})
-    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
-    options = run_session.begin(derived, named, overrides=overrides, outputs=checked, noise=arms)
-    with Journal(options.directory.path) as journal:
+    named = options.Access(pki=pki, policy=policy, runs_dir=runs_dir)
+    begun = run_session.begin(derived, plan, inventory, named, overrides=overrides, outputs=checked, noise=arms)
+    with Journal(begun.directory.path) as journal:
         show = run_session.printer(headless=headless)
-        exit_code = run_session.execute(options, journal, show, checked)
+        exit_code = run_session.execute(begun, journal, show, checked)
     raise typer.Exit(exit_code)

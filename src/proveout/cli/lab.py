@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import file_option, pki_folder
+from proveout.cli.options import file_option, pki_folder, verb_group
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe_lines
 
@@ -318,11 +318,7 @@ EPILOG = """Examples:
 
 PORT = 7443
 
-inventory = typer.Typer(
-    help="Inventories: the hosts of a lab.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+inventory = verb_group(help="Inventories: the hosts of a lab.")
 
 
 class NotImported(ProveoutError):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -84,6 +85,10 @@ def parameters(context: typer.Context, incomplete: str) -> Words:
     return []
 
 
+verb_group = partial(typer.Typer, no_args_is_help=True, rich_markup_mode=None)
+"""A group of verbs."""
+
+
 def file_option(help: str, metavar: str = "FILE") -> Any:
     """An option that names a file."""
     return typer.Option(metavar=metavar, help=help)
@@ -91,6 +96,7 @@ def file_option(help: str, metavar: str = "FILE") -> Any:
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
+RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=runs)]
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=plan_files)]
 Overrides: TypeAlias = Annotated[
     list[str] | None,

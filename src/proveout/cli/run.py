@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from proveout.cli import options as cli_options
 from proveout.cli.options import (
+    Access,
     Annotations,
     AnnotationsOption,
     CodeQuality,
@@ -31,6 +31,7 @@ from proveout.cli.options import (
     PlanFile,
     PolicyFile,
     Quiet,
+    RunName,
     RunsDir,
     file_option,
     parse_labels,
@@ -226,10 +227,17 @@ def run(
     checked = output_files.check_outputs(outputs)
     with output_files.of_problems(plan, checked, annotations):
         compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
+    named = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     with exporter.bound(metrics) as listening:
         options = run_session.begin(
-            compiled, named, overrides=overrides, outputs=checked, labels=labelled, preflight=not no_preflight
+            compiled,
+            plan,
+            inventory,
+            named,
+            overrides=overrides,
+            outputs=checked,
+            labels=labelled,
+            preflight=not no_preflight,
         )
         with Journal(options.directory.path) as journal:
             tell(tell_fd, options.directory.path)  # a watcher opens the journal
@@ -249,12 +257,7 @@ EPILOG = """Examples:
 
 
 def resume(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=cli_options.runs
-        ),
-    ],
+    run: RunName,
     *,
     headless: Headless = False,
     runs_dir: RunsDir = None,
@@ -280,14 +283,13 @@ def resume(
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
 
+    chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
-        named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
-        named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
-        raise typer.Exit(run_with_screen(["resume", run, *words(None, named, metrics=metrics)]))
+        arguments = words(None, {"runs_dir": runs_dir, **chosen}, metrics=metrics)
+        raise typer.Exit(run_with_screen(["resume", run, *arguments]))
     directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     messages.note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
-        chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import RunsDir
+from proveout.cli.options import RunName, RunsDir
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
@@ -36,9 +36,7 @@ class MissingPackages(ProveoutError):
 
 
 def watch(
-    run: Annotated[
-        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=options.runs)
-    ] = "latest",
+    run: RunName = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
     web: Annotated[bool, typer.Option("--web", help="Serve the screen to browsers, read-only.")] = False,
