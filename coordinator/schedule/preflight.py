@@ -345,36 +345,31 @@ def _systems(turn: Turn) -> list[list[tuple[str, TaskSpec]]]:
     """Tunings first: with them an agent undoes what a killed one has left, as a database under another name."""
     state = turn.state
     running = {name: end for name, end in state.setup.external.items() if end.engine != "prometheus"}
-    moment = Moment(
-        endpoints=running,
-        hosts=state.up,
-        finished=state.progress.stages_finished,
-        populated=_populated(turn),
-        wait=True,
-    )
-    others = (
-        *host_checks(state.plan, state.up, state.setup.data_root),
-        *system_checks(state.plan, moment),
-    )
+    moment = _moment(turn, running, again=False)
+    others = (*host_checks(state.plan, state.up, state.setup.data_root), *system_checks(state.plan, moment))
     return [list(tuning_checks(state.plan, moment)), list(others)]
 
 
 def _step_loads(turn: Turn) -> list[tuple[str, TaskSpec]]:
     state = turn.state
-    moment = Moment(
-        endpoints=state.endpoints,
-        hosts=state.up,
-        finished=state.progress.stages_finished,
-        populated=_populated(turn),
-        again=True,
-        wait=True,
-    )
+    moment = _moment(turn, state.endpoints, again=True)
     tunings = [
         (host, spec)
         for host, spec in tuning_checks(state.plan, moment)
         if isinstance(spec, ApplyTuning) and any(state.plan.system(one.system).provision for one in spec.tunings)
     ]
     return [*system_checks(state.plan, moment), *tunings]
+
+
+def _moment(turn: Turn, endpoints: Mapping[str, Endpoint], *, again: bool) -> Moment:
+    return Moment(
+        endpoints=endpoints,
+        hosts=turn.state.up,
+        finished=turn.state.progress.stages_finished,
+        populated=_populated(turn),
+        again=again,
+        wait=True,
+    )
 
 
 def _judge(turn: Turn, *, measuring: bool) -> bool:

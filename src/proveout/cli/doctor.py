@@ -158,6 +158,7 @@ def doctor(
 
 
 def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, access: Access) -> Iterator[Finding]:
+    from proveout.cli.home_services import tunes_here
     from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
@@ -172,7 +173,11 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, acce
         yield _finding("agents", "note", f"not checked: {names}", way_out)
     else:
         yield from _connected(plan, access)
-    yield from _changes(plan)
+    if tunes_here(plan):
+        way_out = (
+            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
+        )
+        yield _finding("tuning", "note", "the plan changes settings of this machine", way_out)
 
 
 def _finding(name: str, state: State, detail: str, way_out: str = "") -> Finding:
@@ -254,16 +259,6 @@ def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
     if not probed.problems:
         detail = f"{probed.hosts} checked, and {probed.systems} running systems; see `proveout check --connect`"
         yield _finding("agents", "ok", detail)
-
-
-def _changes(plan: Plan) -> Iterator[Finding]:
-    from proveout.cli.home_services import tunes_here
-
-    if tunes_here(plan):
-        way_out = (
-            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
-        )
-        yield _finding("tuning", "note", "the plan changes settings of this machine", way_out)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def explain(
                 "\n".join([render(table), *_client_lines(compiled), *_noise_lines(compiled, records), *_lines(answers)])
             )
         )
-    if any(answer.problem or _refused(answer) for answer in answers):
+    if any(one.problem or any(state.outcome == "refused" for state in one.states) for one in answers):
         raise typer.Exit(4)
 
 
@@ -101,10 +101,6 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
     with directories.make("explain") as logs:
         return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
-
-
-def _refused(answer: HostAnswer) -> bool:
-    return any(state.outcome == "refused" for state in answer.states)
 
 
 def _client_lines(plan: Plan) -> Iterator[str]:
