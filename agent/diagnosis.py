@@ -167,11 +167,19 @@ def machine(root: Path = Path("/")) -> Iterator[Finding]:
     detail = f"{cores} cores, {gib:.1f} GiB, {kind}"
     yield _setting("machine", detail, "a database and its client on one core compete for it", noted=cores < 2)
     yield from _stolen(_read(root / "proc/stat"))
-    yield from _loaded(_read(root / "proc/loadavg"), cores)
+    if words := _read(root / "proc/loadavg").split():
+        detail = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
+        way_out = "other programs use the machine; iterations may be flagged or void"
+        yield _setting("load", detail, way_out, noted=float(words[0]) > LOAD_MAX * cores)
     yield clock()
-    yield _files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN
+    way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit"
+    yield _setting("open files", f"{_limit(soft)} (may be raised to {_limit(hard)})", way_out, noted=few)
     yield from _pages(root)
-    yield from _governor(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+    if name := _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip():
+        way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors"
+        yield _setting("governor", name, way_out, noted=name != "performance")
 
 
 def _stolen(stat: str) -> Iterator[Finding]:
@@ -182,15 +190,6 @@ def _stolen(stat: str) -> Iterator[Finding]:
     share = numbers[7] / sum(numbers[:8])
     way_out = "other guests use CPU time of this one: measure on a dedicated machine"
     yield _setting("steal", f"{share:.2%} of CPU time since boot", way_out, noted=share > STEAL_MAX)
-
-
-def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
-    words = loadavg.split()
-    if not words:
-        return
-    busy = float(words[0]) > LOAD_MAX * cores
-    detail = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
-    yield _setting("load", detail, "other programs use the machine; iterations may be flagged or void", noted=busy)
 
 
 class _Timex(ctypes.Structure):
@@ -238,13 +237,6 @@ def open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _files() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN
-    way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit"
-    return _setting("open files", f"{_limit(soft)} (may be raised to {_limit(hard)})", way_out, noted=few)
-
-
 def _limit(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else f"{value:,}"
 
@@ -261,13 +253,6 @@ def _pages(root: Path) -> Iterator[Finding]:
     if chosen:
         way_out = "databases ask for madvise or never: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
         yield _setting("transparent huge pages", chosen[1], way_out, noted=chosen[1] == "always")
-
-
-def _governor(governor: str) -> Iterator[Finding]:
-    name = governor.strip()
-    if name:
-        way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors"
-        yield _setting("governor", name, way_out, noted=name != "performance")
 
 
 def runs_folder(folder: Path) -> Finding:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import quantity
+from proveout.core.numbers import count_of, quantity
 from proveout.core.statistics import block_slope
 from proveout.dsl import metrics
 from proveout.dsl.expr.syntax import ExpressionFault, Index, Syntax, Text, children, parse
@@ -794,7 +794,7 @@ def plan_findings(lines: Sequence[StatementLine], before: IterationFinished | No
         text = f"the plan of `{_cut(new.text)}` changed since {before.id}: {_cut(old.shape)} -> {_cut(new.shape)}"
         yield ValidityFinding(check=f"plan:{new.system}:{new.id}", ok=False, evidence=text, voids=False)
     if pairs and not changed:
-        count = f"{len(pairs)} statement{'' if len(pairs) == 1 else 's'}"
+        count = count_of(len(pairs), "statement")
         text = f"the plans of {count} are those of {before.id}"
         yield ValidityFinding(check="plans", ok=True, evidence=text, voids=False)
 

@@ -30,7 +30,7 @@ from proveout.coordinator.measure.captures import Recording, Window
 from proveout.coordinator.measure.faults import undisturbed
 from proveout.coordinator.measure.load_merge import load_hosts, load_shares
 from proveout.coordinator.measure.observations import Observed, in_passes
-from proveout.core.numbers import number, quantity, seconds, together
+from proveout.core.numbers import count_of, number, quantity, seconds, together
 from proveout.core.statistics import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.loads import servers, workloads
@@ -328,9 +328,7 @@ def _pauses(seen: Observed) -> Iterator[ValidityFinding]:
     starts = [stall.start_ns / 1e9 for stall in long]
     apart = max((later - earlier for earlier, later in itertools.pairwise(starts)), default=window_s)
     longest_s = max((stall.end_ns - stall.start_ns) / 1e9 for stall in long)
-    text = (
-        f"{len(long)} pause{'' if len(long) == 1 else 's'} of up to {longest_s:.3g} s in a window of {window_s:.3g} s"
-    )
+    text = f"{count_of(len(long), 'pause')} of up to {longest_s:.3g} s in a window of {window_s:.3g} s"
     if apart > window_s / 2.0:
         once = "once" if len(long) == 1 else f"{apart:.3g} s apart"
         text += f", {once}: measure for at least four times their distance"

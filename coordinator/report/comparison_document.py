@@ -58,7 +58,7 @@ from proveout.coordinator.report.document import (
     Tone,
 )
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import level, notation
+from proveout.core.numbers import count_of, level, notation
 from proveout.proto.events import HeadlineNumber
 from proveout.proto.events import Tone as TileTone
 
@@ -88,7 +88,7 @@ def _short_answer(compared: ComparedRuns) -> str:
     """The answer of one of several runs."""
     run, numbers, count = compared.names[1], main_numbers(compared), len(compared.differences)
     told = "; ".join(_throughput(run, numbers)) or "no number can be compared"
-    apart = f"; {count} difference{'s' if count != 1 else ''} of plan or environment" if count else ""
+    apart = f"; {count_of(count, 'difference')} of plan or environment" if count else ""
     return f"{_capital(told)} ({tally_text(numbers) or 'nothing in common'}{apart})."
 
 
@@ -106,7 +106,7 @@ def comparability(compared: ComparedRuns) -> str:
     apart = {(one.name.rpartition(".")[2], one.before, one.after): one for one in reversed(compared.differences)}
     first = [*map(str, reversed(apart.values()))]
     told = "; ".join(first[:DIFFERENCES_MAX]) + ("; …" if len(first) > DIFFERENCES_MAX else "")
-    return f"{of} are compared despite {count} difference{'s' if count != 1 else ''} of plan or environment ({told})."
+    return f"{of} are compared despite {count_of(count, 'difference')} of plan or environment ({told})."
 
 
 def sentence(run: str, numbers: Sequence[MainNumber]) -> str:

@@ -55,7 +55,7 @@ from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import to_plain
-from proveout.core.numbers import number, percent, quantity, rung_name, safe, seconds, threads
+from proveout.core.numbers import count_of, number, percent, quantity, rung_name, safe, seconds, threads
 from proveout.core.statistics import t_quantile
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
@@ -102,7 +102,7 @@ def summary(record: NoiseRecord, metric: str, repeats: int = 3, *, paired: bool 
     least = showing(found, repeats, record.measure_s, paired=paired)
     how = "between interleaved ladders" if paired else "between two runs"
     if least is None:
-        first = f"{repeats} repeat{'s' if repeats != 1 else ''} show no change in {name}"
+        first = f"{count_of(repeats, 'repeat')} show no change in {name}"
     else:
         windows = f"{repeats} repeats of {seconds(record.measure_s)}"
         first = f"{windows} show a change in {name} of {_at_least(least)} and more, {how}"
@@ -389,7 +389,7 @@ def trend_document(trend: Trend, *, figures: bool = False) -> Document:
     drawn = tuple(trend_figure(history, trend.label) for history in trend.histories) if figures else ()
     return Document(
         title=f"Trend of {trend.selection.reference.name}",
-        about=f"{len(runs)} comparable run{'s' if len(runs) != 1 else ''}, {span}",
+        about=f"{count_of(len(runs), 'comparable run')}, {span}",
         sections=(
             *_condition(trend),
             Section(title="Change points", blocks=tuple(_changes(trend)), anchor="changes"),
@@ -524,7 +524,7 @@ def _left_out(selection: Selection) -> Iterator[Section]:
     if not selection.left_out:
         return
     reasons = Counter(reason for _, reason in selection.left_out)
-    lines = tuple(f"{count} run{'s' if count != 1 else ''}: {reason}" for reason, count in reasons.most_common())
+    lines = tuple(f"{count_of(count, 'run')}: {reason}" for reason, count in reasons.most_common())
     more = f"Compared with {selection.reference.run}. To take runs that differ: --allow NAMES, as in `compare`."
     yield Section(title="Runs left out", blocks=(Notes(lines, "warn"), Paragraph(more, "dim")))
 

@@ -31,6 +31,7 @@ from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
     column,
+    count_of,
     each_repeat,
     figures,
     half_width,
@@ -322,7 +323,7 @@ def stage_values(results: RunResults) -> Iterator[Section]:
                 [_over_repeats(name, one) for name, one in found.items()],
             ),
             ("each repeat", "l", [each_repeat(name, one) for name, one in found.items()]),
-            title=f"{stage.id}, {len(stage.values)} repeat{'' if len(stage.values) == 1 else 's'}",
+            title=f"{stage.id}, {count_of(len(stage.values), 'repeat')}",
         )
         for stage in results.stages.values()
         if (found := value_estimates(stage.values)).keys() - {"elapsed_s"}
@@ -365,7 +366,7 @@ def searches(results: RunResults) -> Iterator[Section]:
         )
         count = stage.search.probes
         yield Section(
-            title=f"Search {stage.id}: {rate} in {count} probe{'' if count == 1 else 's'}",
+            title=f"Search {stage.id}: {rate} in {count_of(count, 'probe')}",
             blocks=(Paragraph(stage.search.reason), probes),
             brief=(Paragraph(stage.search.reason),),
         )

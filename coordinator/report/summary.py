@@ -33,6 +33,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     confirmed,
+    count_of,
     half_width,
     level,
     notation,
@@ -591,7 +592,7 @@ def flagged(found: Sequence[str]) -> Iterator[str]:
     named = [*checks, *([f"{others} more"] if others and checks else [])]
     if named or others:
         count = len(checks) + others
-        yield f"{count} note{'' if count == 1 else 's'}{': ' if named else ''}{', '.join(named)}"
+        yield f"{count_of(count, 'note')}{': ' if named else ''}{', '.join(named)}"
 
 
 PLAN_WRONG = 2

@@ -9,6 +9,7 @@ from proveout.coordinator.measure.outages import machine_of
 from proveout.coordinator.schedule.batches import batch, exit_code, problems
 from proveout.coordinator.schedule.state import Turn
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.operations.sql import Sql as SqlTuning
 from proveout.dsl.operations.sql import copies_after
@@ -344,36 +345,31 @@ def _systems(turn: Turn) -> list[list[tuple[str, TaskSpec]]]:
     """Tunings first: with them an agent undoes what a killed one has left, as a database under another name."""
     state = turn.state
     running = {name: end for name, end in state.setup.external.items() if end.engine != "prometheus"}
-    moment = Moment(
-        endpoints=running,
-        hosts=state.up,
-        finished=state.progress.stages_finished,
-        populated=_populated(turn),
-        wait=True,
-    )
-    others = (
-        *host_checks(state.plan, state.up, state.setup.data_root),
-        *system_checks(state.plan, moment),
-    )
+    moment = _moment(turn, running, again=False)
+    others = (*host_checks(state.plan, state.up, state.setup.data_root), *system_checks(state.plan, moment))
     return [list(tuning_checks(state.plan, moment)), list(others)]
 
 
 def _step_loads(turn: Turn) -> list[tuple[str, TaskSpec]]:
     state = turn.state
-    moment = Moment(
-        endpoints=state.endpoints,
-        hosts=state.up,
-        finished=state.progress.stages_finished,
-        populated=_populated(turn),
-        again=True,
-        wait=True,
-    )
+    moment = _moment(turn, state.endpoints, again=True)
     tunings = [
         (host, spec)
         for host, spec in tuning_checks(state.plan, moment)
         if isinstance(spec, ApplyTuning) and any(state.plan.system(one.system).provision for one in spec.tunings)
     ]
     return [*system_checks(state.plan, moment), *tunings]
+
+
+def _moment(turn: Turn, endpoints: Mapping[str, Endpoint], *, again: bool) -> Moment:
+    return Moment(
+        endpoints=endpoints,
+        hosts=turn.state.up,
+        finished=turn.state.progress.stages_finished,
+        populated=_populated(turn),
+        again=again,
+        wait=True,
+    )
 
 
 def _judge(turn: Turn, *, measuring: bool) -> bool:
@@ -384,11 +380,11 @@ def _judge(turn: Turn, *, measuring: bool) -> bool:
     code = exit_code(found)
     if not code:
         checked = "the statements of all loads" if measuring else "hosts, systems, statements and rights"
-        outcome = "nothing is wrong" if not found else "1 warning" if len(found) == 1 else f"{len(found)} warnings"
+        outcome = count_of(len(found), "warning") if found else "nothing is wrong"
         turn.notice("info", f"preflight: {checked} are checked, {outcome}")
         return False
     count = sum(one.is_error for one in found)
-    many = "1 problem" if count == 1 else f"{count} problems"  # and the first, for surfaces that show the reason alone
+    many = count_of(count, "problem")  # and the first, for surfaces that show the reason alone
     after = "nothing was measured" if measuring else "no host or system was changed"
     first = next(one for one in found if one.is_error)
     turn.end("failed", code, f"the preflight found {many}, and {after}; the first: {first.line()}")

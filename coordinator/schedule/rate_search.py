@@ -38,6 +38,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import count_of
 from proveout.dsl.plan.stages import Search
 
 Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "refusal"]
@@ -300,7 +301,7 @@ def _found(state: SearchState, rate: float, held: int, upper: float | None) -> s
     if apart <= widest:
         how = "within the tolerance"
     elif failed := _failed_confirmations(state):
-        how = f"wider than the tolerance after {failed} failed confirmation{'' if failed == 1 else 's'}"
+        how = f"wider than the tolerance after {count_of(failed, 'failed confirmation')}"
     else:
         how = f"stopped by the limit of {state.probes_max} probes"
     shown = (

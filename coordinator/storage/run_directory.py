@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.storage import journal
 from proveout.coordinator.storage.journal import FILE, StorageFailed, load_bounded, plan_data
@@ -27,6 +27,9 @@ from proveout.proto.audit_log import AuditLog
 from proveout.proto.wire.codec import WireFault, task_bytes, task_digest
 from proveout.proto.wire.messages import Welcome
 from proveout.proto.wire.tasks import Task
+
+if TYPE_CHECKING:
+    from proveout.coordinator.results.results import RunResults
 
 #     <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/ journal.sqlite   the events; authoritative (`journal`) journal.head
 #         number and hash of the newest event (`journal`) command.json     the command, so that a resume can detect a
@@ -100,6 +103,15 @@ class RunDirectory:
         """Under which provisioned systems keep their data."""
         return self.path / "systems"
 
+    def results(self, *, begun: bool = False) -> RunResults:
+        """The results by its journal. JournalFault; with `begun` also ProveoutError when the run has not started."""
+        from proveout.coordinator.results.results import load_results  # noqa: PLC0415 - a name is completed without it
+
+        results = load_results(journal.read(self.path))
+        if begun and results.run is None:
+            raise ProveoutError(f"{self.name} has not started", where=str(self.path), way_out="Name another run.")
+        return results
+
     def command(self) -> Command:
         """The recorded command. ProveoutError when `create` did not write the file."""
         try:
@@ -114,7 +126,7 @@ class RunDirectory:
         shutil.rmtree(self.systems, ignore_errors=True)
 
 
-def runs_directory(chosen: Path | None, environment: Mapping[str, str]) -> Path:
+def runs_directory(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
     """`--runs-dir`, else `$PROVEOUT_RUNS_DIR`, else `./runs`."""
     return (chosen or Path(environment.get(RUNS_VARIABLE) or "runs")).absolute()
 

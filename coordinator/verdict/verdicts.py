@@ -20,7 +20,7 @@ from proveout.coordinator.schedule.tasks import propagations
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import number, percent, quantity
+from proveout.core.numbers import count_of, number, percent, quantity
 from proveout.core.statistics import BlockSlope, block_slope
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
@@ -159,7 +159,7 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
     missing = sum(not one.commits for one in ended)
     repeats = {(one.id.rung, one.id.repeat): one for one in ended}  # of several attempts the last one
     without = [(one.id, texts) for one in repeats.values() if (texts := missed(one))]
-    evidence = f"{acknowledged:,} commits were acknowledged in {_iterations(len(ended))}, {lost:,} are lost"
+    evidence = f"{acknowledged:,} commits were acknowledged in {count_of(len(ended), 'iteration')}, {lost:,} are lost"
     if lost:
         evidence += f", {lost - sum(one.lost_apart for _, one in apart):,} of them by faults"
     if apart:
@@ -169,10 +169,10 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
     if unread:
         evidence += f"; those of {unread:,} terminals could not be read back"
     if missing:
-        evidence += f"; {_iterations(missing)} without a count"
+        evidence += f"; {count_of(missing, 'iteration')} without a count"
     if without:
         identity, texts = without[0]
-        evidence += f"; {_iterations(len(without))} without a fault of the plan ({identity}: {texts[0]})"
+        evidence += f"; {count_of(len(without), 'iteration')} without a fault of the plan ({identity}: {texts[0]})"
     return VerdictReached(
         id=f"commits:{stage}",
         title=f"No acknowledged commit of {stage} was lost apart from a fault",
@@ -182,10 +182,6 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
         evidence=evidence,
         iterations=tuple(str(identity) for identity, _ in apart),
     )
-
-
-def _iterations(count: int) -> str:
-    return f"{count} iteration{'s' if count != 1 else ''}"
 
 
 def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:

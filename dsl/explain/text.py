@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import count_of
 from proveout.core.units import format_duration
 from proveout.dsl.explain.changes import TuningLine, TuningSum
 from proveout.dsl.explain.timetable import CellLine, HostPart, StageLine, Timetable
@@ -141,7 +142,7 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
     more = f", and as long as {_some(table.untimed)} may take" if table.untimed else ""
-    yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {_plural(total, 'iteration')}"
+    yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {count_of(total, 'iteration')}"
     if table.on_loss != "rerun":
         yield _LOSS[table.on_loss]
     if table.parameters:
@@ -280,7 +281,7 @@ def _of_all_cells(
             found[number] = (line, cell, 0)
     for number, (line, cell, count) in found.items():
         matrix = cell.of if cell is not None else ""
-        yield number, line, f"; likewise in {_plural(count, 'other cell')} of {matrix}" if count else ""
+        yield number, line, f"; likewise in {count_of(count, 'other cell')} of {matrix}" if count else ""
 
 
 def _same_tuning(one: TuningLine, other: TuningLine, cell: CellLine, of: CellLine) -> bool:
@@ -379,7 +380,7 @@ def _labelled(one: CellStages) -> str:
 
 def _about(shortest_s: float, longest_s: float, iterations: int) -> str:
     """`about 22s, 2 iterations`."""
-    count = f", {_plural(iterations, 'iteration')}" if iterations else ""
+    count = f", {count_of(iterations, 'iteration')}" if iterations else ""
     return f"about {_span(shortest_s, longest_s)}{count}"
 
 
@@ -430,7 +431,3 @@ def _span(shortest_s: float, longest_s: float) -> str:
     """One duration, or `6m to 20m` when the run may end early."""
     longest = format_duration(longest_s)
     return longest if shortest_s >= longest_s else f"{format_duration(shortest_s)} to {longest}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.errors import PlanProblem
-from proveout.core.numbers import number
+from proveout.core.numbers import count_of, number
 from proveout.core.units import format_duration
 from proveout.dsl import engines, metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
@@ -434,7 +434,7 @@ def _refuse(
             continue
         message = (
             f"the slope of `{capture.name}` has no bounds in stage `{stage.id}`: its {key} of "
-            f"{format_duration(window_s)} holds {readings} reading{'' if readings == 1 else 's'}, one each "
+            f"{format_duration(window_s)} holds {count_of(readings, 'reading')}, one each "
             f"{format_duration(capture.every_s)}; {SLOPE_READINGS} are needed"
         )
         longer = format_duration(SLOPE_READINGS * capture.every_s)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from proveout.coordinator.live.event_feed import Tail
 from proveout.coordinator.live.run_process import RunProcess, last_lines
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, load_results
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.storage.journal import JournalFault, read
+from proveout.coordinator.storage.journal import JournalFault
 from proveout.core import errors
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import PlanError, ProveoutError
@@ -79,9 +79,9 @@ def open_run(
 
     Raises `ProveoutError` when there is none or its journal cannot be read.
     """
-    runs = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
+    runs = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None)
     directory = run_directory.find(runs, os.fspath(run))
-    return Run(path=directory.path, results=load_results(read(directory.path)))
+    return Run(path=directory.path, results=directory.results())
 
 
 def runs(runs_dir: str | os.PathLike[str] | None = None) -> pa.Table:
@@ -94,7 +94,7 @@ def runs(runs_dir: str | os.PathLike[str] | None = None) -> pa.Table:
     """
     from proveout.coordinator.history.runs import read_folder, to_table  # noqa: PLC0415
 
-    folder = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
+    folder = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None)
     found = read_folder(folder)
     for name, fault in found.unreadable:
         warnings.warn(f"{name} is left out: {fault}", stacklevel=2)

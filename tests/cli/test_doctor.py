@@ -77,6 +77,8 @@ def test_a_lab_needs_secrets_and_certificates_and_its_hosts_are_not_checked(
     }
     assert "cache1" in found["agents"]["detail"]
     assert "oracle driver" not in found  # no agent of this plan is started here
+    monkeypatch.setenv("PROVEOUT_PKI", "")
+    assert doctor(capsys, str(PLANS / "hlr-cache-lab.yaml"))[1]["certificates"] == found["certificates"]
     monkeypatch.setenv("PROVEOUT_ORACLE_PASSWORD", "hush")
     assert execute(["doctor", str(PLANS / "hlr-cache-lab.yaml")]) == 1
     output = capsys.readouterr().out

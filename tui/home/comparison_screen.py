@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widgets import Collapsible, Footer, Static
 
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import number, safe
+from proveout.core.numbers import count_of, number, safe
 from proveout.tui.services import ComparedPart, Comparison, Ratio
 from proveout.tui.style import MUTED
 
@@ -236,7 +236,7 @@ class ComparedScreen(Screen[None]):
         parts: list[Static | Collapsible] = [Forest(found), Static(signs, id="forest-signs")]
         if found.differences:
             count = len(found.differences)
-            title = f"{count} difference{'s' if count != 1 else ''} of plan and environment"
+            title = f"{count_of(count, 'difference')} of plan and environment"
             few = len(found.differences) <= DIFFERENCES_OPEN
             parts.append(Collapsible(Static(differences(found)), title=title, collapsed=not few))
         for part in found.parts:

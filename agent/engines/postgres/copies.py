@@ -20,6 +20,7 @@ from proveout.agent.engines.postgres.sql import connect_blocking, statement_faul
 from proveout.agent.errors import TaskFault
 from proveout.core.data_classes import dataclass
 from proveout.core.directories import size_text
+from proveout.core.numbers import count_of
 from proveout.proto.wire.tasks import Endpoint
 
 NAME_BYTES_MAX = 63
@@ -61,7 +62,7 @@ def shown(sessions: Sequence[Session]) -> str:
     few = [str(one) for one in sessions[:SHOWN_MAX]]
     if len(sessions) > SHOWN_MAX:
         few.append(f"{len(sessions) - SHOWN_MAX} more")
-    return f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}: {', '.join(few)}"
+    return f"{count_of(len(sessions), 'session')}: {', '.join(few)}"
 
 
 def too_long(name: str) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proveout.cli.options import file_option
+
 if TYPE_CHECKING:
     from proveout.agent.daemon.servicer import Options
 
@@ -39,14 +41,9 @@ def agent(
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The permitted changes of this host [default: /etc/proveout/policy.yaml; without one nothing].",
-        ),
+        file_option("The permitted changes of this host [default: /etc/proveout/policy.yaml; without one nothing]."),
     ] = None,
-    check_policy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check a policy, print its rules, and exit.")
-    ] = None,
+    check_policy: Annotated[Path | None, file_option("Check a policy, print its rules, and exit.")] = None,
     print_unit: Annotated[
         bool, typer.Option("--print-unit", help="Print a systemd unit for an agent with these options, and leave.")
     ] = False,

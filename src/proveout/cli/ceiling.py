@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, parse_overrides
+from proveout.cli.options import Inventory, Overrides, is_plan_file, parse_overrides
 from proveout.core.numbers import number
 from proveout.dsl import engines
 
@@ -69,7 +69,7 @@ def ceiling(
     counts = sorted(set(connections or CONNECTIONS))
     if target in PROVISIONED:
         found = _provisioned(target, counts[-1] + SPARE_CONNECTIONS)
-    elif Path(target).suffix in {".yaml", ".yml"} or Path(target).is_file():
+    elif is_plan_file(target):
         found = _of_plan(Path(target), system, parse_overrides(parameters), inventory)
     else:
         found = _endpoint(target, engine)

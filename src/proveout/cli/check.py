@@ -11,21 +11,24 @@ import typer
 
 from proveout.cli import options
 from proveout.cli.options import (
+    Access,
     Annotations,
     AnnotationsOption,
     CodeQuality,
+    ForPrograms,
     Inventory,
     Overrides,
     Pki,
     PolicyFile,
     Quiet,
     RunsDir,
+    file_option,
     parse_overrides,
 )
 from proveout.core.data_classes import dataclass, field
+from proveout.core.numbers import count_of
 
 if TYPE_CHECKING:
-    from proveout.cli.doctor import Access
     from proveout.cli.outputs import Checked
     from proveout.core.errors import PlanProblem
     from proveout.dsl.plan.plan import Plan
@@ -64,10 +67,8 @@ def check(
     pki: Pki = None,
     policy: PolicyFile = None,
     runs_dir: RunsDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a case for each plan, with its problems, as JUnit XML.")
-    ] = None,
+    as_json: ForPrograms = False,
+    junit: Annotated[Path | None, file_option("Write a case for each plan, with its problems, as JUnit XML.")] = None,
     codequality: CodeQuality = None,
     annotations: AnnotationsOption = Annotations.auto,
     quiet: Quiet = False,
@@ -88,7 +89,7 @@ def check(
     checking = _Checking(
         overrides=parse_overrides(parameters or []),
         inventory=inventory,
-        access=_access(pki, policy, runs_dir) if connect else None,
+        access=Access(pki=pki, policy=policy, runs_dir=runs_dir) if connect else None,
         as_json=as_json,
         quiet=quiet,
     )
@@ -102,12 +103,6 @@ def check(
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
     output_files.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
     return code
-
-
-def _access(pki: Path | None, policy: Path | None, runs_dir: Path | None) -> Access:
-    from proveout.cli.doctor import Access  # brings asyncio, 35 ms
-
-    return Access(pki=pki, policy=policy, runs_dir=runs_dir)
 
 
 @dataclass(kw_only=True)
@@ -137,12 +132,12 @@ class _Checking:
             if not self.as_json:
                 show_error(error)
             self.checked.append(Checked(file=str(path), problems=error.problems))
-            found = [_data(problem) for problem in error.problems]
+            found = list(map(_data, error.problems)) if self.as_json else []
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
         notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)
-        counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
+        counts = f"{count_of(len(plan.stages), 'stage')}, {count_of(len(plan.verdicts), 'verdict')}"
         self.say(f"{path}: fine ({counts}, {plan.digest[:19]})")
         for line in _policy_lines(path, plan):
             self.say(line)
@@ -162,10 +157,11 @@ class _Checking:
         warnings = [as_plan_problem(problem) for problem in probed.problems if not problem.is_error]
         self.checked.append(Checked(file=str(path), problems=errors, notes=(*notes, *warnings)))
         self.show([as_plan_problem(problem) for problem in probed.problems], errors)
-        asked = f"{_count(probed.hosts, 'host')}, {_count(probed.systems, 'running system')}"
-        found = f"{_count(len(errors), 'problem')}, {_count(len(warnings), 'warning')}"
+        asked = f"{count_of(probed.hosts, 'host')}, {count_of(probed.systems, 'running system')}"
+        found = f"{count_of(len(errors), 'problem')}, {count_of(len(warnings), 'warning')}"
         self.say(f"{path}: connected to {asked}: {found if probed.problems else 'nothing is wrong'}")
-        return {"exit_code": exit_code(probed.problems), "problems": [as_data(one) for one in probed.problems]}
+        data = [as_data(one.where, one.finding, one.hosts, one.system) for one in probed.problems]
+        return {"exit_code": exit_code(probed.problems), "problems": data}
 
     def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
         """Print notes and problems; when quiet, the errors among them."""
@@ -178,6 +174,14 @@ class _Checking:
         """Print a line that is no problem."""
         if not (self.as_json or self.quiet):
             typer.echo(text)
+
+
+def _data(problem: PlanProblem) -> dict[str, Any]:
+    from proveout.cli.doctor import as_data
+    from proveout.proto.wire.results import CheckFinding
+
+    found = CheckFinding(code="plan", subject=problem.key, message=problem.message, way_out=problem.hint)
+    return as_data(problem.where, found)
 
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
@@ -202,25 +206,6 @@ def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
     for (where, *entries), hosts_of in alike.items():
         yield f"  {', '.join(hosts_of)}: needs a policy ({where}) that has under `commands`:"
         yield from entries
-
-
-def _data(problem: PlanProblem) -> dict[str, Any]:
-    return {
-        "code": "plan",
-        "severity": "error",
-        "file": problem.where.file,
-        "line": problem.where.line,
-        "column": problem.where.column,
-        "hosts": [],
-        "system": "",
-        "subject": problem.key,
-        "message": problem.message,
-        "way_out": problem.hint,
-    }
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 EPILOG = """Examples:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import Annotations, AnnotationsOption, Quiet, RunsDir
+from proveout.cli.options import Annotations, AnnotationsOption, Quiet, RunsDir, file_option
 
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Condition, Judgement
@@ -65,9 +65,9 @@ def compare(
         bool, typer.Option("--full", help="Print every number of every rung, not the main numbers alone.")
     ] = False,
     runs_dir: RunsDir = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML file with the figures.")] = None,
+    json: Annotated[Path | None, file_option("Write the comparison as JSON.")] = None,
+    markdown: Annotated[Path | None, file_option("Write the comparison in Markdown.")] = None,
+    html: Annotated[Path | None, file_option("Write one HTML file with the figures.")] = None,
     annotations: AnnotationsOption = Annotations.auto,
     quiet: Quiet = False,
 ) -> None:
@@ -127,15 +127,10 @@ def _band(text: str | None) -> float:
 
 def _results(runs_dir: Path | None, name: str) -> RunResults:
     from proveout.cli import messages
-    from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
-    from proveout.coordinator.storage.journal import read
-    from proveout.core.errors import ProveoutError
 
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), name)
-    results = load_results(read(directory.path))
-    if results.run is None:
-        raise ProveoutError(f"{directory.name} has not started", where=str(directory.path), way_out="Name another run.")
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), name)
+    results = directory.results(begun=True)
     messages.note_unchecked(directory.path)
     return results
 

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import Inventory, Overrides, PolicyFile, RunsDir, parse_overrides
-from proveout.core.data_classes import dataclass
+from proveout.cli.options import (
+    Access,
+    ForPrograms,
+    Inventory,
+    Overrides,
+    PolicyFile,
+    RunsDir,
+    file_option,
+    parse_overrides,
+)
 from proveout.core.errors import PlanProblem, ProveoutError, Where
 
 if TYPE_CHECKING:
@@ -25,15 +33,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.certificates import Credentials
     from proveout.coordinator.schedule.batches import Problem
     from proveout.dsl.plan.plan import Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Credentials and folders that the command line names."""
-
-    pki: Path | None = None
-    policy: Path | None = None
-    runs_dir: Path | None = None
+    from proveout.proto.wire.results import CheckFinding
 
 
 def probe(plan: Plan, access: Access) -> Probed:
@@ -57,7 +57,7 @@ def probe(plan: Plan, access: Access) -> Probed:
         remote = [one.name for one in plan.hosts if not one.is_local]
         finding = CheckFinding(code="login", subject=f"hosts.{remote[0]}", message=fault.what, way_out=fault.way_out)
         found += [(name, "", finding) for name in remote]
-    root = run_directory.runs_directory(access.runs_dir, os.environ)
+    root = run_directory.runs_directory(access.runs_dir)
     with directories.make("check") as logs:
         reach = Reach(log_dir=logs, verb="check", credentials=credentials, policy=policy)
         probed = asyncio.run(preflight.probe(plan, reach, root))
@@ -75,19 +75,19 @@ def as_plan_problem(problem: Problem) -> PlanProblem:
     )
 
 
-def as_data(problem: Problem) -> dict[str, Any]:
-    """The problem for programs."""
+def as_data(where: Where, finding: CheckFinding, hosts: Sequence[str] = (), system: str = "") -> dict[str, Any]:
+    """A problem of a plan, or one of `hosts` or a system, for programs."""
     return {
-        "code": problem.finding.code,
-        "severity": "error" if problem.is_error else "warning",
-        "file": problem.where.file,
-        "line": problem.where.line,
-        "column": problem.where.column,
-        "hosts": list(problem.hosts),
-        "system": problem.system,
-        "subject": problem.finding.subject,
-        "message": problem.finding.message,
-        "way_out": problem.finding.way_out,
+        "code": finding.code,
+        "severity": "warning" if finding.warns else "error",
+        "file": where.file,
+        "line": where.line,
+        "column": where.column,
+        "hosts": list(hosts),
+        "system": system,
+        "subject": finding.subject,
+        "message": finding.message,
+        "way_out": finding.way_out,
     }
 
 
@@ -127,11 +127,9 @@ def doctor(
     parameters: Overrides = None,
     inventory: Inventory = None,
     runs_dir: RunsDir = None,
-    pki: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
-    ] = None,
+    pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
     policy: PolicyFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: ForPrograms = False,
 ) -> None:
     """Check what is installed here, the settings of this machine, and the needs of a plan. Nothing is changed.
 
@@ -143,7 +141,7 @@ def doctor(
     from proveout.agent import diagnosis
     from proveout.coordinator.storage import run_directory
 
-    folder = run_directory.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir)
     access = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, access)) if plan is not None else []
     found = [
@@ -160,6 +158,7 @@ def doctor(
 
 
 def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, access: Access) -> Iterator[Finding]:
+    from proveout.cli.home_services import tunes_here
     from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
@@ -174,7 +173,11 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, acce
         yield _finding("agents", "note", f"not checked: {names}", way_out)
     else:
         yield from _connected(plan, access)
-    yield from _changes(plan)
+    if tunes_here(plan):
+        way_out = (
+            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
+        )
+        yield _finding("tuning", "note", "the plan changes settings of this machine", way_out)
 
 
 def _finding(name: str, state: State, detail: str, way_out: str = "") -> Finding:
@@ -256,16 +259,6 @@ def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
     if not probed.problems:
         detail = f"{probed.hosts} checked, and {probed.systems} running systems; see `proveout check --connect`"
         yield _finding("agents", "ok", detail)
-
-
-def _changes(plan: Plan) -> Iterator[Finding]:
-    from proveout.cli.home_services import tunes_here
-
-    if tunes_here(plan):
-        way_out = (
-            "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
-        )
-        yield _finding("tuning", "note", "the plan changes settings of this machine", way_out)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:

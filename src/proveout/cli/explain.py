@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proveout.cli.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
+from proveout.cli.options import ForPrograms, Inventory, Overrides, PlanFile, PolicyFile, file_option, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.coordinator.agents.preflight import HostAnswer
@@ -32,15 +32,13 @@ def explain(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: ForPrograms = False,
     facts: Annotated[
         bool, typer.Option("--facts", help="Ask the hosts' agents what tunings would change, and whether faults could.")
     ] = False,
     pki: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="With --facts: ca.pem, coordinator.pem, coordinator.key [default: $PROVEOUT_PKI]."
-        ),
+        file_option("With --facts: ca.pem, coordinator.pem, coordinator.key [default: $PROVEOUT_PKI].", "DIR"),
     ] = None,
     policy: PolicyFile = None,
     runs_dir: Annotated[
@@ -56,7 +54,6 @@ def explain(
     are tuned read what is there and tell the difference.
     """
     import json
-    import os
 
     from proveout.coordinator import noise as coordinator_noise
     from proveout.coordinator.report import history_documents
@@ -72,7 +69,7 @@ def explain(
         raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
-    records = tuple(coordinator_noise.records(run_directory.runs_directory(runs_dir, os.environ)))
+    records = tuple(coordinator_noise.records(run_directory.runs_directory(runs_dir)))
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
         document |= {"noise": noise} if (noise := history_documents.explain_data(compiled, records)) else {}
@@ -83,7 +80,7 @@ def explain(
                 "\n".join([render(table), *_client_lines(compiled), *_noise_lines(compiled, records), *_lines(answers)])
             )
         )
-    if any(answer.problem or _refused(answer) for answer in answers):
+    if any(one.problem or any(state.outcome == "refused" for state in one.states) for one in answers):
         raise typer.Exit(4)
 
 
@@ -104,10 +101,6 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
     with directories.make("explain") as logs:
         return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
-
-
-def _refused(answer: HostAnswer) -> bool:
-    return any(state.outcome == "refused" for state in answer.states)
 
 
 def _client_lines(plan: Plan) -> Iterator[str]:

@@ -105,10 +105,13 @@ class HeadlessPrinter:
             self._write(text)
 
     def _write(self, text: str) -> None:
+        self._put(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
+
+    def _put(self, text: str) -> None:
         if self._gone:
             return
         try:
-            self._stream.write(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
+            self._stream.write(text)
             self._stream.flush()
         except (BrokenPipeError, ValueError):
             # The reader has closed the pipe; the run continues without output.
@@ -159,18 +162,12 @@ class LiveLinePrinter(HeadlessPrinter):
         self._moving = False
 
     def _write(self, text: str) -> None:
-        if self._gone:
-            return
-        try:
-            if self._moving:
-                line = f"{self._clock()} {text}"
-                self._stream.write(_CLEAR + line[: max(1, self._width - 1)])
-                self._stream.flush()
-            else:
-                self._stream.write(_CLEAR)
-                super()._write(text)
-        except (BrokenPipeError, ValueError):
-            self._gone = True
+        if self._moving:
+            line = f"{self._clock()} {text}"
+            self._put(_CLEAR + line[: max(1, self._width - 1)])
+        else:
+            self._put(_CLEAR)
+            super()._write(text)
 
 
 def _name(view: RunView, iteration: IterationId) -> str:

@@ -4,7 +4,6 @@ rung.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import Inventory, Overrides, Pki, PlanFile, PolicyFile, RunsDir, parse_overrides
+from proveout.cli.options import Inventory, Overrides, Pki, PlanFile, PolicyFile, RunsDir, file_option, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.coordinator.history.runs import RunFolder, Selection
@@ -48,14 +47,14 @@ def runs(
         ),
     ] = None,
     parquet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write instead a table with a row for each rung of each stage of every run."),
+        Path | None, file_option("Write instead a table with a row for each rung of each stage of every run.")
     ] = None,
 ) -> None:
     """List the runs, newest first: plan, start, end, verdicts and labels; or write their numbers as one table."""
+    from proveout.cli.messages import columns
     from proveout.coordinator.storage import run_directory
 
-    folder = run_directory.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir)
     if parquet is not None:
         _write_table(folder, parquet)
         return
@@ -68,32 +67,29 @@ def runs(
         typer.echo(f"There is no run in {folder}.")
         return
     shown = len(_HEAD) if any(row[-1] for row in rows) else len(_HEAD) - 1
-    lines = [row[:shown] for row in (_HEAD, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(shown)]
-    for row in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in columns([row[:shown] for row in (_HEAD, *rows)]):
+        typer.echo(line)
 
 
 def _write_table(folder: Path, file: Path) -> None:
     """Write the table of all runs; messages go to stderr."""
     from proveout.cli import outputs
     from proveout.coordinator.history.runs import to_parquet
+    from proveout.core.numbers import count_of
 
     outputs.check_outputs({"parquet": file})
     found = _read(folder)
     outputs.write_document(file, to_parquet(found.runs))
     count = sum(len(run.rungs) for run in found.runs)
-    typer.echo(f"{file}: {count} rows of {len(found.runs)} run{'' if len(found.runs) == 1 else 's'} in {folder}")
+    typer.echo(f"{file}: {count} rows of {count_of(len(found.runs), 'run')} in {folder}")
 
 
 def _environment(directory: RunDirectory) -> Iterator[str]:
     """All facts of every host and system, with the digest, and changes during the run."""
     from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
     from proveout.core.numbers import safe
 
-    found = fingerprints(load_results(read(directory.path)))
+    found = fingerprints(directory.results())
     if not found:
         yield f"{directory.name} has recorded no environment."
     for one in found:
@@ -191,12 +187,10 @@ def trend(
     ] = None,
     note: Annotated[str, typer.Option(help="With --acknowledge: the reason.")] = "",
     runs_dir: RunsDir = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the histories as JSON.")] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report in Markdown.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file, with a figure per metric.")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each figure as an SVG file.")] = None,
+    json: Annotated[Path | None, file_option("Write the histories as JSON.")] = None,
+    markdown: Annotated[Path | None, file_option("Write the report in Markdown.")] = None,
+    html: Annotated[Path | None, file_option("Write one HTML file, with a figure per metric.")] = None,
+    svg: Annotated[Path | None, file_option("Write each figure as an SVG file.", "DIR")] = None,
 ) -> None:
     """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
 
@@ -211,7 +205,7 @@ def trend(
     from proveout.coordinator.storage import run_directory
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = run_directory.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir)
     _acknowledge(folder, acknowledge, note, metric or [""])
     selection = _selected(_read(folder), plan, parameters, inventory, allow)
     histories = metric_history.histories(
@@ -243,7 +237,7 @@ def _selected(
     from proveout.dsl.compile.compiler import compile_plan
 
     allowed = options.names(allow)
-    if Path(plan).suffix in options.SUFFIXES or (plan and Path(plan).is_file()):
+    if options.is_plan_file(plan):
         compiled = compile_plan(Path(plan), overrides=parse_overrides(parameters), inventory=inventory)
         return select(found, name=compiled.name, study=study_digest(compiled), allow=allowed)
     if parameters or inventory is not None:
@@ -307,7 +301,7 @@ def noise(
     ] = 10,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, none that is rewritten.")] = False,
     runs_dir: RunsDir = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the record as JSON too.")] = None,
+    json: Annotated[Path | None, file_option("Write the record as JSON too.")] = None,
     pki: Pki = None,
     policy: PolicyFile = None,
 ) -> None:
@@ -330,9 +324,9 @@ def noise(
     arms = choose(compiled, stage, threads, repeats)
     derived = noise_plan(compiled, arms)
     checked = output_files.check_outputs({output_files.NOISE: json})
-    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
-    options = run_session.begin(derived, named, overrides=overrides, outputs=checked, noise=arms)
-    with Journal(options.directory.path) as journal:
+    named = options.Access(pki=pki, policy=policy, runs_dir=runs_dir)
+    begun = run_session.begin(derived, plan, inventory, named, overrides=overrides, outputs=checked, noise=arms)
+    with Journal(begun.directory.path) as journal:
         show = run_session.printer(headless=headless)
-        exit_code = run_session.execute(options, journal, show, checked)
+        exit_code = run_session.execute(begun, journal, show, checked)
     raise typer.Exit(exit_code)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli.messages import describe
+from proveout.cli.options import SUFFIXES
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.core.numbers import search_answer
 from proveout.tui import services as shown
@@ -20,7 +21,6 @@ from proveout.tui import services as shown
 if TYPE_CHECKING:
     from proveout.coordinator.comparison import ComparedRuns, Row
     from proveout.coordinator.report.comparison_tables import MainNumber
-    from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.schedule.state import RunProgress
     from proveout.dsl.explain.timetable import Timetable
     from proveout.dsl.plan.plan import Plan
@@ -32,8 +32,9 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     from proveout.coordinator.comparability import NotComparable, differences, refuse_a_copy, unlike
     from proveout.coordinator.report.comparison_document import sentence
     from proveout.coordinator.report.comparison_tables import heads, level_note, main_numbers
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
-    before, after = _results(Path(reference)), _results(Path(other))
+    before, after = (RunDirectory(Path(one)).results(begun=True) for one in (reference, other))
     names = Path(reference).name, Path(other).name
     found_differences = differences(before, after, names=(comparing.REFERENCE, comparing.short_name(1)))
     differing = tuple(map(str, found_differences))
@@ -59,16 +60,6 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
         heads=heads(found),
         parts=tuple(_parts(found)),
     )  # fmt: skip
-
-
-def _results(directory: Path) -> RunResults:
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
-
-    results = load_results(read(directory))
-    if results.run is None:
-        raise ProveoutError(f"{directory.name} has not started", where=str(directory), way_out="Name another run.")
-    return results
 
 
 def _ratios(numbers: Sequence[MainNumber]) -> Iterator[shown.Ratio]:
@@ -104,7 +95,6 @@ def _rows(rows: Sequence[Row], other: str) -> Iterator[shown.ComparedRow]:
         yield shown.ComparedRow(cells=cells(row, other), tone=row.direction)
 
 
-SUFFIXES = (".yaml", ".yml")
 HEAD_BYTES = 64 * 1024
 _IS_PLAN = re.compile(rb"^[\"']?proveout[\"']?[ \t]*:", re.MULTILINE)
 _HAS_STAGES = re.compile(rb"^[\"']?(stages|extends|name)[\"']?[ \t]*:", re.MULTILINE)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proveout.cli.options import pki_folder
+from proveout.cli.options import file_option, pki_folder, verb_group
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe_lines
 
@@ -61,13 +61,11 @@ def deploy(
         typer.Option("--inventory", "-i", metavar="FILE", help="The inventory with the hosts.", show_default=False),
     ],
     host: Annotated[list[str] | None, typer.Option(help="Only this host; may be repeated.")] = None,
-    ca: Annotated[Path | None, typer.Option(metavar="DIR", help="The directory of the lab's authority.")] = None,
+    ca: Annotated[Path | None, file_option("The directory of the lab's authority.", "DIR")] = None,
     authority: Annotated[
         str, typer.Option(help="The address of `pki serve`, as reached from the hosts, name:port.")
     ] = "",
-    pki: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
-    ] = None,
+    pki: Annotated[Path | None, file_option("The coordinator's certificate [default: $PROVEOUT_PKI].", "DIR")] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,15 +76,12 @@ def deploy(
         list[str] | None, typer.Option(help="An extra to install with it; may be repeated [default: postgres].")
     ] = None,
     wheelhouse: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Wheels to install [default: pip gets those of this installation]."),
+        Path | None, file_option("Wheels to install [default: pip gets those of this installation].", "DIR")
     ] = None,
     python: Annotated[
         list[str] | None, typer.Option(help="The hosts' Python, a name or a path; may be repeated.")
     ] = None,
-    ssh_config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A configuration for ssh in place of ~/.ssh/config.")
-    ] = None,
+    ssh_config: Annotated[Path | None, file_option("A configuration for ssh in place of ~/.ssh/config.")] = None,
     no_service: Annotated[
         bool, typer.Option("--no-service", help="Start a plain background process instead of a systemd unit.")
     ] = False,
@@ -323,11 +318,7 @@ EPILOG = """Examples:
 
 PORT = 7443
 
-inventory = typer.Typer(
-    help="Inventories: the hosts of a lab.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+inventory = verb_group(help="Inventories: the hosts of a lab.")
 
 
 class NotImported(ProveoutError):
@@ -352,7 +343,7 @@ def import_(
         typer.Option(metavar="GROUP=ROLE", help="The role of a group [default: its name]; repeatable."),
     ] = None,
     agent_port: Annotated[int, typer.Option(min=1, max=65_535, help="The port of the agents.")] = PORT,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a new file instead of printing.")] = None,
+    out: Annotated[Path | None, file_option("Write a new file instead of printing.")] = None,
 ) -> int:
     """Convert an Ansible inventory: groups become roles; ansible_host, _port and _user become addresses and logins.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
-from proveout.core.numbers import safe_lines
+from proveout.core.numbers import count_of, safe_lines
 
 WIDTH_MAX = 110
 
@@ -27,8 +27,14 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
         return
     for problem in error.problems:
         out.write(f"{describe(problem)}\n\n")
-    count = len(error.problems)
-    out.write(f"{count} problem{'s' if count != 1 else ''}\n")
+    out.write(f"{count_of(len(error.problems), 'problem')}\n")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def note_unchecked(directory: Path) -> None:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 
 Words: TypeAlias = list[str | tuple[str, str]]
@@ -34,6 +36,11 @@ def plan_files(incomplete: str) -> Words:
     return found
 
 
+def is_plan_file(word: str) -> bool:
+    """Whether a word of the command line means a file: one that is there, or a name with the suffix of plans."""
+    return Path(word).suffix in SUFFIXES or Path(word).is_file()
+
+
 def _files(incomplete: str) -> Iterator[str]:
     typed = os.path.dirname(incomplete)  # noqa: PTH120 - what was typed stays as it was typed: `./`, `~/`
     stem = incomplete[len(typed) + 1 if typed not in ("", "/") else len(typed) :]
@@ -53,7 +60,7 @@ def runs(context: typer.Context, incomplete: str) -> Words:
     from proveout.coordinator.storage import run_directory
 
     with suppress(OSError):
-        folder = run_directory.runs_directory(context.params.get("runs_dir"), os.environ)
+        folder = run_directory.runs_directory(context.params.get("runs_dir"))
         names = [run_directory.LATEST, *(directory.name for directory in run_directory.all_runs(folder)[:RUNS_MAX])]
         return [name for name in names if name.startswith(incomplete)]
     return []
@@ -78,8 +85,18 @@ def parameters(context: typer.Context, incomplete: str) -> Words:
     return []
 
 
+verb_group = partial(typer.Typer, no_args_is_help=True, rich_markup_mode=None)
+"""A group of verbs."""
+
+
+def file_option(help: str, metavar: str = "FILE") -> Any:
+    """An option that names a file."""
+    return typer.Option(metavar=metavar, help=help)
+
+
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
+RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=runs)]
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=plan_files)]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
@@ -115,9 +132,7 @@ RunsDir: TypeAlias = Annotated[
 ]
 Pki: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
-    ),
+    file_option("The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI].", "DIR"),
 ]
 PolicyFile: TypeAlias = Annotated[
     Path | None,
@@ -148,12 +163,11 @@ AnnotationsOption: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("-q", "--quiet", help="Print errors, and the sentence of the verdicts, and nothing else.")
 ]
-CodeQuality: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")
-]
-GitlabMetrics: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the main figures as GitLab's metrics report.")
-]
+ForPrograms: TypeAlias = Annotated[bool, typer.Option("--json", help="For programs.")]
+Headless: TypeAlias = Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")]
+CodeQuality: TypeAlias = Annotated[Path | None, file_option("Write what failed as GitLab's code quality report.")]
+GitlabMetrics: TypeAlias = Annotated[Path | None, file_option("Write the main figures as GitLab's metrics report.")]
+Instead: TypeAlias = Annotated[Path | None, file_option("Instead of the file that `run` named.")]
 MetricsAddress: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -163,6 +177,15 @@ MetricsAddress: TypeAlias = Annotated[
         "Unix socket.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Credentials and folders that the command line names."""
+
+    pki: Path | None = None
+    policy: Path | None = None
+    runs_dir: Path | None = None
 
 
 PKI_VARIABLE = "PROVEOUT_PKI"

@@ -150,10 +150,8 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
     """Write result.json, report.html and the requested files, then print the summary unless `quiet`. The last
     lines of a run that ended before it began have its problems, so it has no summary."""
     from proveout.coordinator.report.summary import began_nothing
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
 
-    results = load_results(read(directory.path))
+    results = directory.results()
     fault = write(results, directory, {**kept(directory), **outputs})
     told = began_nothing(results)
     if told and not quiet:
@@ -206,10 +204,7 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
     The two files of every run are always written again. A file that `run` was given is written too, unless one that is
     newer than the run's end exists.
     """
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
-
-    results = load_results(read(directory.path))
+    results = directory.results()
     due = {name: path for name, path in _asked(directory).items() if is_due(Path(path), results)}
     files = {**kept(directory), **due, **chosen}
     fault = write(results, directory, files)

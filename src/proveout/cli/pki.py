@@ -12,6 +12,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from proveout.cli.options import verb_group
+
 PKI_EPILOG = """Examples:
 
   proveout pki init ~/lab-authority
@@ -29,11 +31,7 @@ PKI_EPILOG = """Examples:
 
 HOURS_MAX = 24 * 400
 
-pki = typer.Typer(
-    help="The certificates of a lab: an authority, its members, revoked certificates.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+pki = verb_group(help="The certificates of a lab: an authority, its members, revoked certificates.")
 
 
 class Role(StrEnum):
@@ -168,13 +166,12 @@ def revoke(
 @pki.command("list")
 def list_(directory: Authority) -> None:
     """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
+    from proveout.cli.messages import columns
     from proveout.coordinator.certificates import Ledger, rows
 
     ledger = Ledger.open(directory)
-    found = rows(ledger.issued())
-    widths = [max(len(row[column]) for row in found) for column in range(6)] if found else []
-    for row in found:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in columns(rows(ledger.issued())):
+        typer.echo(line)
     ledger.close()
 
 
@@ -211,11 +208,11 @@ EPILOG = """Examples:
   proveout audit verify db1-audit.log --against runs/smoke-20260114-101500-3f2a/audit.log
 """
 
-audit = typer.Typer(help="Logs that show when they were changed.", no_args_is_help=True, rich_markup_mode=None)
+audit = verb_group(help="Logs that show when they were changed.")
 
 
 @audit.callback()
-def group() -> None:
+def _group() -> None:
     """Tamper-evident logs of an agent, of a run, of the authority."""
 
 

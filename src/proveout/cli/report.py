@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import RunsDir
+from proveout.cli.options import RunsDir, file_option
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -54,27 +53,15 @@ def report(
     ],
     *,
     runs_dir: RunsDir = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file that needs no network.")
-    ] = None,
-    text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all evidence and tables as text; `-` prints them.")
-    ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a row for each rung, repeat and transaction as CSV.")
-    ] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same rows as parquet.")] = None,
-    sizes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the sizes of tables and indexes, by iteration, as CSV.")
-    ] = None,
-    values: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the metrics of queries and commands as CSV.")
-    ] = None,
-    faults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every occurrence of a fault, by load and host, as CSV.")
-    ] = None,
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
+    html: Annotated[Path | None, file_option("Write one HTML file that needs no network.")] = None,
+    text: Annotated[Path | None, file_option("Write all evidence and tables as text; `-` prints them.")] = None,
+    markdown: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
+    csv: Annotated[Path | None, file_option("Write a row for each rung, repeat and transaction as CSV.")] = None,
+    parquet: Annotated[Path | None, file_option("Write the same rows as parquet.")] = None,
+    sizes: Annotated[Path | None, file_option("Write the sizes of tables and indexes, by iteration, as CSV.")] = None,
+    values: Annotated[Path | None, file_option("Write the metrics of queries and commands as CSV.")] = None,
+    faults: Annotated[Path | None, file_option("Write every occurrence of a fault, by load and host, as CSV.")] = None,
+    figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
     """Report a run, finished or not. Without an option, write report.html into the run's directory.
@@ -82,12 +69,10 @@ def report(
     A missing result.json is written as well when the run has ended.
     """
     from proveout.cli import messages, outputs
-    from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
-    from proveout.coordinator.storage.journal import read
 
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
-    results = load_results(read(directory.path))
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
+    results = directory.results()
     messages.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
     wanted = {"html": html, "markdown": markdown, **tables}

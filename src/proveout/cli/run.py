@@ -15,12 +15,14 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from proveout.cli import options as cli_options
 from proveout.cli.options import (
+    Access,
     Annotations,
     AnnotationsOption,
     CodeQuality,
     GitlabMetrics,
+    Headless,
+    Instead,
     Inventory,
     Labels,
     MetricsAddress,
@@ -29,7 +31,9 @@ from proveout.cli.options import (
     PlanFile,
     PolicyFile,
     Quiet,
+    RunName,
     RunsDir,
+    file_option,
     parse_labels,
     parse_overrides,
 )
@@ -155,14 +159,13 @@ def summary(directory: Path) -> None:
     from proveout.cli.run_session import report_path
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_summary
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.coordinator.storage.journal import is_driven
     from proveout.coordinator.storage.run_directory import RunDirectory
 
     if is_driven(directory):
         sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
         return
-    terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
+    terminal.show(run_summary(RunDirectory(directory).results(), str(directory)), sys.stdout)
     if (report := report_path(RunDirectory(directory))).is_file():
         sys.stdout.write(f"Report: {report}\n")
 
@@ -184,14 +187,12 @@ def run(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    headless: Headless = False,
     labels: Labels = None,
     runs_dir: RunsDir = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the verdicts, or the problems of the plan, as JUnit XML.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
-    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
+    junit: Annotated[Path | None, file_option("Write the verdicts, or the problems of the plan, as JUnit XML.")] = None,
+    json: Annotated[Path | None, file_option("Write all results as JSON.")] = None,
+    summary: Annotated[Path | None, file_option("Write a summary in Markdown.")] = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
@@ -226,10 +227,17 @@ def run(
     checked = output_files.check_outputs(outputs)
     with output_files.of_problems(plan, checked, annotations):
         compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
+    named = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     with exporter.bound(metrics) as listening:
         options = run_session.begin(
-            compiled, named, overrides=overrides, outputs=checked, labels=labelled, preflight=not no_preflight
+            compiled,
+            plan,
+            inventory,
+            named,
+            overrides=overrides,
+            outputs=checked,
+            labels=labelled,
+            preflight=not no_preflight,
         )
         with Journal(options.directory.path) as journal:
             tell(tell_fd, options.directory.path)  # a watcher opens the journal
@@ -249,18 +257,13 @@ EPILOG = """Examples:
 
 
 def resume(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="A run's name or directory, or `latest`.", show_default=False, autocompletion=cli_options.runs
-        ),
-    ],
+    run: RunName,
     *,
-    headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    headless: Headless = False,
     runs_dir: RunsDir = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
-    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
+    junit: Instead = None,
+    json: Instead = None,
+    summary: Instead = None,
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
@@ -280,14 +283,13 @@ def resume(
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
 
+    chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if wanted(headless=headless or quiet or annotations is Annotations.github):
-        named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
-        named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
-        raise typer.Exit(run_with_screen(["resume", run, *words(None, named, metrics=metrics)]))
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
+        arguments = words(None, {"runs_dir": runs_dir, **chosen}, metrics=metrics)
+        raise typer.Exit(run_with_screen(["resume", run, *arguments]))
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     messages.note_unchecked(directory.path)
     with exporter.bound(metrics) as listening, Journal(directory.path) as journal:
-        chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli import outputs as files
-from proveout.cli.options import PKI_VARIABLE, Annotations, pki_folder
-from proveout.core.data_classes import dataclass
+from proveout.cli.options import PKI_VARIABLE, Access, Annotations, pki_folder
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import pieces
 from proveout.proto.events import Stamped
@@ -117,20 +116,11 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """The files and folders that the command line names."""
-
-    plan: Path
-    inventory: Path | None
-    pki: Path | None
-    policy: Path | None
-    runs_dir: Path | None
-
-
 def begin(
     plan: Plan,
-    named: Files,
+    file: Path,
+    inventory: Path | None,
+    named: Access,
     *,
     overrides: dict[str, str],
     outputs: dict[str, str],
@@ -138,7 +128,7 @@ def begin(
     noise: NoiseArms | None = None,
     preflight: bool = True,
 ) -> RunOptions:
-    """A new run of a compiled plan: its credentials, its directory, and the parameters of `coordinator.run`.
+    """A new run of `plan`, compiled from `file`: credentials, directory, and the parameters of `coordinator.run`.
 
     Nothing is written before the command line has passed: PkiError, CertificatesMissing, TooManyAgents, ProveoutError.
     """
@@ -147,16 +137,16 @@ def begin(
     pki = pki_folder(named.pki)
     found, policy = _access(plan, pki), checked_policy(named.policy)
     command = run_directory.Command(
-        plan=str(named.plan.absolute()),
+        plan=str(file.absolute()),
         overrides=overrides,
-        inventory=str(named.inventory.absolute()) if named.inventory else None,
+        inventory=str(inventory.absolute()) if inventory else None,
         pki=str(pki.absolute()) if pki else None,
         policy=str(policy) if policy else None,
         outputs=outputs,
         labels=labels or {},
         noise=noise,
     )
-    runs = run_directory.runs_directory(named.runs_dir, os.environ)
+    runs = run_directory.runs_directory(named.runs_dir)
     directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
     return _options(plan, directory, command, found, preflight=preflight)
 
@@ -272,10 +262,7 @@ class LocalRun:
 
     def result(self) -> shown.Result:
         """The result as it is recorded now. JournalFault."""
-        from proveout.coordinator.results.results import load_results
-        from proveout.coordinator.storage.journal import read
-
-        return run_result(load_results(read(self._directory.path)), self._directory)
+        return run_result(self._directory.results(), self._directory)
 
     def replay(self) -> Replay:
         """A replay from the beginning. JournalFault."""

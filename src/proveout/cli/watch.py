@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli import options
-from proveout.cli.options import RunsDir
+from proveout.cli.options import RunName, RunsDir
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
@@ -37,9 +36,7 @@ class MissingPackages(ProveoutError):
 
 
 def watch(
-    run: Annotated[
-        str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=options.runs)
-    ] = "latest",
+    run: RunName = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
     web: Annotated[bool, typer.Option("--web", help="Serve the screen to browsers, read-only.")] = False,
@@ -64,7 +61,7 @@ def watch(
 
     if not (web or served):
         cli_run.need_terminal()
-    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     if web:
         serve(directory, speed, host, port)
         return
@@ -144,7 +141,7 @@ def tui(
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
-    folder = run_directory.runs_directory(runs_dir, os.environ)
+    folder = run_directory.runs_directory(runs_dir)
     chosen = places or [Path(), Path("plans")]
     services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()

@@ -486,9 +486,14 @@ def search_answer(rate: float | None, upper: float | None, confirmations: int, o
     return interval(confirmed(rate, upper, confirmations), "rate")
 
 
+def count_of(count: int, noun: str) -> str:
+    """1 stage, 4 stages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def threads(count: int) -> str:
     """1 thread, 4 threads."""
-    return f"{count} thread{'s' if count != 1 else ''}"
+    return count_of(count, "thread")
 
 
 def threads_by_rung(counts: Sequence[int]) -> str:
