@@ -27,7 +27,7 @@ OMITTED = {"omitted": "at its default"}
 Names: TypeAlias = Literal["", "workload", "system", "systems", "hosts"]
 Record = TypeVar("Record")
 
-_MODELS: dict[tuple[type, str], type[BaseModel]] = {}
+_MODELS: dict[tuple[object, ...], type[BaseModel]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,9 @@ def model_of(
     """The model of what is written for a record, with the keys of `base` before its own, and those of `more` after."""
     from pydantic import ConfigDict, create_model  # noqa: PLC0415 -- not loaded in agents
 
-    if (found := _MODELS.get((record, name))) is not None:
-        return found
+    made_of = (record, name, base, more)
+    if made_of in _MODELS:
+        return _MODELS[made_of]
     hints = get_type_hints(record, include_extras=True)
     fields: dict[str, Any] = {one.name: _field(one, hints[one.name]) for one in _keys(record)}
     if more is not None:
@@ -90,7 +91,7 @@ def model_of(
     strict = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     options: dict[str, Any] = {"__config__": strict} if base is None else {"__base__": base}
     model = create_model(name or f"{record.__name__}Entry", __doc__=record.__doc__, **options, **fields)
-    return _MODELS.setdefault((record, name), model)
+    return _MODELS.setdefault(made_of, model)
 
 
 def made(record: type[Record], model: BaseModel, **more: Any) -> Record:

@@ -896,7 +896,7 @@ class Drop(StageKind):
 class Tool(StageKind):
     """Run an outside program, fio, on hosts with growing I/O depths, each repeated."""
 
-    # Every repeat runs all depths. There is no system under test: the hosts themselves are.
+    # Every repeat runs all depths. The hosts themselves are under test, and no system.
 
     id: str
     clients: tuple[str, ...]

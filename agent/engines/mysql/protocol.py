@@ -304,7 +304,7 @@ class WireSocket:
         self._failures = Failures(fail)
         self._sent: WirePrepared | None = None
         self._partial = b""
-        """Bytes that were read and are no whole packet yet."""
+        """The bytes of a packet that has not come whole."""
         self.count = 0
         self._columns: int | None = None
         """Definitions yet to come, and the EOF behind them; None before a result's head, -1 among the rows."""

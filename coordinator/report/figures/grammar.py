@@ -57,16 +57,9 @@ class Declared:
             yield replace(one, name=self.name)
 
 
-DECLARED: dict[str, Declared] = {}
-
-
 def figure(name: FigureName, needs: str) -> Callable[[Draw], Declared]:
-    """Declare the figure that a function draws."""
-
-    def declare(draw: Draw) -> Declared:
-        return DECLARED.setdefault(name, Declared(name=name, needs=needs, draw=draw))
-
-    return declare
+    """The figure that a function draws; `selection` has the modules in which they stand."""
+    return lambda draw: Declared(name=name, needs=needs, draw=draw)
 
 
 # ---- the ladders of a figure -------------------------------------------------------------------------------------

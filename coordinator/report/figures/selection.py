@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proveout.coordinator.report.figures import (  # noqa: F401  # each declares its figures
+from proveout.coordinator.report.figures import (
     fault_figures,
     latency_figures,
     load_figures,
@@ -19,10 +19,24 @@ from proveout.coordinator.report.figures import (  # noqa: F401  # each declares
     system_figures,
 )
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.grammar import DECLARED
+from proveout.coordinator.report.figures.grammar import Declared
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.schema.models import FIGURES, OTHERS
+
+MODULES = (
+    fault_figures,
+    latency_figures,
+    load_figures,
+    matrix_figures,
+    rung_timeline,
+    stage_figures,
+    system_figures,
+)
+DECLARED: Mapping[str, Declared] = {
+    one.name: one for module in MODULES for one in vars(module).values() if isinstance(one, Declared)
+}
+"""Every figure by its name."""
 
 
 def wanted(results: RunResults) -> tuple[str, ...]:
