@@ -75,11 +75,10 @@ class AgentRefused(ProveoutError):
 
 
 class StreamEnded(Exception):
-    """The stream to an agent ended; `clean` when the agent ended it without an error, `unknown` when it does not have
-    the method."""
+    """The stream to an agent ended; `clean` when the agent ended it without an error."""
 
-    def __init__(self, reason: str, *, clean: bool = False, unknown: bool = False) -> None:
-        self.clean, self.unknown = clean, unknown
+    def __init__(self, reason: str, *, clean: bool = False) -> None:
+        self.clean = clean
         super().__init__(reason)
 
 
@@ -107,7 +106,7 @@ class Stream:
         try:
             envelope = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise StreamEnded(_status(error), unknown=error.code() is UNIMPLEMENTED) from error
+            raise StreamEnded(_status(error)) from error
         if envelope is _EOF:
             raise StreamEnded("the agent ended the session", clean=True)
         return codec.agent_message(envelope)
@@ -229,16 +228,16 @@ async def _greet(where: str, address: str, credentials: Credentials, hello: Hell
         stream = Stream(channel, _call(channel, codec.SESSION), Signer(credentials.signer_key), to)
         try:
             answer = await _answer(stream, signed)
-        except StreamEnded as ended:
-            if not ended.unknown:
+        except StreamEnded:
+            if not await _lacks(channel, codec.SESSION):
                 raise
             stream = Stream(channel, _call(channel, codec.FIRST_SESSION), Signer(credentials.signer_key), to)
             answer = await _answer(stream, signed)
     except StreamEnded as ended:
+        other = await _lacks(channel, codec.SESSION)
         await channel.close(None)
-        what = f"it has no session of protocol {PROTOCOL_VERSION}" if ended.unknown else f"no session: {ended}"
-        way_out = SAME_RELEASE if ended.unknown else CERTIFICATES
-        raise AgentUnreachable(what, where=where, way_out=way_out) from ended
+        what = f"it has no session of protocol {PROTOCOL_VERSION}" if other else f"no session: {ended}"
+        raise AgentUnreachable(what, where=where, way_out=SAME_RELEASE if other else CERTIFICATES) from ended
     except BaseException:
         await channel.close(None)
         raise
@@ -264,6 +263,20 @@ async def _answer(stream: Stream, hello: Hello) -> AgentMessage:
     with contextlib.suppress(StreamEnded):  # reading says why
         await stream.write(hello)
     return await stream.read()
+
+
+async def _lacks(channel: grpc.aio.Channel, method: str) -> bool:
+    """Whether the server does not have the method. The session's own status does not say it reliably: where the
+    server's answer comes before the Hello is written, grpc puts INTERNAL in its place. This call has nothing to write
+    after its start."""
+    call = cast(Any, channel).unary_stream(method)(b"")
+    try:
+        await call.read()
+    except grpc.aio.AioRpcError as error:
+        return error.code() is UNIMPLEMENTED
+    finally:
+        call.cancel()
+    return False
 
 
 def _status(error: grpc.aio.AioRpcError) -> str:

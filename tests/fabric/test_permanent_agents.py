@@ -24,7 +24,7 @@ from proveout.agent.daemon.servicer import Admission, AgentConfig, serve
 from proveout.agent.daemon.session import Session
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.security.authz import TrustStore, server_credentials
-from proveout.coordinator.agents import session
+from proveout.coordinator.agents import connect, session
 from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.certificates import Authority, Credentials
 from proveout.core.errors import ProveoutError
@@ -284,11 +284,23 @@ async def test_an_agent_of_an_older_protocol_says_its_version(shared_agent: Perm
         ) as caught:
             await session.connect("db1", address, shared_agent.credentials, HELLO, asyncio.Queue())
     assert "Install the same release" in caught.value.way_out
-    async with older_agent(shared_agent) as address:
-        assert f"it has no session of protocol {PROTOCOL_VERSION}" in (
-            said := await dial(address, shared_agent.credentials)
-        )
-    assert "Install the same release" in said
+
+
+async def test_an_agent_of_another_protocol_is_named_also_where_its_answer_was_there_before_the_hello(
+    shared_agent: Permanent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then writing fails, and grpc says INTERNAL in place of UNIMPLEMENTED; met in 8 of 1,500 sessions."""
+    for method in (connect._call, answered_early):
+        monkeypatch.setattr(connect, "_call", method)
+        async with older_agent(shared_agent) as address:
+            said = await dial(address, shared_agent.credentials)
+        assert f"it has no session of protocol {PROTOCOL_VERSION}" in said and "Install the same release" in said
+
+
+def answered_early(channel: Any, method: str) -> Any:
+    call = channel.stream_stream(method, request_serializer=pb.CoordinatorEnvelope.SerializeToString)()
+    call._cython_call.set_internal_error("Internal error from Core")
+    return call
 
 
 async def test_a_coordinator_of_another_protocol_is_refused_under_the_name_of_its_version(
