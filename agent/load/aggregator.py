@@ -318,9 +318,9 @@ class LoadAggregator:
         self._reported_ns[worker] = max(self._reported_ns[worker], chunk.until_ns)
 
     def _handle(self, worker: int, samples: Triples) -> None:
-        """Count the samples (at, late, further answers) inside the window; further answers were not late."""
+        """Count the samples (at, late, answers that it stands for) inside the window."""
         inside = samples[self._inside(samples[:, 0])]
-        self._late[worker].add(np.concatenate((inside[:, 1], np.zeros(int(inside[:, 2].sum()), dtype=np.int64))))
+        self._late[worker].add(np.repeat(inside[:, 1], inside[:, 2]))
 
     def end_worker(self, worker: int) -> None:
         """A worker has finished: it has no further records."""

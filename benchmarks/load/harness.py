@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,14 @@ class Times:
 @dataclass(frozen=True)
 class Figures:
     """Transactions a second, client CPU per transaction, and the agent's merging as a part of it; the time until all
-    connections are there."""
+    connections are there; `more_s`, for which it ran beside the time that counts."""
 
     tps: float
     cpu_us: float
     merging_us: float = 0.0
     connect_s: float = 0.0
     times: Times = Times()
+    more_s: float = 0.0
 
 
 class Context:
@@ -126,15 +127,40 @@ def worker_count(text: str) -> int:
     return int(text)
 
 
+@contextmanager
+def placed(core: int | None) -> Iterator[None]:
+    """Meanwhile this process, the idle workers of its agent and the processes that it starts are on this core; None:
+    anywhere."""
+    before = os.sched_getaffinity(0)
+    _pin(before if core is None else {core})
+    try:
+        yield
+    finally:
+        _pin(before)
+
+
+def _pin(cores: set[int]) -> None:
+    own = Path("/proc/self/task")
+    children = [Path("/proc", pid, "task") for each in own.glob("*/children") for pid in each.read_text().split()]
+    kept = [child for child in children if b"agent.load.worker" in child.with_name("cmdline").read_bytes()]
+    for thread in (thread for process in (own, *kept) for thread in process.iterdir()):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 @asynccontextmanager
-async def postgres(of: Workload, connections: int = 150) -> AsyncIterator[tuple[Context, Endpoint]]:
-    """Yield an embedded PostgreSQL with synchronous_commit off and the workload's data, and a context."""
+async def postgres(
+    of: Workload, connections: int = 150, core: int | None = None
+) -> AsyncIterator[tuple[Context, Endpoint]]:
+    """Yield an embedded PostgreSQL with synchronous_commit off and the workload's data, on a core of its own if one is
+    given, and a context."""
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         context = Context(Path(folder))
         settings = tuple(server_settings(connections).items())
         system = System(name="target", engine="postgres", host="here", provision="embedded", settings=settings)
         try:
-            started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
+            with placed(core):
+                started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
             await populate(context, PopulateSystem(workload=of, endpoint=started.endpoint, workers=2))
             yield context, started.endpoint
         finally:
@@ -148,8 +174,8 @@ def tls_programs() -> Path | None:
 
 
 @contextmanager
-def tls_server(programs: Path, connections: int) -> Iterator[str]:
-    """Yield the dsn of a server with a self-signed certificate: `sslmode=require` over TCP on localhost."""
+def tls_server(programs: Path, connections: int, core: int) -> Iterator[str]:
+    """Yield the dsn of a server on a core, with a self-signed certificate: `sslmode=require` over TCP on localhost."""
     folder = Path(tempfile.mkdtemp(prefix="proveout-tls-", dir="/tmp"))  # where `nobody` reaches it
     folder.chmod(0o755)
     user: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL}
@@ -170,7 +196,7 @@ def tls_server(programs: Path, connections: int) -> Iterator[str]:
         words = {**server_settings(connections), "listen_addresses": "127.0.0.1", "port": str(port), "ssl": "on"}
         words |= {"unix_socket_directories": "", "fsync": "off"}
         given = [word for name, value in words.items() for word in ("-c", f"{name}={value}")]
-        with (folder / "log").open("wb") as log:
+        with (folder / "log").open("wb") as log, placed(core):
             process = subprocess.Popen([programs / "postgres", "-D", data, *given], stdout=log, stderr=log, **user)
         dsn = make_conninfo(host="127.0.0.1", port=port, user="bench", dbname="postgres", sslmode="require")
         _await_server(process, dsn, folder / "log")
@@ -230,6 +256,7 @@ async def run(
         merging_us,
         context.armed_s - began_s,
         _times(result),
+        RAMP_S,
     )
 
 

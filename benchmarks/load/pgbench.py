@@ -1,7 +1,15 @@
-"""The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
+"""The load engine beside pgbench, and beside a loop in C: the same statements, weights and connections, in one run, in
+turn and in another order each round; medians of the rounds' ratios.
 
     python benchmarks/load/pgbench.py [--only closed,tpcb,open,tls] [--connections 1,4,16,64,256,1000] [--seconds 3]
-        [--rounds 9] [--rates 2000,10000] [--scale 20] [--workers 2] [--json FILE]
+        [--rounds 9] [--rates 2000,10000] [--scale 20] [--place one,split] [--counts] [--json FILE]
+
+Placement: free processes differ by 40 % with the core on which the kernel puts each. Here the server with all its
+sessions is on one core, and the client on the same one (`one`) or on the next (`split`), with one process or thread.
+Split, the rate is mostly the server's; CPU of the client is what compares clients. The loop in C (pgbench_loop.c, one
+SELECT only) is the bound.
+`--counts` runs each once more under `perf stat` on the client's core, split: system calls and context switches of a
+transaction, with connecting in them.
 
 Sections:
 - closed: HLR's mix and its read by key, as pgbench scripts;
@@ -11,11 +19,11 @@ Sections:
 - tls: HLR again, over TCP on localhost with TLS on both sides (sslmode=require, a self-signed certificate). It needs a
   PostgreSQL of the distribution, because the embedded one has no TLS.
 
-Both sides use prepared statements and `--workers` processes or threads (at most one for each connection), against one
-PostgreSQL with synchronous_commit off on this machine, over a Unix socket except under tls. CPU is the client's, user
-and system: ours with the agent process that merges, pgbench's without its start. Where pgbench cannot say the same
-thing of HLR it gets the cheaper one: it pads the number of a subscriber in the server, commits what we roll back, and
-inserts with ON CONFLICT, because an error would end its client.
+Both sides use prepared statements against one PostgreSQL with synchronous_commit off on this machine, over a Unix
+socket except under tls. CPU is the client's, user and system: ours with the agent process that merges, pgbench's
+without its start. Where pgbench cannot say the same thing of HLR it gets the cheaper one: it pads the number of a
+subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because an error would end its
+client.
 """
 
 from __future__ import annotations
@@ -25,27 +33,31 @@ import asyncio
 import dataclasses
 import json
 import math
+import os
+import random
 import re
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
+from subprocess import PIPE
 
+import psycopg
 from harness import (
-    WORKERS,
     Context,
     Figures,
     Times,
+    placed,
     postgres,
     run,
     tls_programs,
     tls_server,
-    worker_count,
     workload,
 )
 
@@ -145,7 +157,6 @@ class Pgbench:
     program: Path
     dsn: str
     folder: Path
-    workers: int
 
     def __post_init__(self) -> None:
         for name, text in scripts().items():
@@ -164,7 +175,7 @@ class Pgbench:
         run = self._run(connections, argv)
         cpu_us = (run.cpu_s - start.cpu_s) / max(1, run.count - start.count) * 1e6
         times = Times() if rate is None else self._times(log)
-        return Figures(run.tps, cpu_us, connect_s=run.connect_s, times=times)
+        return Figures(run.tps, cpu_us, connect_s=run.connect_s, times=times, more_s=length - seconds)
 
     def _chosen(self, weights: Mapping[str, float]) -> list[str]:
         pairs = [(name, weight) for name, weight in weights.items() if weight]
@@ -173,8 +184,7 @@ class Pgbench:
         return [word for name, weight in pairs for word in ("-f", f"{self.folder / name}@{weight:.0f}")]
 
     def _run(self, connections: int, arguments: Sequence[str]) -> _Run:
-        jobs = str(min(self.workers, connections))
-        argv = [self.program, "-n", "-M", "prepared", "-j", jobs, "-c", str(connections), *arguments, self.dsn]
+        argv = [self.program, "-n", "-M", "prepared", "-j", "1", "-c", str(connections), *arguments, self.dsn]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -221,52 +231,74 @@ TPCB_MIXES: Mapping[str, Mapping[str, float]] = {"tpcb-like": {"TpcbLike": 1.0},
 OPEN_CONNECTIONS = 64
 
 
+PLACES = ("one", "split")
+COUNTED = {
+    "send": ("sendto", "write", "writev", "sendmsg"),
+    "recv": ("recvfrom", "read", "recvmsg"),
+    "wait": ("epoll_wait", "epoll_pwait", "ppoll", "poll", "pselect6"),
+}
+ALL_CALLS, SWITCHES = "raw_syscalls:sys_enter", "sched:sched_switch"
+
+
 @dataclass(frozen=True)
 class Line:
-    """A row: medians of both sides, and targets of the ratios ours over pgbench's."""
+    """A row: medians of each side, of the rounds' ratios of ours to each other one, and targets of those to pgbench."""
 
     section: str
     mix: str
+    place: str
     connections: int
-    pgbench: Figures
-    proveout: Figures
+    sides: Mapping[str, Figures]
+    tps_ratios: Mapping[str, float]
+    cpu_ratios: Mapping[str, float]
+    counts: Mapping[str, Mapping[str, float]]
     rate: float | None = None
-    rate_min: float = 0.95
-    cpu_max: float = 1.30
+    rate_min: float = 1.0
+    cpu_max: float = 0.95
 
     @property
     def tps_ratio(self) -> float:
         """Rate, ours over pgbench's."""
-        return self.proveout.tps / self.pgbench.tps
+        return self.tps_ratios["pgbench"]
 
     @property
     def cpu_ratio(self) -> float:
         """Client CPU of a transaction, ours over pgbench's."""
-        return self.proveout.cpu_us / self.pgbench.cpu_us
+        return self.cpu_ratios["pgbench"]
 
     @property
     def missed(self) -> str:
         """The targets that are not met."""
-        rate = self.tps_ratio < self.rate_min
+        rate = self.tps_ratio < self.rate_min and not self.rate
         cpu = self.cpu_ratio > self.cpu_max
         return " ".join((*(("rate",) if rate else ()), *(("CPU",) if cpu else ())))
 
+    @property
+    def label(self) -> str:
+        """Section, mix and offered rate."""
+        return f"{self.section} {self.mix}" + (f" {self.rate:,.0f}/s" if self.rate else "")
+
     def text(self) -> str:
         """As a row of the table."""
-        ours, theirs = self.proveout, self.pgbench
-        label = f"{self.section} {self.mix}" + (f" {self.rate:,.0f}/s" if self.rate else "")
+        ours, theirs = self.sides["ours"], self.sides["pgbench"]
+        bound = f"{self.cpu_ratios['C']:8.2f}" if "C" in self.cpu_ratios else f"{'-':>8}"
         return (
-            f"{label:28}{self.connections:>6}{theirs.tps:>10,.0f}{ours.tps:>10,.0f}{self.tps_ratio:>7.2f}"
-            f"{theirs.cpu_us:>10.1f}{ours.cpu_us:>10.1f}{self.cpu_ratio:>7.2f}{ours.merging_us:>9.2f}"
-            f"{theirs.connect_s:>9.2f}{ours.connect_s:>9.2f}  {self.missed}"
+            f"{self.label:28}{self.place:>6}{self.connections:>6}{theirs.tps:>10,.0f}{ours.tps:>10,.0f}"
+            f"{self.tps_ratio:>7.2f}{theirs.cpu_us:>10.2f}{ours.cpu_us:>10.2f}{self.cpu_ratio:>7.2f}{bound}"
+            f"{ours.merging_us:>9.2f}{theirs.connect_s:>9.2f}{ours.connect_s:>9.2f}  {self.missed}"
         )
 
     def times(self) -> str:
         """Lag and response of an open load."""
-        cells = (
-            f"{ours:>11,.0f}" for side in (self.pgbench, self.proveout) for ours in dataclasses.astuple(side.times)
-        )
-        return f"{self.mix + f' {self.rate:,.0f}/s':28}{''.join(cells)}"
+        sides = (self.sides["pgbench"], self.sides["ours"])
+        cells = (f"{ours:>11,.0f}" for side in sides for ours in dataclasses.astuple(side.times))
+        return f"{f'{self.mix} {self.rate:,.0f}/s {self.place}':34}{''.join(cells)}"
+
+    def counted(self) -> Iterator[str]:
+        """System calls and context switches of a transaction, a line each side."""
+        for side, counts in self.counts.items():
+            calls = "".join(f"{counts[name]:>8.2f}" for name in (*COUNTED, "others", "switches"))
+            yield f"{self.label:28}{self.connections:>6}  {side:10}{calls}"
 
     def data(self) -> dict[str, object]:
         """For JSON."""
@@ -274,26 +306,30 @@ class Line:
 
 
 HEAD = (
-    f"{'':28}{'conns':>6}{'pgbench':>10}{'proveout':>10}{'rate':>7}{'pgbench':>10}{'proveout':>10}{'CPU':>7}{'merging':>9}"
-    f"{'pgbench':>9}{'proveout':>9}\n"
-    f"{'':28}{'':>6}{'tps':>10}{'tps':>10}{'ratio':>7}{'CPU µs':>10}{'CPU µs':>10}{'ratio':>7}{'CPU µs':>9}"
-    f"{'conn. s':>9}{'ready s':>9}  missed"
+    f"{'':28}{'':>6}{'conns':>6}{'pgbench':>10}{'proveout':>10}{'rate':>7}{'pgbench':>10}{'proveout':>10}{'CPU':>7}{'beside':>8}"
+    f"{'merging':>9}{'pgbench':>9}{'proveout':>9}\n"
+    f"{'':28}{'place':>6}{'':>6}{'tps':>10}{'tps':>10}{'ratio':>7}{'CPU µs':>10}{'CPU µs':>10}{'ratio':>7}{'C, CPU':>8}"
+    f"{'CPU µs':>9}{'conn. s':>9}{'ready s':>9}  missed"
 )
-TIMES_HEAD = f"{'open, µs':28}" + "".join(
+TIMES_HEAD = f"{'open, µs':34}" + "".join(
     f"{side + ' ' + what:>11}" for side in ("pg", "ours") for what in ("lag 50", "lag 99", "resp 50", "resp 99")
+)
+COUNTS_HEAD = f"{'of a transaction':28}{'conns':>6}  {'':10}" + "".join(
+    f"{name:>8}" for name in (*COUNTED, "others", "switches")
 )
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Both programs on one server."""
+    """The programs on one server."""
 
     context: Context
     endpoint: Endpoint
     pgbench: Pgbench
     arguments: argparse.Namespace
+    loop: Path | None = None
 
-    async def line(
+    async def lines(
         self,
         section: str,
         mix: str,
@@ -301,26 +337,91 @@ class Sides:
         weights: Mapping[str, float],
         connections: int,
         rate: float | None = None,
-    ) -> Line:
-        """Rounds of pgbench and ours in turn; medians."""
-        theirs, ours = [], []
-        for seed in range(1, self.arguments.rounds + 1):
-            theirs.append(await asyncio.to_thread(self.pgbench.run, weights, connections, self.arguments.seconds, rate))
-            ours.append(
-                await run(
-                    self.context,
-                    self.endpoint,
-                    of,
-                    connections=connections,
-                    seconds=self.arguments.seconds,
-                    seed=seed,
-                    workers=self.arguments.workers,
-                    rate=rate,
-                )
+    ) -> AsyncIterator[Line]:
+        """A line for each placement."""
+        seconds = self.arguments.seconds
+
+        async def theirs(seed: int) -> Figures:
+            return await asyncio.to_thread(self.pgbench.run, weights, connections, seconds, rate)
+
+        async def ours(seed: int) -> Figures:
+            return await run(
+                self.context,
+                self.endpoint,
+                of,
+                connections=connections,
+                seconds=seconds,
+                seed=seed,
+                workers=1,
+                rate=rate,
             )
-        line = Line(section, mix, connections, _medians(theirs), _medians(ours), rate)
-        print(line.text(), flush=True)
-        return line
+
+        async def bound(seed: int) -> Figures:
+            assert self.loop is not None
+            return await asyncio.to_thread(_loop, self.loop, self.endpoint.dsn, connections, seconds)
+
+        runs: dict[str, Callable[[int], Awaitable[Figures]]] = {"pgbench": theirs, "ours": ours}
+        if self.loop is not None and mix == "one SELECT" and section == "closed":
+            runs["C"] = bound
+        for place in self.arguments.place:
+            found: dict[str, list[Figures]] = {name: [] for name in runs}
+            with placed(CORES[PLACES.index(place)]):
+                for seed in range(1, self.arguments.rounds + 1):
+                    for name in random.Random(seed).sample(list(runs), len(runs)):
+                        found[name].append(await runs[name](seed))
+                counts = {}
+                if self.arguments.counts and place == "split":
+                    counts = {name: await _counted(call, seconds) for name, call in runs.items()}
+            line = Line(
+                section,
+                mix,
+                place,
+                connections,
+                {name: _medians(of) for name, of in found.items()},
+                *({name: _ratio(found["ours"], of, what) for name, of in found.items()} for what in ("tps", "cpu_us")),
+                counts,
+                rate,
+            )
+            print(line.text(), flush=True)
+            yield line
+
+
+CORES = sorted(os.sched_getaffinity(0))[:2]
+"""The server's core, which is the client's too under `one`, and the client's under `split`."""
+
+
+def _ratio(ours: list[Figures], theirs: list[Figures], what: str) -> float:
+    return statistics.median(getattr(a, what) / getattr(b, what) for a, b in zip(ours, theirs, strict=True))
+
+
+def _loop(program: Path, dsn: str, connections: int, seconds: float) -> Figures:
+    """The loop in C for some seconds, on sessions that are opened here."""
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for _ in range(connections)]
+        for session in sessions:
+            session.execute(f"PREPARE s (int8) AS {pg(hlr_statements.GET_SUBSCRIBER, '$1')}")
+        descriptors = [session.fileno() for session in sessions]
+        argv = [program, *map(str, (SUBSCRIBERS, seconds, *descriptors))]
+        done = subprocess.run(argv, stdout=PIPE, text=True, check=True, pass_fds=descriptors)
+    count, taken_s, cpu_s = done.stdout.split()
+    return Figures(int(count) / float(taken_s), float(cpu_s) / int(count) * 1e6)
+
+
+async def _counted(call: Callable[[int], Awaitable[Figures]], seconds: float) -> dict[str, float]:
+    """System calls and context switches of a transaction on the client's core, with its connecting in them."""
+    names = [f"syscalls:sys_enter_{name}" for of in COUNTED.values() for name in of]
+    events = ",".join((ALL_CALLS, SWITCHES, *names))
+    counter = await asyncio.create_subprocess_exec(
+        *("perf", "stat", "-x", ";", "-a", "-C", str(CORES[1]), "-e", events, "cat"), stdin=PIPE, stderr=PIPE
+    )
+    figures = await call(1)
+    _, printed = await counter.communicate(b"")  # `cat` ends with its input
+    fields = [line.split(";") for line in printed.decode().splitlines() if ";" in line]
+    count = {words[2]: float(words[0]) for words in fields}
+    ended = figures.tps * (seconds + figures.more_s)
+    calls = {name: sum(count[f"syscalls:sys_enter_{n}"] for n in of) / ended for name, of in COUNTED.items()}
+    others = count[ALL_CALLS] / ended - sum(calls.values())
+    return {**calls, "others": others, "switches": count[SWITCHES] / ended}
 
 
 def _medians(of: list[Figures]) -> Figures:
@@ -349,13 +450,13 @@ async def tls(arguments: argparse.Namespace) -> AsyncIterator[Line]:
         print("tls: left out, this host has no PostgreSQL that speaks TLS (Debian: apt-get install postgresql)")
         return
     async with AsyncExitStack() as stack:
-        dsn = stack.enter_context(tls_server(programs, max(arguments.connections)))
+        dsn = stack.enter_context(tls_server(programs, max(arguments.connections), CORES[0]))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proveout-bench-")))
         context, endpoint = Context(folder), Endpoint(system="target", engine="postgres", dsn=dsn)
         stack.push_async_callback(context.close)
         everything = workload(SUBSCRIBERS, HLR_WEIGHTS)
         await populate(context, PopulateSystem(workload=everything, endpoint=endpoint, workers=2))
-        pgbench = Pgbench(programs / "pgbench", dsn, folder, arguments.workers)
+        pgbench = Pgbench(programs / "pgbench", dsn, folder)
         sides = Sides(context, endpoint, pgbench, arguments)
         async for line in hlr("tls", sides):
             yield line
@@ -365,7 +466,8 @@ async def hlr(section: str, sides: Sides) -> AsyncIterator[Line]:
     """Every mix of HLR at every number of connections."""
     for mix, weights in HLR_MIXES.items():
         for connections in sides.arguments.connections:
-            yield await sides.line(section, mix, workload(SUBSCRIBERS, weights), weights, connections)
+            async for line in sides.lines(section, mix, workload(SUBSCRIBERS, weights), weights, connections):
+                yield line
 
 
 async def tpcb(arguments: argparse.Namespace) -> AsyncIterator[Line]:
@@ -374,7 +476,8 @@ async def tpcb(arguments: argparse.Namespace) -> AsyncIterator[Line]:
         sides = await embedded(stack, arguments, _tpcb(arguments, TPCB_MIXES["tpcb-like"]))
         for mix, weights in TPCB_MIXES.items():
             for connections in arguments.connections:
-                yield await sides.line("tpcb", mix, _tpcb(arguments, weights), weights, connections)
+                async for line in sides.lines("tpcb", mix, _tpcb(arguments, weights), weights, connections):
+                    yield line
 
 
 async def open_arrival(arguments: argparse.Namespace) -> AsyncIterator[Line]:
@@ -384,7 +487,8 @@ async def open_arrival(arguments: argparse.Namespace) -> AsyncIterator[Line]:
         sides = await embedded(stack, arguments, _tpcb(arguments, weights))
         for rate in arguments.rates:
             of = _tpcb(arguments, weights)
-            yield await sides.line("open", "select-only", of, weights, OPEN_CONNECTIONS, rate)
+            async for line in sides.lines("open", "select-only", of, weights, OPEN_CONNECTIONS, rate):
+                yield line
 
 
 def _tpcb(arguments: argparse.Namespace, weights: Mapping[str, float]) -> Workload:
@@ -395,10 +499,18 @@ def _tpcb(arguments: argparse.Namespace, weights: Mapping[str, float]) -> Worklo
 async def embedded(stack: AsyncExitStack, arguments: argparse.Namespace, of: Workload) -> Sides:
     """Both programs on an embedded server with the workload's data."""
     connections = max(*arguments.connections, OPEN_CONNECTIONS)
-    context, endpoint = await stack.enter_async_context(postgres(of, connections))
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    context, endpoint = await stack.enter_async_context(postgres(of, connections, CORES[0]))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     program = find_installation().programs / "pgbench"
-    return Sides(context, endpoint, Pgbench(program, endpoint.dsn, Path(folder), arguments.workers), arguments)
+    loop = compiled_loop(folder) if which("gcc") else None
+    return Sides(context, endpoint, Pgbench(program, endpoint.dsn, folder), arguments, loop)
+
+
+def compiled_loop(folder: Path) -> Path:
+    """The program of the loop in C."""
+    program, source = folder / "loop", Path(__file__).with_name("pgbench_loop.c")
+    subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
+    return program
 
 
 SECTIONS: Mapping[str, Callable[[argparse.Namespace], AsyncIterator[Line]]] = {
@@ -423,6 +535,14 @@ def sections(text: str) -> list[str]:
     return names
 
 
+def places(text: str) -> list[str]:
+    """Placements, between commas."""
+    names = text.split(",")
+    if not set(names) <= set(PLACES) or len(CORES) < len(PLACES):
+        raise argparse.ArgumentTypeError(f"{text!r} must be of {', '.join(PLACES)}, on {len(PLACES)} cores")
+    return names
+
+
 def positives(text: str) -> list[int]:
     """Whole numbers from 1 on, between commas."""
     try:
@@ -442,19 +562,17 @@ def main() -> None:
     parser.add_argument("--connections", type=positives, default=[1, 4, 16, 64, 256, 1_000], help="1,4,16,64,256,1000")
     parser.add_argument("--rates", type=positives, default=[2_000, 10_000], help="of the open section: 2000,10000")
     parser.add_argument("--scale", type=int, default=20, help="branches of the built-in scripts' tables")
-    parser.add_argument(
-        "--workers",
-        type=worker_count,
-        default=WORKERS,
-        help="our processes and pgbench's threads, at most --connections",
-    )
+    parser.add_argument("--place", type=places, default=list(PLACES), help="of the client: one,split")
+    parser.add_argument("--counts", action="store_true", help="count system calls and context switches (needs perf)")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
     lines = asyncio.run(compare(arguments))
     print("", HEAD, *(line.text() for line in lines), sep="\n")
     if timed := [line.times() for line in lines if line.rate]:
         print("", TIMES_HEAD, *timed, sep="\n")
-    print("ratios are ours over pgbench's; targets: rate >= 0.95, CPU <= 1.30")
+    if counted := [text for line in lines for text in line.counted()]:
+        print("", COUNTS_HEAD, *counted, sep="\n")
+    print("ratios are ours over pgbench's, and over the loop's; targets: rate >= 1.00 (closed), CPU <= 0.95")
     if arguments.json:
         arguments.json.write_text(json.dumps([line.data() for line in lines], indent=1) + "\n")
     sys.stdout.flush()

@@ -19,7 +19,8 @@ An answer that the loop finds when it reads right after a send has waited for no
 
 A sample is taken of one batch in `stride` on average, at random distances: with a fixed one, a load whose connections
 take turns would show the same connection each time. The stride is 1 up to `BATCHES_PER_TICK` batches between two ticks
-(0.1 s), and `STRIDE_MAX` at most; it follows the load from tick to tick.
+(0.1 s), and `STRIDE_MAX` at most; it follows the load from tick to tick. Of a sampled batch at most `PER_BATCH` answers
+are samples, because a time stamp costs a system call: every k-th from a random one on, which then counts k times.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 
 SO_TIMESTAMPNS = 35  # Linux, asm-generic; also the type of the control message
 BATCHES_PER_TICK = 32
+PER_BATCH = 4
 STRIDE_START, STRIDE_MAX = 16, 64
 SLEPT_NS = 20_000
 """Without the kernel's count of turns on a CPU: an epoll call that took longer has slept."""
@@ -42,9 +44,11 @@ _TIMESPEC = struct.Struct("qq")
 
 
 class Sampler:
-    """The samples of one event loop, as (at, late, further answers of the turn) in ns of the monotonic clock.
+    """The samples of one event loop, as (at, late, answers that the sample stands for); times in ns of the monotonic
+    clock.
 
-    `answers` counts all answers. `stamped` counts the samples with a time stamp of the kernel.
+    `answers` counts all answers. `stamped` counts the samples with a time stamp of the kernel, each as often as `every`
+    says.
     """
 
     def __init__(self) -> None:
@@ -52,6 +56,7 @@ class Sampler:
         self.all_stamped, self.any_stamped = True, False
         """Whether all connections have time stamps: if not, the wait for a CPU is read; and whether any has."""
         self.left = self._drawn = 1
+        self.every, self._first = 1, 0
         self._stride = STRIDE_START
         self._batches = 0
         self._random = random.Random(1)  # noqa: S311 - spreads samples
@@ -98,18 +103,29 @@ class Sampler:
             self._draw()
         self._returned_ns, self._runqueue_returned_ns = now, runqueue_ns
 
+    def thin(self, ready: int) -> None:
+        """Choose the samples of a sampled batch of `ready` answers."""
+        self.every = -(-ready // PER_BATCH) or 1
+        self._first = self._random.randrange(self.every) if self.every > 1 else 0
+
+    def chosen(self, index: int) -> bool:
+        """Whether answer `index` of a sampled batch is a sample."""
+        return index % self.every == self._first
+
     def late_ns(self, fd: int, index: int, ready: int, now_ns: int) -> int:
         """Time since the arrival of the answer on a connection that is handled now, number `index` of `ready`."""
         arrived_ns = arrival_ns(fd) if self.any_stamped else 0
         if arrived_ns:
-            self.stamped += 1
+            self.stamped += self.every
             return max(time.time_ns() - arrived_ns, 0)
         spread_ns = self._round_ns * (2 * (ready - index) - 1) // (2 * ready)
         return now_ns - self._returned_ns + self._waited_ns + spread_ns
 
     def add(self, at_ns: int, late_ns: int, further: int) -> None:
-        """Keep a sample; the turn had `further` answers, which were read at once."""
-        self._samples.extend((at_ns, late_ns, further))
+        """Keep a sample; the turn had `further` answers, which were read at once and so not late."""
+        self._samples.extend((at_ns, late_ns, self.every))
+        if further:
+            self._samples.extend((at_ns, 0, further * self.every))
 
     def take(self) -> bytes:
         """Take the samples since the last call, as native int64."""

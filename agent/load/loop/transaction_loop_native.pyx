@@ -65,7 +65,7 @@ cdef enum:
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
 cdef int SO_TIMESTAMPNS = handling.SO_TIMESTAMPNS
-cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
+cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, PER_BATCH = handling.PER_BATCH, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
 cdef int64_t SLEPT_NS = handling.SLEPT_NS
 cdef bytes SCHEDSTAT = handling.SCHEDSTAT.encode()
 
@@ -380,6 +380,7 @@ cdef class Sampler:
     cdef public bint all_stamped, any_stamped
     cdef int64_t left, stride, drawn, batches, called_ns, returned_ns
     cdef int64_t runqueue_ns, runqueue_returned_ns, waited_ns, round_ns, turns
+    cdef int64_t every, first
     cdef uint32_t random
     cdef int schedstat, at_once, passed
     cdef Times samples
@@ -388,7 +389,8 @@ cdef class Sampler:
         self.answers = self.stamped = self.batches = 0
         self.called_ns = self.returned_ns = self.runqueue_ns = self.runqueue_returned_ns = 0
         self.waited_ns = self.round_ns = self.turns = 0
-        self.left = self.drawn = 1
+        self.left = self.drawn = self.every = 1
+        self.first = 0
         self.stride = STRIDE_START
         self.all_stamped, self.any_stamped = True, False
         self.random = 1
@@ -428,8 +430,16 @@ cdef class Sampler:
         self.draw()
 
     cdef void draw(self) noexcept:
+        self.left = self.drawn = 1 + self.below(2 * self.stride - 1)
+
+    cdef int64_t below(self, int64_t bound) noexcept:
         self.random = self.random * 1664525u + 1013904223u  # Numerical Recipes; the upper bits are spread well
-        self.left = self.drawn = 1 + <int64_t>(self.random >> 8) % (2 * self.stride - 1)
+        return <int64_t>(self.random >> 8) % bound
+
+    cdef void thin(self, int64_t ready) noexcept:
+        """See `handling.Sampler.thin`."""
+        self.every = max((ready + PER_BATCH - 1) // PER_BATCH, 1)
+        self.first = self.below(self.every)
 
     cdef void calls(self) noexcept:
         self.runqueue_ns = self.runqueue(&self.turns)
@@ -455,7 +465,7 @@ cdef class Sampler:
     cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:
         cdef int64_t arrived_ns = arrival_ns(fd) if self.any_stamped else 0
         if arrived_ns:
-            self.stamped += 1
+            self.stamped += self.every
             return max(clock_ns(CLOCK_REALTIME) - arrived_ns, 0)
         return (
             now_ns - self.returned_ns + self.waited_ns + self.round_ns * (2 * (ready - index) - 1) // (2 * ready)
@@ -639,7 +649,9 @@ cdef int sampled_turn(
     cdef int64_t late_ns = sampler.late_ns(fd, index, ready, now)
     cdef int end = turn(terminal, limit_ns, sampler)
     if sampler.answers > before:  # else a part of an answer has arrived
-        sampler.samples.add(now, late_ns, sampler.answers - before - 1)
+        sampler.samples.add(now, late_ns, sampler.every)
+        if sampler.answers > before + 1:  # the further ones were read at once
+            sampler.samples.add(now, 0, (sampler.answers - before - 1) * sampler.every)
     return end
 
 
@@ -734,6 +746,8 @@ def serve(object epoll, dict terminals, object loop):
             continue
         if sampler.left <= 1:
             sampler.returns(sampled)
+        if sampled:
+            sampler.thin(ready)
         for i in range(ready):
             if events[i].data.fd == timer:
                 fire(loop, schedule)
@@ -745,7 +759,7 @@ def serve(object epoll, dict terminals, object loop):
                 limit_ns = loop.limit_ns
                 continue
             try:
-                if sampled:
+                if sampled and i % sampler.every == sampler.first:
                     end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready)
                 else:
                     end = turn(<TerminalState?>terminal, limit_ns, sampler)

@@ -342,13 +342,15 @@ def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: 
     ready = epoll.poll()
     if sampler.left <= 1:
         sampler.returns(sampled=sampled)
+    if sampled:
+        sampler.thin(len(ready))
     for index, (fd, _) in enumerate(ready):
         terminal = terminals.get(fd)
         if terminal is None:
             loop.woken(fd)
             continue
         try:
-            if sampled:
+            if sampled and sampler.chosen(index):
                 end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)))
             else:
                 end = turns(terminal, loop.limit_ns, sampler)

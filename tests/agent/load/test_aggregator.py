@@ -124,9 +124,9 @@ def test_errors_count_where_their_transaction_does(is_open: bool) -> None:
 
 
 def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
-    """(at, late, further answers of the turn): the further ones were not late."""
-    samples = [(11 * S - 1, 5000, 0), (11 * S, 7000, 0), (12 * S, 9000, 2), (13 * S, 6000, 0)]
-    packed = struct.pack("12q", *(number for sample in samples for number in sample))
+    """(at, late, answers that it stands for)."""
+    samples = [(11 * S - 1, 5000, 1), (11 * S, 7000, 1), (12 * S, 9000, 1), (12 * S, 0, 2), (13 * S, 6000, 1)]
+    packed = struct.pack("15q", *(number for sample in samples for number in sample))
     load = merger(workers=2)
     load.add(1, replace(chunk(14 * S), codes=((worker_messages.HANDLING, len(packed)),), times=packed))
     load.add(0, chunk(14 * S))
