@@ -154,6 +154,7 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_documents.JsonS
     return checked
 
 
+SCREENS = Path(__file__).with_name("tui")
 SERVER_FIXTURES = frozenset(
     (
         "postgres_server", "mysql_server", "oracle", "own_postgres", "own_mysql", "subject", "pair", "world",  # databases
@@ -187,6 +188,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("server")
         if any("root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
             item.add_marker("root")
+        if SCREENS in item.path.parents:
+            item.add_marker("screen")
     _leave_out_nights(config, items)
     _longest_first(items)
 

@@ -133,6 +133,7 @@ def test_another_schema_or_setting_is_a_named_boundary(tmp_path: Path, capsys: p
     assert len(json.loads(file.read_text())["histories"][0]["runs"]) == 4
 
 
+@pytest.mark.screen
 def test_figures_and_pages(stepped: Path, tmp_path: Path) -> None:
     page, text, pictures = tmp_path / "t.html", tmp_path / "t.md", tmp_path / "svg"
     assert trend(stepped, "--metric", "tps", "--html", str(page), "--markdown", str(text), "--svg", str(pictures)) == 0

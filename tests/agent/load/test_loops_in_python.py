@@ -18,6 +18,7 @@ pytest.importorskip(
 FILES = ("disconnects", "retries", "unanswered")
 
 
+@pytest.mark.server
 def test_the_loops_in_python_do_the_same() -> None:
     folder = Path(__file__).parent
     argv = [str(folder / f"test_{name}.py") for name in FILES]

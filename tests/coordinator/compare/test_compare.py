@@ -218,6 +218,7 @@ def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) ->
     assert len({line.count("|") for line in table}) == 1
 
 
+@pytest.mark.screen
 def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
     compared = [compare(*runs)]

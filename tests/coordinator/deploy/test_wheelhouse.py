@@ -16,6 +16,9 @@ from proveout.coordinator.deploy.wheelhouse import Wheel, Wheelhouse, Wheelhouse
 GLIBC = ("glibc", "2.36")
 
 
+pytestmark = pytest.mark.server
+
+
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """proveout and two small packages."""

@@ -49,6 +49,9 @@ NO_LIBRARIES = "window.vegaEmbed = () => new Promise(() => 0);"
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: .ci/run installs it")
 
 
+pytestmark = pytest.mark.screen
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     made = run_directory(tmp_path_factory.mktemp("run"))
