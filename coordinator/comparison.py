@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.comparability import Difference, differences, refuse, refuse_a_copy, refused
+from proveout.coordinator.compared_sides import NOT_KNOWN, Between, together
+from proveout.coordinator.compared_sides import notes as unit_notes
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults, StageResult, climbed, environment, search_metrics
 from proveout.coordinator.verdict import checks
@@ -98,8 +101,8 @@ def _mean(iterations: Sequence[IterationFinished]) -> float | None:
 # a = 4 %, and all others, with 1 %, or with 5 % where a main number differs. Two equal systems then differ in no number
 # of any table in 95 % of the comparisons; of the differences that are shown in a family 5 % are false at most; and a
 # number that was decided on beforehand is called changed at any rung by mistake with 5 % at most, whatever the others
-# do. An interval excludes 1 exactly where its p value is within the level. The intervals cover the spread of the
-# repeats within a run; they do not cover further differences from one run to the next.
+# do. An interval excludes 1 exactly where its p value is within the level. The intervals of single runs cover
+# the spread of their repeats alone, unless the spread of runs is known (`compared_sides`).
 #
 # Source: Benjamini & Hochberg, JRSS B 57 (1995); Benjamini & Yekutieli, JASA 100 (2005), for the intervals.
 
@@ -278,22 +281,30 @@ def compare(
     reference: RunResults,
     other: RunResults,
     *,
+    more: tuple[Sequence[RunResults], Sequence[RunResults]] = ((), ()),
+    known: Between = NOT_KNOWN,
     allow: Sequence[str] = (),
     despite: bool = False,
     band: float = 0.0,
     name: str = "B",
 ) -> ComparedRuns:
-    """Compare the runs; `name` is the short name of `other`, `band` as in `Row`.
+    """Compare the runs; `name` is the short name of `other`, `band` as in `Row`. `more`: further runs of each side,
+    whose numbers are then over its runs; `known`: how much runs of this plan differ.
 
-    NotComparable when they are one run, or differ in something that `allow` does not name, unless `despite`;
+    NotComparable when two of the runs are one, or differ in something that `allow` does not name, unless `despite`;
     JournalFault.
     """
-    refuse_a_copy(reference, other)
-    found = differences(reference, other, ("*",) if despite else allow)
-    if against := refused(found):
-        raise refuse(reference, other, against)
-    before, after = _trees(reference), _trees(other)
-    sides = (_Side(REFERENCE, reference), _Side(name, other))
+    of_sides = [reference, *more[0]], [other, *more[1]]
+    for one, two in combinations((*of_sides[0], *of_sides[1]), 2):
+        refuse_a_copy(one, two)
+    allowed = ("*",) if despite else allow
+    found = differences(reference, other, allowed)
+    for one, two, apart in ((reference, other, found), *_within(of_sides, allowed)):
+        if against := refused(apart):
+            raise refuse(one, two, against)
+    before, after = (together([_trees(run) for run in runs], known) for runs in of_sides)
+    sides = (_Side(REFERENCE, reference, tuple(more[0])), _Side(name, other, tuple(more[1])))
+    counts = (len(of_sides[0]), len(of_sides[1]))
 
     def at(levels: tuple[float, float]) -> tuple[StagePair, ...]:
         return tuple(
@@ -317,18 +328,46 @@ def compare(
         stages=tuple(_banded(stage, band) for stage in stages) if band else stages,
         levels=levels,
         judged=(len(main), len(others)),
-        notes=(*_notes(*sides), *_absent(*sides), *_unanswered(*sides), *_offered(stages), *_few(stages)),
+        notes=(
+            *_notes(*sides),
+            *_absent(*sides),
+            *_unanswered(*sides),
+            *_offered(stages),
+            *(_few(stages) if counts == (1, 1) else ()),
+            *unit_notes((REFERENCE, name), counts, known, _between(stages)),
+        ),
         band=band,
     )
 
 
+def _within(
+    sides: Iterable[Sequence[RunResults]], allowed: Sequence[str]
+) -> Iterator[tuple[RunResults, RunResults, tuple[Difference, ...]]]:
+    """The differences of each further run of a side from its first one."""
+    return ((runs[0], run, differences(runs[0], run, allowed)) for runs in sides for run in runs[1:])
+
+
+def _between(stages: Sequence[StagePair]) -> list[float]:
+    """The variances between runs that the main numbers of the rungs have."""
+    rows = [row for stage in stages for rung in stage.rungs for row in rung.rows if row.of_load[1] in FAMILIES]
+    found = (row.estimates[0].get("between") for row in rows if isinstance(row.estimates[0], Mapping))
+    return [variance for variance, _ in filter(None, found)]
+
+
 def compare_all(
-    runs: Sequence[RunResults], *, allow: Sequence[str] = (), despite: bool = False, band: float = 0.0
+    sides: Sequence[Sequence[RunResults]],
+    *,
+    known: Between = NOT_KNOWN,
+    allow: Sequence[str] = (),
+    despite: bool = False,
+    band: float = 0.0,
 ) -> list[ComparedRuns]:
-    """Compare each run with the first one, as `compare`."""
+    """Compare each side, of one run or several, with the first one, as `compare`."""
+    (reference, *further), *others = sides
+    options: dict[str, Any] = {"known": known, "allow": allow, "despite": despite, "band": band}
     return [
-        compare(runs[0], other, allow=allow, despite=despite, band=band, name=short_name(place))
-        for place, other in enumerate(runs[1:], 1)
+        compare(reference, other, more=(further, more), name=short_name(place), **options)
+        for place, (other, *more) in enumerate(others, 1)
     ]
 
 
@@ -336,6 +375,12 @@ def compare_all(
 class _Side:
     name: str
     results: RunResults
+    more: tuple[RunResults, ...] = ()
+
+    @property
+    def runs(self) -> tuple[RunResults, ...]:
+        """All runs of the side."""
+        return (self.results, *self.more)
 
 
 def _run(side: _Side) -> ComparedRun:
@@ -345,7 +390,7 @@ def _run(side: _Side) -> ComparedRun:
         alike.setdefault(outline(one), []).append(one.equipment or one.system or one.host)
     return ComparedRun(
         name=side.name,
-        run_id=_id(side.results),
+        run_id=" + ".join(map(_id, side.runs)),
         plan=run.name if run else "",
         version=run.version if run else "",
         started_unix_s=side.results.started_unix_s,
@@ -415,10 +460,9 @@ def _level(p_values: Sequence[float], places: int, missed: float) -> float:
 
 
 def _notes(*sides: _Side) -> Iterator[str]:
-    for side in sides:
-        ended = side.results.ended
+    for name, ended in ((side.name, run.ended) for side in sides for run in side.runs):
         if ended is None or ended.status != "finished":
-            yield f"{side.name} did not finish: {ended.reason if ended else 'no end is recorded'}"
+            yield f"{name} did not finish: {ended.reason if ended else 'no end is recorded'}"
 
 
 def _absent(reference: _Side, other: _Side) -> Iterator[str]:
@@ -518,7 +562,7 @@ def _stage(
         values = tuple(row for name in _measured(base) if (row := _value(stages, tree, name)) is not None)
         return StagePair(id=base.id, kind=base.kind, rungs=(), missing=(), tree=tree, values=values)
     left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
-    shared = sorted(left.keys() & right.keys())
+    shared = sorted(threads for threads in left.keys() & right.keys() if str(threads) in tree[RUNGS])
     rates = {n: offered(left[n].iterations, right[n].iterations, plan) for n in shared}
     tree = _without_offered(tree, rates)
     pairs = [

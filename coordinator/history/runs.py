@@ -6,13 +6,14 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proveout.coordinator.comparability import MEASURED, Difference, differences, refused
+from proveout.coordinator.compared_sides import Between, Place, between
 from proveout.coordinator.results.fingerprint import fingerprints, schemas
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, load_results
 from proveout.coordinator.storage import journal, run_directory
@@ -332,6 +333,28 @@ def _boundary(folder: RunFolder, before: RunSummary, run: RunSummary, allow: Seq
     repeats = [f"plan.stages.*.{key}" for key in REPEATS]
     found = refused(differences(_results(folder, before), _results(folder, run), [*allow, *repeats]))
     return Boundary(run=run, after=before, differences=found) if found else None
+
+
+def earlier(folder: RunFolder, reference: RunSummary, compared: Set[str]) -> Between:
+    """The spread of finished runs of the reference's plan, environment and version; without those whose ids are
+    `compared`."""
+    runs = [
+        run
+        for run in folder.runs
+        if run.status == "finished" and run.study and _key(run) == _key(reference) and run.run not in compared
+    ]
+    series: dict[tuple[Place, str], list[float]] = {}
+    for rung in (rung for run in runs for rung in run.rungs):
+        for metric, numbers in rung.numbers.items():
+            if "mean" in numbers:
+                series.setdefault(((rung.stage, rung.threads), metric), []).append(numbers["mean"])
+    return between(series, len(runs))
+
+
+def earlier_runs(folder: Path, compared: Sequence[RunResults]) -> Between:
+    """The spread of the runs of a folder that are as the first of the compared ones, without these."""
+    ids = {results.run.run_id for results in compared if results.run}
+    return earlier(read_folder(folder), summarise(compared[0], ""), ids)
 
 
 def _key(run: RunSummary) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from proveout.cli import execute
 
 def recorded(runs: Path, factor: float, *, day: float = 0.0, kernel: str = "6.1") -> str:
     """A finished run whose throughput is `factor` times 1,000."""
-    return record(runs, {4: [factor * (1000.0 + repeat) for repeat in (1, 2, 3)]}, day=day, kernel=kernel)
+    return record(runs, of(factor), day=day, kernel=kernel)
 
 
 def compare(runs: Path, *words: str) -> int:
@@ -48,6 +48,40 @@ def test_the_short_form_names_the_command_that_prints_all(tmp_path: Path, capsys
     legend, sentence = capsys.readouterr().out.splitlines()
     assert legend == f"A = {before}, B = {after}"
     assert sentence.startswith("passed: tps.ratio < 0.9 does not hold (B, ladder at 4 threads: ")
+
+
+def test_sides_of_several_runs_and_earlier_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run is the unit: equal runs that differ by some percent are not called different, as single ones would be."""
+    base = [
+        record(tmp_path, of(factor), day=day, labels={"branch": "main"}) for day, factor in enumerate((1.0, 1.03, 0.98))
+    ]
+    fixed = [
+        record(tmp_path, of(factor), day=day, labels={"branch": "fix"})
+        for day, factor in enumerate((1.02, 0.97, 1.01), 3)
+    ]
+    condition = ("--fail-if", "tps.change.lower > 0 || tps.change.upper < 0")
+    assert compare(tmp_path, base[0], fixed[1], *condition) == 1
+    assert "how much runs differ is not in them (4 earlier runs here, 5 would show it)" in unwrapped(capsys)
+    assert compare(tmp_path, *base, "--", *fixed, *condition) == 0
+    said = unwrapped(capsys)
+    assert "A 3 runs and B 3 runs: intervals are over runs" in said
+    assert f"proveout compare {' '.join(base)} -- {' '.join(fixed)} --runs-dir" in said
+    assert compare(tmp_path, "--label", "branch=main", "--", "--label=branch=fix", *condition) == 0
+    assert f"{base[0]} +" in unwrapped(capsys)
+    more = record(tmp_path, of(0.99), day=7)
+    assert compare(tmp_path, base[0], fixed[1], *condition) == 0
+    assert "runs of this plan differ by" in unwrapped(capsys)
+    assert compare(tmp_path, *base, "--", base[0]) == 2 == compare(tmp_path, more, "--")
+    assert compare(tmp_path, "--label", "branch=none", "--", more) == 2
+    assert "no run in" in capsys.readouterr().err
+
+
+def of(factor: float) -> dict[int, list[float]]:
+    return {4: [factor * (1000.0 + repeat) for repeat in (1, 2, 3)]}
+
+
+def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("band", ["100%", "5 percent"])

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ from simulated_rigs import (
 from proveout.coordinator import comparison
 from proveout.coordinator.comparison import compare
 from proveout.coordinator.history.metric_history import HORIZON, Point, detect, effect, point
+from proveout.coordinator.history.runs import RunFolder, summarise
+from proveout.coordinator.history.runs import earlier as earlier_runs
 from proveout.coordinator.measure.captures import Recording, Window, measured_metrics
 from proveout.coordinator.measure.phases import Second
 from proveout.coordinator.measure.phases import recovery as phase_recovery
@@ -420,6 +423,30 @@ def compared_tables(trials: int, repeats: int, gains: Floats, of: str, rungs: tu
     return counted(trials, one, "compare table", repeats, rungs, of, *gains[:, 0], float(gains.sum()))
 
 
+def compared_runs(trials: int, runs: int, apart: float, earlier: int, gain: float = 0.0) -> Measured:
+    """Count the comparisons of `runs` runs a side that call the throughput of a rung different; runs of one system have
+    means that are `apart` (coefficient of variation), and so have as many `earlier` ones. `gain`: of the second side,
+    which is then to be called better at every rung."""
+    rig, rungs = Rig(cv=0.02), (1, 4)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        def side(count: int, name: str, factor: float = 1.0) -> list[Any]:
+            levels = factor * np.exp(apart * generator.standard_normal(count))
+            return [
+                _run(generator, replace(rig, tps=rig.tps * float(level)), rungs, 5, f"{name}{at}")
+                for at, level in enumerate(levels)
+            ]
+
+        before = RunFolder(path=Path(), runs=tuple(summarise(each, "") for each in side(earlier, "e")), unreadable=())
+        (reference, *further), (other, *more) = side(runs, "a"), side(runs, "b", 1.0 + gain)
+        known = earlier_runs(before, summarise(reference, ""), set())
+        found = compare(reference, other, more=(further, more), known=known)
+        told = [row.direction for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
+        return all(each == "better" for each in told) if gain else any(each in ("better", "worse") for each in told)
+
+    return counted(trials, one, "compare runs", runs, apart, earlier, gain)
+
+
 def _table_run(generator: np.random.Generator, rungs: tuple[int, ...], repeats: int, factors: Floats) -> Any:
     """A run whose 26 numbers a rung vary by 3 % from repeat to repeat together, and by 3 % each."""
     made = []
@@ -696,6 +723,15 @@ def comparison_rows() -> Iterator[Row]:
         yield _at_most(text, 0.05, 0.05, partial(compared_tables, repeats=repeats, gains=equal, of="any"), 0.1)
         text = f"`--fail-if 'tps.change.upper < 0'`, equal systems, {name}"
         yield _at_most(text, 0.025, 0.025, partial(gated_equal, repeats=repeats), 0.5)
+    for earlier, runs, apart in itertools.product((0, 12), (1, 2, 3, 5), (0.0, 0.005, 0.01, 0.02, 0.03)):
+        if runs > 1 or earlier:
+            text = f"`compare` of {_of(runs, 'run')} a side that differ by {apart:.1%}, {earlier} earlier ones: flagged"
+            measure = partial(compared_runs, runs=runs, apart=apart, earlier=earlier)
+            yield _at_most(text, 0.05, 0.05, measure, 0.1)
+    for earlier, runs in ((0, 5), (12, 3)):
+        text = f"`compare` of {runs} runs a side that differ by 1 %, {earlier} earlier ones: 5 % better shown"
+        measure = partial(compared_runs, runs=runs, apart=0.01, earlier=earlier, gain=0.05)
+        yield _at_least(text, 0.8, 0.8, measure, 0.1)
     others = np.full((5, 26), 1.3)
     others[:, 0] = 1.0
     text = "`compare`, all numbers but throughput 30 % higher, 5 rungs: throughput flagged, 5 repeats"

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from proveout import __version__
 from proveout.core import directories
@@ -42,6 +43,7 @@ VERBS: tuple[str, ...] = (
 """The verbs in the order of the help.
 
 Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; `epilog_of("x")` are its examples.
+A `Command` of the module parses its words.
 """
 
 _MODULES = {
@@ -114,7 +116,7 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
-            application.command(verb, epilog=examples)(found)
+            application.command(verb, cls=getattr(module, "Command", TyperCommand), epilog=examples)(found)
     return application
 
 

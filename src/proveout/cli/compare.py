@@ -6,10 +6,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from proveout.cli import options
 from proveout.cli.options import Annotations, AnnotationsOption, Quiet, RunsDir, file_option
@@ -24,6 +26,10 @@ EPILOG = """Examples:
 
   proveout compare baseline/smoke-20260114-101500-3f2a latest --fail-if 'tps.ratio.upper < 0.95'
 
+  proveout compare a1 a2 a3 -- b1 b2 b3
+
+  proveout compare --label branch=main -- --label branch=fix
+
   proveout compare before after --allow 'kernel,sysctl.*' --markdown compare.md --html compare.html
 """
 
@@ -32,8 +38,9 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN RUN...",
-            help="Runs: names, directories or `latest`; the first is the reference A, the others are B, C, …",
+            metavar="RUN... [--] RUN...",
+            help="Runs: names, directories or `latest`; the first is the reference A, the others are B, C, … With `--` "
+            "between them, each side is all of its runs, also `--label NAME=VALUE`, its finished runs with that label.",
             autocompletion=options.runs,
         ),
     ],
@@ -73,22 +80,30 @@ def compare(
 ) -> None:
     """Show the ratio of each run to the first one, with confidence intervals.
 
+    Runs of one plan differ more than the repeats within them. With several runs a side, `A1 A2 A3 -- B1 B2 B3`, the
+    run is the unit of the intervals; from five earlier runs of the plan in the folder on, their difference is in the
+    intervals of single runs too.
+
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
     --fail-if is undecidable.
     """
     from proveout.cli import outputs as output_files
     from proveout.coordinator import comparison as comparing
+    from proveout.coordinator.history.runs import earlier_runs
     from proveout.coordinator.report import ci_reports as marks
+    from proveout.coordinator.storage.run_directory import runs_directory as runs_folder
 
-    if len(runs) < 2:
-        raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    results = [_results(runs_dir, name) for name in runs]
+    folder = runs_folder(runs_dir)
+    named = _sides(runs, folder)
+    sides = [[_results(folder, name) for name in side] for side in named]
+    results = [side[0] for side in sides]
     conditions = _conditions(fail_if or [], results[0])
     allowed = options.names(allow)
-    compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
+    known = earlier_runs(folder, [run for side in sides for run in side])
+    compared = comparing.compare_all(sides, known=known, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
-    again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
+    again = [*_again(named), *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
     again += [*(["--band", band] if band else []), *(["--runs-dir", str(runs_dir)] if runs_dir else [])]
     _print(compared, judged, quiet=quiet, whole="" if full else f"proveout compare {shlex.join(again)} --full")
     if output_files.wants_github(annotations, os.environ):
@@ -125,11 +140,64 @@ def _band(text: str | None) -> float:
     return value
 
 
-def _results(runs_dir: Path | None, name: str) -> RunResults:
+class Command(TyperCommand):
+    """A command that keeps `--`, and the places of `--label`, among its runs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As of click, with what begins a side or names its runs as further runs."""
+        kept, rest = [], iter(args)
+        for word in rest:
+            name, equals, value = word.partition("=")
+            if word == "--":
+                kept.append(NEXT)
+            elif name == "--label":
+                kept.append(LABEL + (value if equals else next(rest, "")))
+            else:
+                kept.append(word)
+        return super().parse_args(ctx, kept)
+
+
+NEXT, LABEL = "\0--", "\0label="
+
+
+def _sides(words: Sequence[str], folder: Path) -> list[list[str]]:
+    """The names of the runs of each side. typer.BadParameter."""
+    runs = list(words)
+    if NEXT not in runs and not any(word.startswith(LABEL) for word in runs):
+        sides = [[run] for run in runs]
+    else:
+        sides = [list(group) for is_next, group in groupby(runs, NEXT.__eq__) if not is_next]
+        sides = [[run for word in side for run in _labelled(word, folder)] for side in sides]
+    if len(sides) < 2:
+        raise typer.BadParameter("name at least two runs", param_hint="RUN... [--] RUN...")
+    return sides
+
+
+def _labelled(word: str, folder: Path) -> list[str]:
+    """The run itself, or the finished runs with a label."""
+    if not word.startswith(LABEL):
+        return [word]
+    from proveout.coordinator.history import runs as history
+
+    name, _, value = word.removeprefix(LABEL).partition("=")
+    found = [run.run for run in history.read_folder(folder).runs if run.labels.get(name) == value]
+    if not found:
+        raise typer.BadParameter(f"no run in {folder} has the label {name}={value}", param_hint="--label")
+    return found
+
+
+def _again(sides: Sequence[Sequence[str]]) -> list[str]:
+    """The sides as arguments."""
+    if all(len(side) == 1 for side in sides):
+        return [run for (run,) in sides]
+    return [word for side in sides for word in ("--", *side)][1:]
+
+
+def _results(folder: Path, name: str) -> RunResults:
     from proveout.cli import messages
     from proveout.coordinator.storage import run_directory
 
-    directory = run_directory.find(run_directory.runs_directory(runs_dir), name)
+    directory = run_directory.find(folder, name)
     results = directory.results(begun=True)
     messages.note_unchecked(directory.path)
     return results

@@ -30,6 +30,7 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     """Run `other` against run `reference`, directories. JournalFault, or ProveoutError when one has not begun."""
     from proveout.coordinator import comparison as comparing
     from proveout.coordinator.comparability import NotComparable, differences, refuse_a_copy, unlike
+    from proveout.coordinator.history.runs import earlier_runs
     from proveout.coordinator.report.comparison_document import sentence
     from proveout.coordinator.report.comparison_tables import heads, level_note, main_numbers
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -43,7 +44,8 @@ def compared(reference: str, other: str, *, despite: bool) -> shown.Comparison:
     except NotComparable as fault:
         return shown.Comparison(reference=names[0], other=names[1], refused=fault.what)
     try:
-        found = comparing.compare(before, after, despite=despite)
+        known = earlier_runs(Path(reference).parent, (before, after))
+        found = comparing.compare(before, after, known=known, despite=despite)
     except NotComparable:
         apart = unlike(before, after, found_differences)
         refused = f"The runs differ in their plan or environment{apart and f': {apart}'}."

@@ -260,6 +260,53 @@ def estimate(
     return result | _student(data, kind, tail)
 
 
+# The unit of a comparison of several runs a side is the run: the mean of a run over its repeats is one observation,
+# and the spread of these means has in it whatever differs from run to run (start of the server, load of the data, day)
+# and what is left of the repeats' own. In a balanced design this is the interval of Kalibera & Jones (2013) for the
+# highest level. Earlier runs of the same plan on the same machine have the same spread: their variance of a run's mean
+# is pooled with that of the runs compared, each by its degrees of freedom, which assumes that it is equal on both sides
+# (the t test of Student with a common variance).
+
+
+def of_runs(runs: Sequence[Estimate], between: tuple[float, float] | None = None) -> Estimate:
+    """The mean over several runs of one number, by each run's mean over its repeats, with its interval.
+
+    `between`: the variance of the logarithm of a run's mean, and its degrees of freedom, from other runs; with it one
+    run has an interval too. A number of a run without repeats (the answer of a search) counts as its mean. ValueError
+    when empty.
+    """
+    values = [float(run["mean"]) for run in runs]
+    methods = {str(run["method"]) for run in runs}
+    if methods == {"zero events"}:
+        upper = 1.0 / sum(1.0 / float(run["upper"]) for run in runs)  # as of all their trials together
+        return {**estimate(values), "lower": 0.0, "upper": upper, "degrees": math.inf, "method": "zero events"}
+    result = estimate(values, kind="extreme" if methods & set(_EXTREME) else "signed" if "t" in methods else "level")
+    if between is None or min(values) <= 0.0:
+        return result
+    found = _pooled(np.asarray(values), between)
+    half = t_quantile(found.degrees) * math.sqrt(found.variance)
+    if half > math.log(FACTOR_MAX):
+        return result | _no_information(len(values))
+    ends = {"lower": result["mean"] * math.exp(-half), "upper": result["mean"] * math.exp(half)}
+    return {**result, **ends, "degrees": found.degrees, "method": "log t", "between": list(between)}
+
+
+def successive_variance(values: Sequence[float]) -> tuple[float, float]:
+    """The variance of a series by the differences of its neighbours, which a step of its level hardly moves, and its
+    degrees of freedom. ValueError with fewer than 2.
+
+    Source: von Neumann, Kent, Bellinson & Hart, The Mean Square Successive Difference (1941); the degrees are those of
+    a chi-square of the same mean and variance.
+
+    >>> successive_variance([1.0, 3.0, 1.0])
+    (2.0, 1.6)
+    """
+    steps, count = np.diff(np.asarray(values, dtype=np.float64)), len(values)
+    if count < 2:
+        raise ValueError("neighbours need at least two values")
+    return float(np.mean(steps**2)) / 2.0, 2.0 * (count - 1) ** 2 / (3.0 * count - 4.0)
+
+
 def _mean(data: Floats) -> float:
     """As `data.mean()`, to the last bit; a report takes thousands of them, of a few values each."""
     return float(np.add.reduce(data)) / len(data)
@@ -393,6 +440,8 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     - `no information`: an interval beyond a factor of 1000 to either side is not given, as in `estimate`.
     - `ends`: a side is the answer of a search, which has no repeats: from lower/upper to upper/lower of the two sides.
       Its level is what both intervals together keep, 1 less the sum of what each may miss.
+    - `runs`: both sides are `of_runs` with the same variance `between` runs: Student's t with that variance and those
+      of both sides pooled.
 
     A side without values (a ratio) brings its own variance and degrees of freedom. A plain number is exact. The
     interval's level is the highest of `confidence` and the two sides'; a side that was chosen from k candidates widens
@@ -411,7 +460,8 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     if _has_search(left, right):
         return result | _of_ends(left, right, operator.truediv)
     pairs = _pairs(left, right)
-    found = _log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right))
+    of_runs = _pooled_runs(left, right)
+    found = of_runs or (_log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right)))
     if found is None:
         return result
     half = _half(found, result)
@@ -422,7 +472,7 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
         return result | _no_information(result["n"])
     result |= {"lower": math.exp(found.centre - half), "upper": math.exp(found.centre + half)}
     result |= {"cv": math.sqrt(found.variance), "degrees": found.degrees}
-    return result | {"method": "welch" if pairs is None else "paired"}
+    return result | {"method": "runs" if of_runs else "welch" if pairs is None else "paired"}
 
 
 def difference(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
@@ -505,6 +555,31 @@ def _log_pairs(pairs: tuple[Floats, Floats]) -> _Centre | None:
     by_logs = float(np.log(a / b).var(ddof=1))
     by_delta = float((a / a.mean() - b / b.mean()).var(ddof=1))
     return _Centre(math.log(a.mean() / b.mean()), max(by_logs, by_delta) / count, count - 1)
+
+
+def _pooled(data: Floats, between: tuple[float, float]) -> _Centre:
+    """The logarithm of the mean of some runs; the variance of a run is theirs and that of others, pooled."""
+    variance, degrees = between
+    free = len(data) - 1
+    own = _log_variance(data) * len(data) if free else 0.0
+    return _Centre(
+        math.log(_mean(data)), (free * own + degrees * variance) / (free + degrees) / len(data), free + degrees
+    )
+
+
+def _pooled_runs(left: Estimate, right: Estimate) -> _Centre | None:
+    """The logarithm of the quotient of two sides of runs; None unless both know the same variance between runs."""
+    between = left.get("between")
+    if between is None or between != right.get("between"):
+        return None
+    x, y = (np.asarray(side["values"], dtype=np.float64) for side in (left, right))
+    free = [len(side) - 1 for side in (x, y)]
+    own = [_log_variance(side) * len(side) if len(side) > 1 else 0.0 for side in (x, y)]
+    variance, known = between
+    degrees = free[0] + free[1] + known
+    pooled = (free[0] * own[0] + free[1] * own[1] + known * variance) / degrees
+    centre = math.log(_mean(x) / _mean(y))
+    return _Centre(centre, pooled * (1.0 / len(x) + 1.0 / len(y)), degrees)
 
 
 def _welch(x: _Centre | None, y: _Centre | None) -> _Centre | None:
