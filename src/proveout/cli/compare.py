@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,9 +80,8 @@ def compare(
 ) -> None:
     """Show the ratio of each run to the first one, with confidence intervals.
 
-    Runs of one plan differ more than the repeats within them. With several runs a side, `A1 A2 A3 -- B1 B2 B3`, the
-    run is the unit of the intervals; from five earlier runs of the plan in the folder on, their difference is in the
-    intervals of single runs too.
+    With several runs a side, `A1 A2 A3 -- B1 B2 B3`, the run is the unit of the intervals. From five earlier runs of
+    the plan in the folder on, their spread is in the intervals of single runs too.
 
     Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
     --fail-if is undecidable.
@@ -90,27 +89,32 @@ def compare(
     from proveout.cli import outputs as output_files
     from proveout.coordinator import comparison as comparing
     from proveout.coordinator.history.runs import earlier_runs
-    from proveout.coordinator.report import ci_reports as marks
     from proveout.coordinator.storage.run_directory import runs_directory as runs_folder
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     folder = runs_folder(runs_dir)
-    named = _sides(runs, folder)
+    named, allowed = _sides(runs, folder), options.names(allow)
     sides = [[_results(folder, name) for name in side] for side in named]
-    results = [side[0] for side in sides]
-    conditions = _conditions(fail_if or [], results[0])
-    allowed = options.names(allow)
+    conditions = _conditions(fail_if or [], sides[0][0])
     known = earlier_runs(folder, [run for side in sides for run in side])
     compared = comparing.compare_all(sides, known=known, allow=allowed, despite=despite, band=_band(band))
     judged = [comparing.judge(condition, one) for one in compared for condition in conditions]
-    again = [*_again(named), *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
-    again += [*(["--band", band] if band else []), *(["--runs-dir", str(runs_dir)] if runs_dir else [])]
-    _print(compared, judged, quiet=quiet, whole="" if full else f"proveout compare {shlex.join(again)} --full")
-    if output_files.wants_github(annotations, os.environ):
-        remarks = marks.of_conditions(judged, comparing.legend(compared))
-        sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
-    _write(outputs, results, compared, judged)
+    given = {"--allow": ",".join(allowed), "--despite": despite, "--band": band, "--runs-dir": runs_dir}
+    _print(compared, judged, quiet=quiet, whole="" if full else _whole(named, given))
+    _annotate(annotations, compared, judged)
+    _write(outputs, [side[0] for side in sides], compared, judged)
     raise typer.Exit(comparing.exit_code(judged))
+
+
+def _annotate(annotations: Annotations, compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> None:
+    """Print the conditions as annotations, where they are wanted."""
+    from proveout.cli import outputs as output_files
+    from proveout.coordinator.comparison import legend
+    from proveout.coordinator.report import ci_reports as marks
+
+    if output_files.wants_github(annotations, os.environ):
+        remarks = marks.of_conditions(judged, legend(compared))
+        sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
 
 
 def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:
@@ -186,11 +190,13 @@ def _labelled(word: str, folder: Path) -> list[str]:
     return found
 
 
-def _again(sides: Sequence[Sequence[str]]) -> list[str]:
-    """The sides as arguments."""
-    if all(len(side) == 1 for side in sides):
-        return [run for (run,) in sides]
-    return [word for side in sides for word in ("--", *side)][1:]
+def _whole(sides: Sequence[Sequence[str]], given: Mapping[str, Any]) -> str:
+    """The command that prints all, with the options that were given; True is an option without a value."""
+    single = all(len(side) == 1 for side in sides)
+    words = [run for side in sides for run in ([] if single else ["--"]) + list(side)][0 if single else 1 :]
+    for option, value in given.items():
+        words += [] if not value else [option] if value is True else [option, str(value)]
+    return f"proveout compare {shlex.join(words)} --full"
 
 
 def _results(folder: Path, name: str) -> RunResults:
