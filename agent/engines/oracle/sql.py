@@ -21,7 +21,6 @@ from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
-VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
 # Reported also when they have their default: commit rates and cache sizes depend on them.
 ALWAYS = (
     "commit_wait",
@@ -167,7 +166,8 @@ class OracleQueries:
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """(name, value), `version` among them."""
     with connected(endpoint, "inspect") as connection:
-        found = {"version": _version(connection)}
+        # Not product_component_version.version: that is 19.0.0.0.0 for 19.3 and 19.7 alike.
+        found = {"version": str(connection.version)}
         rows, code = readable_rows(connection, PARAMETERS)
         if code:
             found["parameters"] = f"not readable: {code} (grant SELECT on V_$PARAMETER)"
@@ -221,11 +221,6 @@ def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], s
         return rows_of(connection, query), ""
     except oracledb.Error as error:
         return [], error_text(error).code
-
-
-def _version(connection: Any) -> str:
-    rows = rows_of(connection, VERSION)
-    return str(rows[0][0]) if rows else str(connection.version)
 
 
 def rows_of(connection: Any, query: str) -> list[tuple[Any, ...]]:

@@ -69,7 +69,7 @@ def test_rows_that_are_refused_are_named(endpoint: Endpoint) -> None:
 
 async def test_inspect_sql_and_checkpoint(task_context: Any, endpoint: Endpoint) -> None:
     up = await inspect_system(task_context, InspectSystem(endpoint=endpoint))
-    assert up.endpoint.version == "19.0.0.0.0"
+    assert up.endpoint.version == "19.7.0.0.0"
     assert dict(up.settings)["commit_wait"] == "WAIT"
     statements = ("CREATE TABLE mine (a NUMBER(5));", "INSERT INTO mine VALUES (1)", "SELECT a FROM mine")
     assert (await run_sql(task_context, RunSql(endpoint=endpoint, statements=statements))).counts == (0, 1, 1)
