@@ -132,7 +132,8 @@ class TimesTenLoader(OracleLoader):
 
     def execute(self, statement: str) -> None:
         """Run one statement by itself; statements of a population are Oracle's."""
-        super().execute(for_timesten(statement))
+        if own := for_timesten(statement):
+            super().execute(own)
 
     def settle(self) -> None:
         """Write the log: by default a commit of TimesTen's is not on disk when it returns, and a durable one takes the
