@@ -235,7 +235,7 @@ class OracleParameters(SystemOperation):
         return Step(changes=self._restarted(tuple(changes), self.restart_by))
 
     def _no_start(self, name: str, value: str, facts: Facts) -> str:
-        """Why the instances would not start with a value; "" for one that is not above its stored bound."""
+        """The refusal of a value with which no instance would start; "" for one that is not above its stored bound."""
         bound, error = _BOUNDS.get(name, ("", ""))
         stored = {sid: text or "" for of, sid, text in facts.ask(self._stored) if of == bound}
         most = self.settings.get(bound) or stored.get(self._sid) or stored.get("*") or ""
@@ -335,7 +335,7 @@ def _same(now: str, wanted: str) -> bool:
 
 
 def _above(size: str, most: str) -> bool:
-    """Whether a size is above another one; what is none, and 0 for "not set", is not."""
+    """Whether a size is above another one. Other texts, and 0 for "not set", are not."""
     sizes = [_plain(text) for text in (size, most)]
     return all(text.isdigit() and int(text) for text in sizes) and int(sizes[0]) > int(sizes[1])
 

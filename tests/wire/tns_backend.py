@@ -94,7 +94,12 @@ CREATE TABLE IF NOT EXISTS oracle.gv$system_event
 CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
-CREATE OR REPLACE VIEW oracle.v$instance AS SELECT '2026-01-01 00:00:00'::timestamp AS startup_time;
+CREATE OR REPLACE VIEW oracle.v$instance AS SELECT 1 AS instance_number, coalesce(
+  (SELECT startup_time FROM oracle.gv$instance WHERE inst_id = 1), '2026-01-01 00:00:00'::timestamp) AS startup_time;
+CREATE OR REPLACE VIEW oracle.v$system_event AS SELECT * FROM oracle.gv$system_event WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$sys_time_model AS SELECT * FROM oracle.gv$sys_time_model WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$osstat AS SELECT * FROM oracle.gv$osstat WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$sysstat AS SELECT * FROM oracle.gv$sysstat WHERE inst_id = 1;
 CREATE TABLE IF NOT EXISTS oracle.v$sql
   (sql_id varchar(13), child_number int, sql_text varchar(1000), executions bigint, elapsed_time bigint,
    rows_processed bigint, parsing_schema_name varchar(128));
@@ -121,7 +126,7 @@ CREATE OR REPLACE FUNCTION oracle.capture_snapshot(level text) RETURNS int LANGU
 CREATE OR REPLACE FUNCTION oracle.generate_report_text(first_snap bigint, last_snap bigint) RETURNS text[]
   LANGUAGE sql AS $$ SELECT ARRAY['canned', 'snapshots ' || first_snap || ' to ' || last_snap] $$;
 """
-"""The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill."""
+"""The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill; v$ is instance 1."""
 
 
 @dataclass(frozen=True, slots=True)
