@@ -1,8 +1,9 @@
-"""Oracle Database through python-oracledb in thin mode: blocking sessions, and the codes of its errors."""
+"""Oracle Database through python-oracledb: blocking sessions, and the codes of its errors."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -97,6 +98,14 @@ STATEMENT_CACHE = 60
 ROWS_UNKNOWN = 100
 ATTRIBUTE_MAX = 64  # V$SESSION.MODULE, ACTION and CLIENT_IDENTIFIER from 12.2
 PROGRAM = "proveout"
+CLIENT = "PROVEOUT_ORACLE_CLIENT"
+"""The variable with the folder of Oracle's client libraries; a process with it is in thick mode, else in thin mode."""
+# The server requires native network encryption (12660, 3001), is older than 12.1, or has only a 10G password verifier.
+THICK_ONLY = frozenset({"ORA-12660", "DPY-3001", "DPY-3010", "DPY-3015"})
+THICK = (
+    f"thin mode cannot reach this server: install Oracle Instant Client, have ldconfig know its folder, and start the "
+    f"agent with {CLIENT}=FOLDER (thick mode)"
+)
 _AS = re.compile(r"(\S+) as (sysdba|sysasm|sysoper)", re.I)
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _CONTROLS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
@@ -264,13 +273,16 @@ class OracleDriver:
             connection.call_timeout = CALL_TIMEOUT_MS
         except oracledb.Error as error:
             what = error_text(error)
-            raise StatementFailure(what.code, what.text, FailureKind.LOST) from None
+            text = f"{what.text}: {THICK}" if what.code in THICK_ONLY else what.text
+            raise StatementFailure(what.code, text, FailureKind.LOST) from None
         return OracleSession(connection)
 
 
 def open_connection(dsn: str) -> Any:
-    """A thin connection. Raises oracledb.Error."""
+    """A connection, thick where `CLIENT` is set. Raises oracledb.Error."""
     user, password, target = parts(dsn)
+    if (folder := os.environ.get(CLIENT)) and oracledb.is_thin_mode():
+        oracledb.init_oracle_client(lib_dir=folder)
     user, mode = role_of(user)
     return oracledb.connect(
         user=user,
