@@ -7,11 +7,13 @@ import os
 import re
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.recording import tapped
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
@@ -284,7 +286,8 @@ def open_connection(dsn: str) -> Any:
     if (folder := os.environ.get(CLIENT)) and oracledb.is_thin_mode():
         oracledb.init_oracle_client(lib_dir=folder)
     user, mode = role_of(user)
-    return oracledb.connect(
+    connect = partial(
+        oracledb.connect,
         user=user,
         mode=mode,
         password=password,
@@ -293,6 +296,7 @@ def open_connection(dsn: str) -> Any:
         stmtcachesize=STATEMENT_CACHE,
         tcp_connect_timeout=CONNECT_S,
     )
+    return tapped(connect, oracledb)
 
 
 def role_of(user: str) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle import sql
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, error_text, parts
 from proveout.agent.engines.oracle.populate import OracleLoader, insert_into
+from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.table import probe
 from proveout.agent.errors import TaskFault
 from proveout.dsl.engines import Dialect
@@ -65,8 +66,12 @@ def open_timesten(dsn: str) -> Any:
         raise StatementFailure(
             "ORA-12154", "the dsn does not end in :timesten_direct or :timesten_client", FailureKind.LOST
         )
-    ready(os.environ)
-    return oracledb.connect(user=user, password=password, dsn=target, stmtcachesize=STATEMENT_CACHE)
+
+    def connect() -> Any:
+        ready(os.environ)
+        return oracledb.connect(user=user, password=password, dsn=target, stmtcachesize=STATEMENT_CACHE)
+
+    return tapped(connect, oracledb)
 
 
 def open_thick(endpoint: Endpoint, work: str) -> Any:

@@ -33,6 +33,7 @@ VERBS: tuple[str, ...] = (
     "schema",
     "doctor",
     "ceiling",
+    "prove",
     "agent",
     "deploy",
     "inventory",

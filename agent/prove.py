@@ -1,0 +1,422 @@
+"""A test of everything that proveout asks of an engine, on a server of a user: each part of its adapter, each workload.
+
+Data flow: `Engine` names the parts -> `checks` lists what there is to ask -> `prove` runs one after the other ->
+`Result`s, each `works`, `differs`, `refused` with the server's words, or `left out` -> a table and the conversation
+(`engines.recording`). On a recorded conversation the same checks run without the server.
+
+Nothing is written to the server without `writes`: then each workload makes its own tables, and removes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from itertools import chain, islice
+from typing import Any, Literal, TypeAlias
+
+from proveout.agent.engines import sessions
+from proveout.agent.engines.adapter import Loader, Tick
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.recording import (
+    Conversation,
+    RecordedDriver,
+    ReplayedDriver,
+    UnknownStatement,
+    recording,
+    replaying,
+)
+from proveout.agent.engines.table import adapter, driver
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.loop.transaction import BEGIN_READ, BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
+from proveout.core.numbers import count_of
+from proveout.dsl.operations.facts import Facts, RowsQuery
+from proveout.dsl.operations.operation import Operation
+from proveout.dsl.operations.oracle import AsmDiskGroup, OracleParameters, OracleRedo
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.topology import Workload
+from proveout.dsl.workloads.base import Body, Outcome, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.commits import one_by_one
+from proveout.dsl.workloads.kinds import build, built_in
+from proveout.proto.wire.tasks import Endpoint
+
+Answer: TypeAlias = Literal["works", "differs", "refused", "left out"]
+
+SCALES: dict[str, dict[str, Any]] = {
+    "hlr": {"population": 300},
+    "prepaid": {"population": 300},
+    "tptbm": {},
+    "tpcb": {"scale": 1, "accounts_per_branch": 100},
+    "tprocc": {"warehouses": 1},
+    "tproch": {"scale": 0.01},
+}
+"""The workloads at the scale at which they are proven."""
+TUNED: dict[str, tuple[Operation, ...]] = {
+    "oracle": (
+        OracleParameters.model_validate({"system": "target", "settings": {"open_cursors": "300", "sga_target": "1G"}}),
+        OracleRedo.model_validate({"system": "target", "groups": 4, "size": "200M", "disk_groups": ["DATA"]}),
+        AsmDiskGroup.model_validate(
+            {"system": "target", "disk_group": "DATA", "redundancy": "external", "disks": ["/dev/oraudev/disks/D1"]}
+        ),
+    )
+}
+"""Operations whose questions are asked; nothing is changed."""
+OWN_CLIENT = frozenset({"oracle", "timesten"})
+"""Engines whose drivers and loaders stay within their client library, so that it is what is recorded."""
+RUNS = 3
+"""Transactions of each kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The answer to one question; `words` are the server's, or what was found."""
+
+    name: str
+    answer: Answer
+    words: str = ""
+    way_out: str = ""
+    seconds: float = 0.0
+
+
+class Differs(Exception):
+    """An answer that is not as the adapter expects it."""
+
+
+class LeftOut(Exception):
+    """A question that is not asked, and why."""
+
+
+DSNS = {
+    "mysql": "mysql://hidden@hidden/hidden",
+    "oracle": "hidden/hidden@hidden",
+    "postgres": "host=hidden user=hidden",
+    "timesten": "hidden/hidden@hidden:timesten_direct",
+}
+"""The dsns of replays, which lead nowhere."""
+
+
+def replay(conversation: Conversation) -> list[Result]:
+    """Ask what was asked when a conversation was recorded. UnknownStatement where a statement has changed since."""
+    asked = [name.partition(":")[0] for name, answer in conversation.results.items() if answer != "left out"]
+    prover = Prover(
+        Endpoint(system="target", engine=conversation.engine, dsn=DSNS.get(conversation.engine, "/hidden")),
+        conversation,
+        replay=True,
+        writes=any(name in SCALES for name in asked),
+        licences=("diagnostics_pack",) if "report awr" in asked else (),
+        workloads=tuple(name for name in SCALES if name in conversation.results or name in asked),
+    )
+    return prove(prover)
+
+
+Check: TypeAlias = tuple[str, Callable[[], str]]
+
+
+def prove(
+    prover: Prover, begins: Callable[[str], None] = lambda _: None, ends: Callable[[Result], None] = lambda _: None
+) -> list[Result]:
+    """Ask everything; `begins` and `ends` are called around each question. Without a connection only the first one
+    is asked."""
+    found: list[Result] = []
+    tap = replaying(prover.conversation) if prover.replay else recording(prover.conversation)
+    with tap:
+        for name, ask in prover.checks():
+            begins(name)
+            found.append(_answered(name, ask))
+            ends(found[-1])
+            if len(found) == 1 and found[0].answer == "refused":
+                break
+    prover.conversation.results.update({one.name: one.answer for one in found})
+    return found
+
+
+def _answered(name: str, ask: Callable[[], str]) -> Result:
+    began = time.monotonic()
+    answer: Answer = "works"
+    way_out = ""
+    try:
+        words = ask()
+    except UnknownStatement:
+        raise
+    except LeftOut as reason:
+        answer, words = "left out", str(reason)
+    except Differs as difference:
+        answer, words = "differs", str(difference)
+    except ProveoutError as error:
+        answer, words, way_out = "refused", error.what, error.way_out
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        answer, words = "differs", f"the answer is not of the expected form: {type(error).__name__}: {error}"
+    return Result(name=name, answer=answer, words=words, way_out=way_out, seconds=time.monotonic() - began)
+
+
+class Prover:
+    """The questions to one server, or with `replay` to a recorded conversation. `writes`: the workloads too;
+    `licences` as `topology.Capture` has them."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        conversation: Conversation,
+        *,
+        replay: bool = False,
+        writes: bool = False,
+        licences: Sequence[str] = (),
+        workloads: Sequence[str] = tuple(SCALES),
+    ) -> None:
+        self.conversation, self.replay = conversation, replay
+        self._end, self._writes, self._licences, self._workloads = endpoint, writes, licences, workloads
+        self._adapter = adapter(endpoint.engine)
+
+    def checks(self) -> Iterator[Check]:
+        """Each question by name."""
+        stated = self._adapter.stated
+        yield "connection", self._connection
+        yield "version and settings", self._settings
+        parts: tuple[tuple[str, str, Callable[[], str]], ...] = (
+            ("query", stated.queries, self._query),
+            ("tables and indexes", stated.schema, self._schema),
+            ("waits", stated.waits, self._waits),
+            ("sizes", stated.sizes, self._sizes),
+            ("statements", stated.statement_session, self._statements),
+            (f"report {stated.report}", stated.report_session, self._report),
+        )
+        for name, place, ask in parts:
+            if place:
+                yield name, ask
+        for operation in TUNED.get(stated.name, ()):
+            yield f"tuning: questions of {type(operation).__name__}", lambda one=operation: self._tuning(one)  # type: ignore[misc]
+        if stated.checkpoint:
+            yield "checkpoint", self._checkpoint
+        for name in self._workloads if stated.populate else ():
+            yield from self._workload(name)
+
+    # ---- what only reads ---------------------------------------------------------------------------------------------
+
+    def _driver(self) -> Any:
+        engine = self._end.engine
+        if engine in OWN_CLIENT:
+            return driver(engine)
+        if self.replay:
+            dialect = self._adapter.stated.dialect
+            assert dialect is not None  # noqa: S101 - of an engine with a driver
+            return ReplayedDriver(dialect, self.conversation)
+        return RecordedDriver(
+            driver(engine), self.conversation, lambda *given: sessions.execute(given[0], given[1], given[2], given[3])
+        )
+
+    def _connection(self) -> str:
+        if self._adapter.stated.own_process and not self.replay:
+            self._adapter.claim_process()
+        try:
+            self._driver().connect(self._end.dsn).close()
+        except StatementFailure as failure:
+            if failure.kind is not FailureKind.LOST and not self.replay:
+                raise
+            raise TaskFault("unreachable", f"{failure.code}: {failure.what}", way_out=_CONNECT) from None
+        return ""
+
+    def _settings(self) -> str:
+        if self.replay and (self._end.engine not in OWN_CLIENT or self._adapter.stated.own_process):
+            raise LeftOut(_NOT_RECORDED)
+        found = dict(asyncio.run(self._adapter.settings(self._end)))
+        self.conversation.facts.setdefault("version", found["version"])
+        self.conversation.facts.setdefault("client_version", found["version"])
+        if unread := [text for text in found.values() if text.startswith("not readable")]:
+            raise Differs(f"version {found['version']}; {'; '.join(unread)}")
+        return f"version {found['version']}, {count_of(len(found) - 1, 'setting')}"
+
+    def _query(self) -> str:
+        with closing(self._adapter.query_session(self._end)) as session:
+            names, rows = session.rows(f"SELECT 1 AS one{self._from_dual}", 2)
+        if (len(names), len(rows)) != (1, 1):
+            raise Differs(f"{len(rows)} rows of {len(names)} columns")
+        return ""
+
+    @property
+    def _from_dual(self) -> str:
+        return " FROM dual" if self._adapter.stated.dialect == "oracle" else ""
+
+    def _schema(self) -> str:
+        with closing(self._adapter.query_session(self._end)) as session:
+            return count_of(len(session.rows(self._adapter.schema_query, 100_000)[1]), "row")
+
+    def _waits(self) -> str:
+        with closing(self._adapter.wait_observer(self._end)) as observer:
+            for number in range(2):
+                found = observer.look(Tick(at_ns=time.monotonic_ns(), report=True, last=number == 1))
+        if not found:
+            raise Differs(self._last_error() or "no reading")
+        return f"{count_of(len(found), 'reading')} of {count_of(len({one.metric for one in found}), 'metric')}"
+
+    def _sizes(self) -> str:
+        with closing(self._adapter.size_catalogue(self._end)) as catalogue:
+            found = catalogue.parts()
+        if found is None:
+            raise TaskFault("refused", self._last_error() or "the sizes cannot be read")
+        return count_of(len(list(found)), "part")
+
+    def _last_error(self) -> str:
+        """The server's words where an adapter gives none."""
+        return next((one.error[2] for one in reversed(self.conversation.exchanges) if one.error), "")
+
+    def _statements(self) -> str:
+        with closing(self._adapter.statement_session(self._end)) as session:
+            since, counts = session.since, session.counts()
+            texts = session.texts(islice(counts, 5))
+        return f"{count_of(len(counts), 'statement')} since {since}, {len(texts)} texts read"
+
+    def _report(self) -> str:
+        needed = {"awr": "diagnostics_pack"}.get(self._adapter.stated.report, "")
+        if needed and needed not in self._licences:
+            raise LeftOut(f"needs the licence: --licence {needed}")
+        with closing(self._adapter.report_session(self._end, "own")) as session:
+            marks = session.take(), session.take()
+            lines = sum(1 for _ in session.report(*marks))
+        return count_of(lines, "line")
+
+    def _tuning(self, operation: Operation) -> str:
+        asked = 0
+
+        def read(query: Any) -> Any:
+            nonlocal asked
+            if not isinstance(query, RowsQuery):
+                raise LeftOut(f"{count_of(asked, 'query')} answered; the rest is asked of the host")
+            with self._adapter.cursor(self._end) as cursor:
+                cursor.execute(query.statement)
+                asked += 1
+                return tuple(tuple(None if value is None else str(value) for value in row) for row in cursor.fetchall())
+
+        try:
+            step = operation.changes(Facts(read=read))
+        except LeftOut as reason:
+            return str(reason)
+        said = (*step.refusals, *step.restarts)
+        return f"{count_of(len(step.changes), 'change')} would be made" + "".join(f"; {text}" for text in said)
+
+    def _checkpoint(self) -> str:
+        self._wants_writes()
+        if self.replay and self._end.engine not in OWN_CLIENT:
+            raise LeftOut(_NOT_RECORDED)
+        asyncio.run(self._adapter.checkpoint(self._end))
+        return ""
+
+    # ---- what writes -------------------------------------------------------------------------------------------------
+
+    def _wants_writes(self) -> None:
+        if not self._writes:
+            raise LeftOut("it writes: --write")
+
+    def _workload(self, name: str) -> Iterator[Check]:
+        parameters = built_in(name).parameters.model_validate(SCALES[name])
+        kind = build(Workload(name=name, kind=name, parameters=to_values(parameters)))
+        dialect = self._adapter.stated.dialect
+        if dialect not in kind.population.before:
+            yield name, lambda: _leave_out("the workload is not written for this engine")
+            return
+        if not self._writes:
+            yield name, lambda: self._wants_writes() or ""
+            return
+        loaders: list[Loader] = []
+        steps: tuple[tuple[str, Callable[[Loader, WorkloadKind], str]], ...] = (
+            ("tables", lambda loader, _: loader.prepare() or ""),
+            ("rows", _load),
+            ("keys, indexes, statistics", self._after),
+            ("number of rows", self._count),
+        )
+        recorded = self._end.engine in OWN_CLIENT
+        for step, run in steps:
+            yield f"{name}: {step}", lambda run=run: self._loaded(loaders, kind, run, recorded)  # type: ignore[misc]
+        for transaction in kind.transactions:
+            yield f"{name}: {transaction.name}", lambda one=transaction: self._transaction(kind, one)  # type: ignore[misc]
+        for invariant in kind.invariants:
+            yield f"{name}: {invariant.name}", lambda one=invariant.statement: self._read(one)  # type: ignore[misc]
+        yield f"{name}: removal", lambda: self._loaded(loaders, kind, lambda loader, _: loader.undo() or "", recorded)
+
+    def _loaded(
+        self,
+        loaders: list[Loader],
+        kind: WorkloadKind,
+        run: Callable[[Loader, WorkloadKind], str],
+        recorded: bool,
+    ) -> str:
+        if self.replay and not recorded:
+            raise LeftOut(_NOT_RECORDED)
+        with nullcontext() if recorded else recording(None):
+            if not loaders:
+                loaders.append(self._adapter.loader(self._end.dsn, kind.population))
+            return run(loaders[0], kind)
+
+    def _after(self, loader: Loader, kind: WorkloadKind) -> str:
+        dialect = self._adapter.stated.dialect
+        assert dialect is not None  # noqa: S101 - of an engine with a driver
+        statements = list(chain.from_iterable(kind.population.after[dialect]))
+        for statement in statements:
+            loader.execute(statement)
+        return count_of(len(statements), "statement")
+
+    def _count(self, loader: Loader, kind: WorkloadKind) -> str:
+        for table, (low, high) in kind.population.expected.items():
+            if not low <= (found := loader.count(table)) <= high and not self.replay:
+                raise Differs(f"{table} has {found} rows, not {low} to {high}")
+        return count_of(len(kind.population.tables), "table")
+
+    def _transaction(self, kind: WorkloadKind, transaction: TransactionType) -> str:
+        body = one_by_one(transaction.body) if transaction.pipeline else transaction.body
+        inputs = transaction.inputs(kind.keys(1))
+        begin = BEGIN_WRITE if any(one.changes for one in transaction.statements) else BEGIN_READ
+        outcomes: list[Outcome] = []
+        with closing(self._driver().connect(self._end.dsn)) as session:
+            prepared = {one.name: session.prepare(one) for one in (*transaction.statements, begin, COMMIT, ROLLBACK)}
+            for _ in range(RUNS):
+                if not transaction.single:
+                    session.execute(prepared[begin.name], ())
+                outcomes.append(_walked(body(inputs()), session, prepared))
+                if not transaction.single:
+                    end = COMMIT if outcomes[-1] is Outcome.COMMIT else ROLLBACK
+                    session.execute(prepared[end.name], ())
+        failed = sum(one is not Outcome.COMMIT for one in outcomes)
+        return f"{RUNS - failed} committed" + (f", {failed} logical failures" if failed else "")
+
+    def _read(self, statement: Statement) -> str:
+        with closing(self._driver().connect(self._end.dsn)) as session:
+            session.execute(session.prepare(statement), ())
+            left, right = (int(number) for number in session.rows()[0])
+        if left != right and not self.replay:
+            raise Differs(f"{left} is not {right}")
+        return ""
+
+
+_NOT_RECORDED = "not a part of the recorded conversation"
+_CONNECT = "is the server up, the address right, and may this user log in with this password?"
+
+
+def _leave_out(reason: str) -> str:
+    raise LeftOut(reason)
+
+
+def _load(loader: Loader, kind: WorkloadKind) -> str:
+    loaded: list[int] = []
+    for table in kind.population.tables:
+        loader.load(table, 1, kind.population.units, loaded.append)
+    loader.settle()
+    return count_of(sum(loaded), "row")
+
+
+def _walked(body: Body, session: Any, prepared: dict[str, Any]) -> Outcome:
+    """Run the body of a transaction; a logical failure is an outcome too."""
+    try:
+        request = next(body)
+        while True:
+            statement, arguments = request
+            session.execute(prepared[statement.name], arguments)
+            request = body.send(session)
+    except StopIteration as stop:
+        outcome = stop.value
+        return outcome if isinstance(outcome, Outcome) else Outcome(outcome)
+    except StatementFailure as failure:
+        if failure.kind is not FailureKind.LOGICAL:
+            raise
+        return Outcome.LOGICAL_FAILURE
