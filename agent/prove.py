@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, TypeAlias
 
@@ -29,6 +30,7 @@ from proveout.agent.engines.recording import (
 )
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
+from proveout.agent.load.invariants import judged
 from proveout.agent.load.loop.transaction import BEGIN_READ, BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
@@ -38,7 +40,7 @@ from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.oracle import AsmDiskGroup, OracleParameters, OracleRedo
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.topology import Workload
-from proveout.dsl.workloads.base import Body, Outcome, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import Body, Invariant, Outcome, TransactionType, WorkloadKind
 from proveout.dsl.workloads.commits import one_by_one
 from proveout.dsl.workloads.kinds import build, built_in
 from proveout.proto.wire.tasks import Endpoint
@@ -122,8 +124,8 @@ def prove(
     is asked."""
     found: list[Result] = []
     tap = replaying(prover.conversation) if prover.replay else recording(prover.conversation)
-    with tap:
-        for name, ask in prover.checks():
+    with tap, closing(prover.checks()) as checks:
+        for name, ask in checks:
             begins(name)
             found.append(_answered(name, ask))
             ends(found[-1])
@@ -170,7 +172,7 @@ class Prover:
         self._end, self._writes, self._licences, self._workloads = endpoint, writes, licences, workloads
         self._adapter = adapter(endpoint.engine)
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Generator[Check, None, None]:
         """Each question by name."""
         stated = self._adapter.stated
         yield "connection", self._connection
@@ -185,9 +187,9 @@ class Prover:
         )
         for name, place, ask in parts:
             if place:
-                yield name, ask
+                yield name, partial(_leave_out, _NOT_RECORDED) if self.replay and stated.in_files else ask
         for operation in TUNED.get(stated.name, ()):
-            yield f"tuning: questions of {type(operation).__name__}", lambda one=operation: self._tuning(one)  # type: ignore[misc]
+            yield f"tuning: questions of {type(operation).__name__}", partial(self._tuning, operation)
         if stated.checkpoint:
             yield "checkpoint", self._checkpoint
         for name in self._workloads if stated.populate else ():
@@ -297,7 +299,8 @@ class Prover:
         return f"{count_of(len(step.changes), 'change')} would be made" + "".join(f"; {text}" for text in said)
 
     def _checkpoint(self) -> str:
-        self._wants_writes()
+        if not self._writes:
+            raise LeftOut(_WRITES)
         if self.replay and self._end.engine not in OWN_CLIENT:
             raise LeftOut(_NOT_RECORDED)
         asyncio.run(self._adapter.checkpoint(self._end))
@@ -305,35 +308,37 @@ class Prover:
 
     # ---- what writes -------------------------------------------------------------------------------------------------
 
-    def _wants_writes(self) -> None:
-        if not self._writes:
-            raise LeftOut("it writes: --write")
-
-    def _workload(self, name: str) -> Iterator[Check]:
+    def _workload(self, name: str) -> Generator[Check, None, None]:
         parameters = built_in(name).parameters.model_validate(SCALES[name])
         kind = build(Workload(name=name, kind=name, parameters=to_values(parameters)))
         dialect = self._adapter.stated.dialect
         if dialect not in kind.population.before:
-            yield name, lambda: _leave_out("the workload is not written for this engine")
+            yield name, partial(_leave_out, "the workload is not written for this engine")
             return
         if not self._writes:
-            yield name, lambda: self._wants_writes() or ""
+            yield name, partial(_leave_out, _WRITES)
             return
         loaders: list[Loader] = []
         steps: tuple[tuple[str, Callable[[Loader, WorkloadKind], str]], ...] = (
-            ("tables", lambda loader, _: loader.prepare() or ""),
+            ("tables", _prepare),
             ("rows", _load),
             ("keys, indexes, statistics", self._after),
             ("number of rows", self._count),
         )
         recorded = self._end.engine in OWN_CLIENT
-        for step, run in steps:
-            yield f"{name}: {step}", lambda run=run: self._loaded(loaders, kind, run, recorded)  # type: ignore[misc]
-        for transaction in kind.transactions:
-            yield f"{name}: {transaction.name}", lambda one=transaction: self._transaction(kind, one)  # type: ignore[misc]
-        for invariant in kind.invariants:
-            yield f"{name}: {invariant.name}", lambda one=invariant.statement: self._read(one)  # type: ignore[misc]
-        yield f"{name}: removal", lambda: self._loaded(loaders, kind, lambda loader, _: loader.undo() or "", recorded)
+        try:
+            for step, run in steps:
+                yield f"{name}: {step}", partial(self._loaded, loaders, kind, run, recorded)
+            for invariant in kind.invariants:
+                yield f"{name}: {invariant.name}", partial(self._invariant, invariant)
+            for transaction in kind.transactions:
+                yield f"{name}: {transaction.name}", partial(self._transaction, kind, transaction)
+            yield f"{name}: removal", partial(self._loaded, loaders, kind, _undo, recorded)
+        finally:  # also where it is interrupted
+            for loader in loaders:
+                with suppress(ProveoutError), nullcontext() if recorded else recording(None):
+                    loader.undo()
+                loader.close()
 
     def _loaded(
         self,
@@ -380,21 +385,35 @@ class Prover:
         failed = sum(one is not Outcome.COMMIT for one in outcomes)
         return f"{RUNS - failed} committed" + (f", {failed} logical failures" if failed else "")
 
-    def _read(self, statement: Statement) -> str:
+    def _invariant(self, invariant: Invariant) -> str:
         with closing(self._driver().connect(self._end.dsn)) as session:
-            session.execute(session.prepare(statement), ())
-            left, right = (int(number) for number in session.rows()[0])
-        if left != right and not self.replay:
-            raise Differs(f"{left} is not {right}")
-        return ""
+            session.execute(session.prepare(invariant.statement), invariant.arguments)
+            (row,) = session.rows()
+        found = judged(invariant, row)
+        if not found.holds and not self.replay:
+            raise Differs(found.evidence)
+        return found.evidence
 
 
+_WRITES = "it writes: --write"
 _NOT_RECORDED = "not a part of the recorded conversation"
 _CONNECT = "is the server up, the address right, and may this user log in with this password?"
 
 
 def _leave_out(reason: str) -> str:
     raise LeftOut(reason)
+
+
+def _prepare(loader: Loader, kind: WorkloadKind) -> str:
+    del kind
+    loader.prepare()
+    return ""
+
+
+def _undo(loader: Loader, kind: WorkloadKind) -> str:
+    del kind
+    loader.undo()
+    return ""
 
 
 def _load(loader: Loader, kind: WorkloadKind) -> str:

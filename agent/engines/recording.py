@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import SimpleNamespace, TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.table import COMMENT
@@ -337,6 +337,13 @@ def _number(version: str) -> int:
     return int(found[1]) * 10_000 + int(found[2] or 0) if found else 0
 
 
+class _Column(NamedTuple):
+    """A column as DB-API describes it."""
+
+    name: str
+    type_code: str
+
+
 class _Variable:
     def __init__(self, kind: Any) -> None:
         self._value = ["1"] if kind is list else _VALUES.get(getattr(kind, "__name__", ""), 1)
@@ -367,9 +374,9 @@ class Replayed:
         return self
 
     @property
-    def description(self) -> list[tuple[Any, ...]] | None:
-        """(name, type) of each column; None for a statement without."""
-        return [(name, server) for name, server, _ in self._exchange.columns] or None
+    def description(self) -> list[_Column] | None:
+        """Each column; None for a statement without."""
+        return [_Column(name, server) for name, server, _ in self._exchange.columns] or None
 
     @property
     def rowcount(self) -> int:
