@@ -65,7 +65,7 @@ TUNED: dict[str, tuple[Operation, ...]] = {
         ),
     )
 }
-"""Operations whose questions are asked; nothing is changed."""
+"""Operations whose queries run; nothing is changed."""
 OWN_CLIENT = frozenset({"oracle", "timesten"})
 """Engines whose drivers and loaders stay within their client library, so that it is what is recorded."""
 RUNS = 3
@@ -101,7 +101,7 @@ DSNS = {
 
 
 def replay(conversation: Conversation) -> list[Result]:
-    """Ask what was asked when a conversation was recorded. UnknownStatement where a statement has changed since."""
+    """Run the checks of a recorded conversation again. UnknownStatement where a statement has changed since."""
     asked = [name.partition(":")[0] for name, answer in conversation.results.items() if answer != "left out"]
     prover = Prover(
         Endpoint(system="target", engine=conversation.engine, dsn=DSNS.get(conversation.engine, "/hidden")),
@@ -120,8 +120,7 @@ Check: TypeAlias = tuple[str, Callable[[], str]]
 def prove(
     prover: Prover, begins: Callable[[str], None] = lambda _: None, ends: Callable[[Result], None] = lambda _: None
 ) -> list[Result]:
-    """Ask everything; `begins` and `ends` are called around each question. Without a connection only the first one
-    is asked."""
+    """Run all checks; `begins` and `ends` are called around each. Without a connection only the first one runs."""
     found: list[Result] = []
     tap = replaying(prover.conversation) if prover.replay else recording(prover.conversation)
     with tap, closing(prover.checks()) as checks:
@@ -285,7 +284,7 @@ class Prover:
         def read(query: Any) -> Any:
             nonlocal asked
             if not isinstance(query, RowsQuery):
-                raise LeftOut(f"{count_of(asked, 'query')} answered; the rest is asked of the host")
+                raise LeftOut(f"{count_of(asked, 'query')} answered; the rest is read on the host")
             with self._adapter.cursor(self._end) as cursor:
                 cursor.execute(query.statement)
                 asked += 1

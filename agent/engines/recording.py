@@ -18,8 +18,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from types import SimpleNamespace, TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.table import COMMENT
@@ -31,7 +32,6 @@ from proveout.dsl.workloads.base import Row, Statement
 CONNECT = "CONNECT"
 """The name of connecting among the statements."""
 FORMAT = 1
-C = TypeVar("C")
 
 
 class UnknownStatement(ProveoutError):
@@ -140,7 +140,7 @@ _conversation: ContextVar[tuple[Literal["record", "replay"], Conversation] | Non
 @contextlib.contextmanager
 def recording(conversation: Conversation | None) -> Iterator[None]:
     """Record connections that are opened within; with None, do not."""
-    token = _conversation.set(conversation and ("record", conversation))
+    token = _conversation.set(None if conversation is None else ("record", conversation))
     try:
         yield
     finally:
@@ -157,7 +157,7 @@ def replaying(conversation: Conversation) -> Iterator[None]:
         _conversation.reset(token)
 
 
-def tapped(connect: Callable[[], C], errors: Any) -> C:
+def tapped(connect: Callable[[], Any], errors: Any) -> Any:
     """The connection that `connect` makes, recorded or replayed where that is wanted. `errors`: the module of the
     client library, whose errors a replay raises."""
     found = _conversation.get()
@@ -166,12 +166,10 @@ def tapped(connect: Callable[[], C], errors: Any) -> C:
     mode, conversation = found
     if mode == "replay":
         raised(conversation.answer(CONNECT), errors)
-        replayed: Any = Replayed(conversation, errors)
-        return replayed
+        return Replayed(conversation, errors)
     exchange = conversation.note(Exchange(statement=CONNECT))
     with _timed(exchange):
-        recorded: Any = Recorded(connect(), conversation)
-    return recorded
+        return Recorded(connect(), conversation)
 
 
 @contextlib.contextmanager
@@ -229,7 +227,7 @@ class Recorded:
         if name in _FETCH:
             return lambda *args: self._fetched(found(*args))
         if name == "prepare":
-            return lambda text, *args: (setattr(self, "_prepared", text), found(text, *args))[1]
+            return partial(self._prepare, found)
         if name == "cursor":
             return lambda *args, **kwargs: Recorded(found(*args, **kwargs), self._noted_in)
         return found
@@ -251,6 +249,10 @@ class Recorded:
         for row in self._real:
             self._fetched([row])
             yield row
+
+    def _prepare(self, call: Callable[..., Any], text: str, *args: Any) -> Any:
+        self._prepared = text
+        return call(text, *args)
 
     def _run(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         text = statement_of(name, args, self._prepared)
@@ -275,12 +277,19 @@ class Recorded:
         if rows is not None and exchange is not None and exchange.columns:
             exchange.rows += len(listed)
             for row in listed[:1]:
-                kinds = ("comment" if value == COMMENT else type(value).__name__ for value in row)
+                kinds = map(_kind, row)
                 exchange.columns = tuple(
                     (name, server, kind if before in ("", "NoneType") else before)
                     for (name, server, before), kind in zip(exchange.columns, kinds, strict=False)
                 )
         return rows
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, and whether it is 0: a server's switches decide what is read next."""
+    if value == COMMENT:
+        return "comment"
+    return f"{type(value).__name__}{' 0' if isinstance(value, int) and value == 0 else ''}"
 
 
 def statement_of(name: str, args: tuple[Any, ...], prepared: str) -> str:
@@ -312,9 +321,11 @@ def _server_type(code: Any) -> str:
 
 _VALUES: Mapping[str, Any] = {
     "int": 1,
+    "int 0": 0,
     "float": 1.0,
     "Decimal": decimal.Decimal(1),
     "bool": True,
+    "bool 0": False,
     "str": "1",
     "bytes": b"1",
     "datetime": datetime.datetime(2026, 1, 1),
@@ -455,12 +466,16 @@ class Replayed:
         """A block."""
         return self
 
+    def thread_id(self) -> int:
+        """The number of the session, as PyMySQL has it."""
+        return 1
+
     def getbatcherrors(self) -> list[Any]:
         """No rows were refused."""
         return []
 
     def nothing(self, *_: Any, **__: Any) -> None:
-        """What has no answer."""
+        """Do nothing, as there is no server."""
 
     commit = rollback = close = cancel = ping = select_db = nothing
 

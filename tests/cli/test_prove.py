@@ -101,7 +101,7 @@ def test_a_statement_that_was_not_recorded_is_refused() -> None:
 
 
 @server
-def test_missing_privileges_are_told_in_the_servers_words(
+def test_missing_privileges_are_reported_in_the_servers_words(
     database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:

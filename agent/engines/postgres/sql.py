@@ -50,7 +50,8 @@ def connect_blocking(
     """The same for a thread; `timeout_s` bounds the attempt (default `CONNECT_S`)."""
     parts = _parts(endpoint, purpose, timeout_s)
     try:
-        return tapped(lambda: psycopg.connect(**parts, autocommit=True), psycopg)
+        made: psycopg.Connection[tuple[Any, ...]] = tapped(lambda: psycopg.connect(**parts, autocommit=True), psycopg)
+        return made
     except psycopg.OperationalError as error:
         raise connection_fault(endpoint, error) from None
 
