@@ -49,13 +49,15 @@ Answer: TypeAlias = Literal["works", "differs", "refused", "left out"]
 
 SCALES: dict[str, dict[str, Any]] = {
     "hlr": {"population": 300},
+    "hlr-partitioned": {"population": 300, "partitions": 2},
     "prepaid": {"population": 300},
     "tptbm": {},
     "tpcb": {"scale": 1, "accounts_per_branch": 100},
     "tprocc": {"warehouses": 1},
+    "tprocc-procedures": {"warehouses": 1, "procedures": True},
     "tproch": {"scale": 0.01},
 }
-"""The workloads at the scale at which they are proven."""
+"""The workloads, KIND or KIND-VARIANT, at the scale at which they are proven."""
 TUNED: dict[str, tuple[Operation, ...]] = {
     "oracle": (
         OracleParameters.model_validate({"system": "target", "settings": {"open_cursors": "300", "sga_target": "1G"}}),
@@ -308,10 +310,11 @@ class Prover:
     # ---- what writes -------------------------------------------------------------------------------------------------
 
     def _workload(self, name: str) -> Generator[Check, None, None]:
-        parameters = built_in(name).parameters.model_validate(SCALES[name])
-        kind = build(Workload(name=name, kind=name, parameters=to_values(parameters)))
-        dialect = self._adapter.stated.dialect
-        if dialect not in kind.population.before:
+        of, _, variant = name.partition("-")
+        parameters = built_in(of).parameters.model_validate(SCALES[name])
+        kind = build(Workload(name=name, kind=of, parameters=to_values(parameters)))
+        stated, dialect = self._adapter.stated, self._adapter.stated.dialect
+        if dialect not in kind.population.before or (variant == "procedures" and not stated.procedures):
             yield name, partial(_leave_out, "the workload is not written for this engine")
             return
         if not self._writes:

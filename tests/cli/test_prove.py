@@ -18,9 +18,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.recording import UnknownStatement, from_text
-from proveout.agent.prove import replay
+from proveout.agent.engines.recording import Conversation, UnknownStatement, from_text
+from proveout.agent.prove import Prover, Result, prove, replay
 from proveout.cli import execute
+from proveout.proto.wire.tasks import Endpoint
 
 FILES = Path(__file__).parents[1] / "replay"
 NOT_RECORDED = "not a part of the recorded conversation"
@@ -142,6 +143,20 @@ def test_a_server_that_is_too_old_names_the_way_to_it(
     code, answers, _ = proven(capsys, "oracle", "hlr/hlr@//db1/HLR")
     assert code == 4
     assert "PROVEOUT_ORACLE_CLIENT" in answers["connection"][1]
+
+
+@server
+def test_an_interruption_leaves_no_tables(database: str) -> None:
+    def interrupt(result: Result) -> None:
+        if result.name == "hlr: rows":
+            raise KeyboardInterrupt
+
+    end = Endpoint(system="target", engine="postgres", dsn=database)
+    prover = Prover(end, Conversation(engine="postgres"), writes=True, workloads=("hlr",))
+    with pytest.raises(KeyboardInterrupt):
+        prove(prover, ends=interrupt)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
 
 
 @server

@@ -28,7 +28,6 @@ EPILOG = """Examples:
   proveout prove timesten 'hlr/${HLR_PASSWORD}@localhost/sampledb:timesten_direct'
 """
 
-WORKLOADS = ("hlr", "prepaid", "tptbm", "tpcb", "tprocc", "tproch")
 DIFFERS, UNREACHABLE = 1, 4
 """Exit codes: an answer that differs or is refused; no connection."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -62,15 +61,15 @@ def prove(
     Exit code 0: everything works; 1: something differs or is refused; 4: no connection.
     """
     from proveout.agent.engines.recording import Conversation
-    from proveout.agent.prove import Prover
+    from proveout.agent.prove import SCALES, Prover
     from proveout.agent.prove import prove as ask
     from proveout.dsl.rules.host_rules import dsn_problems
     from proveout.proto.wire.tasks import Endpoint
 
     if engine not in engines.WITH_DRIVER:
         raise typer.BadParameter(f"{engine!r} is none of {', '.join(engines.WITH_DRIVER)}", param_hint="ENGINE")
-    if unknown := sorted(set(workload or ()) - set(WORKLOADS)):
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(WORKLOADS)}", param_hint="--workload")
+    if unknown := sorted(set(workload or ()) - set(SCALES)):
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(SCALES)}", param_hint="--workload")
     filled = _VARIABLE.sub(_value, dsn)
     if objection := next(dsn_problems(engine, filled), None):
         raise typer.BadParameter(f"{objection.message}; as {objection.way_out}", param_hint="DSN")
@@ -80,7 +79,7 @@ def prove(
         conversation,
         writes=write,
         licences=tuple(licence or ()),
-        workloads=tuple(workload or WORKLOADS),
+        workloads=tuple(workload or SCALES),
     )
     found = ask(prover, _begin, _end)
     typer.echo("")
