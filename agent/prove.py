@@ -128,6 +128,7 @@ def prove(
     with tap, closing(prover.checks()) as checks:
         for name, ask in checks:
             begins(name)
+            prover.begun = len(prover.conversation.exchanges)
             found.append(_answered(name, ask))
             ends(found[-1])
             if len(found) == 1 and found[0].answer == "refused":
@@ -170,6 +171,7 @@ class Prover:
         workloads: Sequence[str] = tuple(SCALES),
     ) -> None:
         self.conversation, self.replay = conversation, replay
+        self.begun = 0  # exchanges before the check
         self._end, self._writes, self._licences, self._workloads = endpoint, writes, licences, workloads
         self._adapter = adapter(endpoint.engine)
 
@@ -263,7 +265,8 @@ class Prover:
 
     def _last_error(self) -> str:
         """The server's words where an adapter gives none."""
-        return next((one.error[2] for one in reversed(self.conversation.exchanges) if one.error), "")
+        own = self.conversation.exchanges[self.begun :]
+        return next((one.error[2] for one in reversed(own) if one.error), "")
 
     def _statements(self) -> str:
         with closing(self._adapter.statement_session(self._end)) as session:
@@ -321,6 +324,7 @@ class Prover:
             yield name, partial(_leave_out, _WRITES)
             return
         loaders: list[Loader] = []
+        failed: list[BaseException] = []
         steps: tuple[tuple[str, Callable[[Loader, WorkloadKind], str]], ...] = (
             ("tables", _prepare),
             ("rows", _load),
@@ -328,14 +332,21 @@ class Prover:
             ("number of rows", self._count),
         )
         recorded = self._end.engine in OWN_CLIENT
+        before = self.conversation.results if self.replay and not recorded else {}
+        if any(before.get(f"{name}: {step}") == "refused" for step, _ in steps):
+            yield f"{name}: all else", partial(_leave_out, _NOT_RECORDED)
+            return
         try:
             for step, run in steps:
-                yield f"{name}: {step}", partial(self._loaded, loaders, kind, run, recorded)
+                yield f"{name}: {step}", partial(self._loaded, loaders, kind, run, recorded, failed)
+                if failed:
+                    yield f"{name}: all else", partial(_leave_out, f"not without its {step}")
+                    return
             for invariant in kind.invariants:
                 yield f"{name}: {invariant.name}", partial(self._invariant, invariant)
             for transaction in kind.transactions:
                 yield f"{name}: {transaction.name}", partial(self._transaction, kind, transaction)
-            yield f"{name}: removal", partial(self._loaded, loaders, kind, _undo, recorded)
+            yield f"{name}: removal", partial(self._loaded, loaders, kind, _undo, recorded, failed)
         finally:  # also where it is interrupted
             for loader in loaders:
                 with suppress(ProveoutError), nullcontext() if recorded else recording(None):
@@ -348,13 +359,18 @@ class Prover:
         kind: WorkloadKind,
         run: Callable[[Loader, WorkloadKind], str],
         recorded: bool,
+        failed: list[BaseException],
     ) -> str:
         if self.replay and not recorded:
             raise LeftOut(_NOT_RECORDED)
-        with nullcontext() if recorded else recording(None):
-            if not loaders:
-                loaders.append(self._adapter.loader(self._end.dsn, kind.population))
-            return run(loaders[0], kind)
+        try:
+            with nullcontext() if recorded else recording(None):
+                if not loaders:
+                    loaders.append(self._adapter.loader(self._end.dsn, kind.population))
+                return run(loaders[0], kind)
+        except ProveoutError as error:
+            failed.append(error)
+            raise
 
     def _after(self, loader: Loader, kind: WorkloadKind) -> str:
         dialect = self._adapter.stated.dialect

@@ -114,6 +114,8 @@ def test_missing_privileges_are_reported_in_the_servers_words(
         code, answers, _ = proven(capsys, "postgres", dsn, "--write", "--workload", "hlr", "--to", str(file), "--yes")
         assert (code, answers["hlr: tables"][0], answers["query"][0]) == (1, "refused", "works")
         assert "permission denied for schema public" in answers["hlr: tables"][1]
+        assert answers["hlr: all else"] == ("left out", "not without its tables")
+        assert_replays(file)
         assert "se-cret-7" not in file.read_text()
         assert "prove_reader" not in file.read_text()
     finally:
