@@ -35,6 +35,7 @@ from proveout.agent.load.loop.transaction import BEGIN_READ, BEGIN_WRITE, COMMIT
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import count_of
+from proveout.dsl import engines
 from proveout.dsl.operations.facts import Facts, RowsQuery
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.oracle import AsmDiskGroup, OracleParameters, OracleRedo
@@ -102,12 +103,23 @@ DSNS = {
 """The dsns of replays, which lead nowhere."""
 
 
+def _nowhere(engine: str) -> Endpoint:
+    return Endpoint(system="target", engine=engine, dsn=DSNS.get(engine, "/hidden"))
+
+
+def behind(engine: str) -> str:
+    """The engine that the changes of a system go on to: that of its standby, or of the database behind a cache."""
+    stated = engines.of(engine)
+    return engine if stated.standbys or not stated.propagates_to else stated.propagates_to[0]
+
+
 def replay(conversation: Conversation) -> list[Result]:
     """Run the checks of a recorded conversation again. UnknownStatement where a statement has changed since."""
     asked = [name.partition(":")[0] for name, answer in conversation.results.items() if answer != "left out"]
     prover = Prover(
-        Endpoint(system="target", engine=conversation.engine, dsn=DSNS.get(conversation.engine, "/hidden")),
+        _nowhere(conversation.engine),
         conversation,
+        sink=_nowhere(behind(conversation.engine)) if "lag" in asked else None,
         replay=True,
         writes=any(name in SCALES for name in asked),
         licences=("diagnostics_pack",) if "report awr" in asked else (),
@@ -158,7 +170,7 @@ def _answered(name: str, ask: Callable[[], str]) -> Result:
 
 class Prover:
     """The questions to one server, or with `replay` to a recorded conversation. `writes`: the workloads too;
-    `licences` as `topology.Capture` has them."""
+    `licences` as `topology.Capture` has them; `sink`: where its changes go on to, for `lag`."""
 
     def __init__(
         self,
@@ -168,12 +180,13 @@ class Prover:
         replay: bool = False,
         writes: bool = False,
         licences: Sequence[str] = (),
+        sink: Endpoint | None = None,
         workloads: Sequence[str] = tuple(SCALES),
     ) -> None:
         self.conversation, self.replay = conversation, replay
         self.begun = 0  # exchanges before the check
         self._end, self._writes, self._licences, self._workloads = endpoint, writes, licences, workloads
-        self._adapter = adapter(endpoint.engine)
+        self._adapter, self._sink = adapter(endpoint.engine), sink
 
     def checks(self) -> Generator[Check, None, None]:
         """Each question by name."""
@@ -191,6 +204,8 @@ class Prover:
         for name, place, ask in parts:
             if place:
                 yield name, partial(_leave_out, _NOT_RECORDED) if self.replay and stated.in_files else ask
+        if stated.lag:
+            yield "lag", self._lag
         for operation in TUNED.get(stated.name, ()):
             yield f"tuning: questions of {type(operation).__name__}", partial(self._tuning, operation)
         if stated.checkpoint:
@@ -282,6 +297,17 @@ class Prover:
             marks = session.take(), session.take()
             lines = sum(1 for _ in session.report(*marks))
         return count_of(lines, "line")
+
+    def _lag(self) -> str:
+        if self._sink is None:
+            raise LeftOut("needs the dsn of a standby, or of the database behind a cache: --sink DSN")
+        if not self._writes:
+            raise LeftOut(_WRITES)  # probes, in a cache of TimesTen
+        with closing(self._adapter.lag_observer(self._end, self._sink)) as observer:
+            found = observer.look(Tick(at_ns=time.monotonic_ns(), report=True, last=True))
+        if not found:
+            raise Differs(self._last_error() or "no reading")
+        return count_of(len(found), "reading")
 
     def _tuning(self, operation: Operation) -> str:
         asked = 0

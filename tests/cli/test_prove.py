@@ -168,6 +168,7 @@ def test_without_yes_and_a_terminal_the_file_is_shown_and_not_written(
     monkeypatch.chdir(tmp_path)
     _, answers, text = proven(capsys, "postgres", database)
     assert answers["hlr"] == ("left out", "it writes: --write")
+    assert answers["lag"][0] == "left out"
     assert '"statement": "SELECT 1 AS one"' in text
     assert "not written" in text
     assert list(tmp_path.iterdir()) == []

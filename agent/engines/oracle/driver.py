@@ -30,7 +30,8 @@ LOST = frozenset(
         "ORA-00018", "ORA-00020", "ORA-00028", "ORA-00031", "ORA-00600", "ORA-00603", "ORA-01012", "ORA-01017",
         "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01090", "ORA-01092", "ORA-02391", "ORA-02396",
         "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12153", "ORA-12170", "ORA-12505", "ORA-12514", "ORA-12516",
-        "ORA-12518", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12547", "ORA-12570",
+        "ORA-12518", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12545", "ORA-12547",
+        "ORA-12570",
         "ORA-12583", "ORA-28000", "ORA-28001",
         "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005",
     }
@@ -296,7 +297,10 @@ def open_connection(dsn: str) -> Any:
         stmtcachesize=STATEMENT_CACHE,
         tcp_connect_timeout=CONNECT_S,
     )
-    return tapped(connect, oracledb)
+    try:
+        return tapped(connect, oracledb)
+    except OSError as error:  # python-oracledb resolves the name of the host before it handles errors
+        raise oracledb.OperationalError(f"ORA-12545: the host of the dsn does not exist: {error}") from None
 
 
 def role_of(user: str) -> tuple[str, Any]:

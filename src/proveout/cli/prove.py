@@ -49,6 +49,9 @@ def prove(
     licence: Annotated[
         list[str] | None, typer.Option(help="A licence that you have, for AWR: diagnostics_pack.")
     ] = None,
+    sink: Annotated[
+        str, typer.Option(metavar="DSN", help="For the lag, with --write: a standby, or the Oracle behind a TimesTen.")
+    ] = "",
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The recorded conversation [default: ENGINE-VERSION.json].")
     ] = None,
@@ -61,7 +64,7 @@ def prove(
     Exit code 0: everything works; 1: something differs or is refused; 4: no connection.
     """
     from proveout.agent.engines.recording import Conversation
-    from proveout.agent.prove import SCALES, Prover
+    from proveout.agent.prove import SCALES, Prover, behind
     from proveout.agent.prove import prove as ask
     from proveout.dsl.rules.host_rules import dsn_problems
     from proveout.proto.wire.tasks import Endpoint
@@ -73,12 +76,14 @@ def prove(
     filled = _VARIABLE.sub(_value, dsn)
     if objection := next(dsn_problems(engine, filled), None):
         raise typer.BadParameter(f"{objection.message}; as {objection.way_out}", param_hint="DSN")
-    conversation = Conversation(engine=engine, hidden=_words(filled))
+    beyond = _VARIABLE.sub(_value, sink)
+    conversation = Conversation(engine=engine, hidden=_words(filled) | _words(beyond))
     prover = Prover(
         Endpoint(system="target", engine=engine, dsn=filled),
         conversation,
         writes=write,
         licences=tuple(licence or ()),
+        sink=Endpoint(system="sink", engine=behind(engine), dsn=beyond) if beyond else None,
         workloads=tuple(workload or SCALES),
     )
     found = ask(prover, _begin, _end)

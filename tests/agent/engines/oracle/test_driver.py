@@ -232,6 +232,12 @@ def test_a_server_that_thin_mode_cannot_reach_names_thick_mode(text: str, monkey
     assert "PROVEOUT_ORACLE_CLIENT" in raised.value.way_out
 
 
+def test_a_host_that_does_not_exist_is_a_lost_connection() -> None:
+    with pytest.raises(StatementFailure, match="ORA-12545: the host of the dsn does not exist") as raised:
+        OracleDriver().connect("hlr/secret@//nowhere.invalid:1521/HLR")
+    assert raised.value.kind is FailureKind.LOST
+
+
 def test_thick_mode_is_taken_where_a_folder_of_the_client_is_given() -> None:
     """In a process of its own, as a process has one mode; this host has no client library."""
     code = (
