@@ -139,6 +139,8 @@ def prove(
     tap = replaying(prover.conversation) if prover.replay else recording(prover.conversation)
     with tap, closing(prover.checks()) as checks:
         for name, ask in checks:
+            if prover.replay and name not in prover.conversation.results:
+                continue  # a check that is newer than the file
             begins(name)
             prover.begun = len(prover.conversation.exchanges)
             found.append(_answered(name, ask))
