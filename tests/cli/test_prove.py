@@ -18,8 +18,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from proveout.agent.engine_proof import Prover, Result, prove, replay
 from proveout.agent.engines.recording import Conversation, UnknownStatement, from_text
-from proveout.agent.prove import Prover, Result, prove, replay
 from proveout.cli import execute
 from proveout.proto.wire.tasks import Endpoint
 

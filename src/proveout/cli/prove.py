@@ -14,8 +14,8 @@ import typer
 from proveout.dsl import engines
 
 if TYPE_CHECKING:
+    from proveout.agent.engine_proof import Result
     from proveout.agent.engines.recording import Conversation
-    from proveout.agent.prove import Result
 
 EPILOG = """Examples:
 
@@ -63,9 +63,9 @@ def prove(
     errors and times; no data, no password, no address, no name but proveout's own. It is shown before it is written.
     Exit code 0: everything works; 1: something differs or is refused; 4: no connection.
     """
+    from proveout.agent.engine_proof import SCALES, Prover, behind
+    from proveout.agent.engine_proof import prove as ask
     from proveout.agent.engines.recording import Conversation
-    from proveout.agent.prove import SCALES, Prover, behind
-    from proveout.agent.prove import prove as ask
     from proveout.dsl.rules.host_rules import dsn_problems
     from proveout.proto.wire.tasks import Endpoint
 
