@@ -89,6 +89,7 @@ class Engine:
     | `pipelines` | whether several statements can be sent to it at once |
     | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `no_restore`, `instead_of_restore` | why a system that runs already cannot be copied, and what to do then |
+    | `least_version` | the oldest version that its client can reach; "" where that is not known |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -152,6 +153,7 @@ class Engine:
     instead_of_members: str = ""
     no_restore: str = ""
     instead_of_restore: str = "populate it again"
+    least_version: str = ""
     tested: str = ""
     guide: str = ""
 
@@ -347,6 +349,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 report="ttstats",
                 propagates_to=("oracle",),
+                least_version="22.1.1.25",
                 instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from proveout.coordinator.schedule.tasks import exporter_name
+from proveout.coordinator.schedule.tasks import admin_name, exporter_name
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
@@ -46,8 +46,8 @@ class SecretRefused(ProveoutError):
 
 
 def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Endpoints of the systems that run already, and of the exporters (`schedule.tasks.exporter_name`). SecretMissing,
-    SecretRefused."""
+    """Endpoints of the systems that run already, of their `admin`, and of the exporters (`schedule.tasks.admin_name`,
+    `exporter_name`). SecretMissing, SecretRefused."""
     _check_destinations(plan)
     values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}
@@ -61,6 +61,10 @@ def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, 
                 dsn=filled(system, values),
                 instances=tuple(filled(replace(system, dsn=dsn), values) for dsn in system.instances),
             )
+            if system.admin is not None:
+                _read(secrets, values, system.admin, environment)
+                dsn = filled(replace(system, dsn=system.admin), values)
+                endpoints[admin_name(system.name)] = Endpoint(system=system.name, engine=system.engine, dsn=dsn)
     for capture in plan.captures:
         if capture.kind == "prometheus":
             name = exporter_name(capture)

@@ -16,6 +16,7 @@ from proveout.coordinator.agents.session import AgentSession, Lost, Received, Se
 from proveout.coordinator.certificates import Credentials
 from proveout.coordinator.schedule import preflight as schedule_preflight
 from proveout.coordinator.schedule.batches import Problem, of_failure, of_result, problems, system_of
+from proveout.coordinator.schedule.tasks import tuning_endpoints
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan, all_tunings
@@ -124,9 +125,8 @@ class AgentHost:
 
     def endpoints(self, tunings: Sequence[Tuning]) -> tuple[Endpoint, ...]:
         """The systems of tunings that run already."""
-        external = self.reach.external or {}
         systems = dict.fromkeys(tuning.system for tuning in tunings if tuning.system)
-        return tuple(external[name] for name in systems if name in external)
+        return tuning_endpoints(systems, self.reach.external or {})
 
     async def ask(self, key: str, spec: TaskSpec) -> TaskArmed | TaskDone | TaskFailed | Lost:
         """Send a task, and wait for the next message about it, or the loss of the agent."""

@@ -8,6 +8,7 @@ from proveout.coordinator.measure.load_merge import present_hosts
 from proveout.coordinator.measure.outages import machine_of
 from proveout.coordinator.schedule.batches import batch, exit_code, problems
 from proveout.coordinator.schedule.state import Turn
+from proveout.coordinator.schedule.tasks import tuning_endpoints
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
@@ -142,8 +143,7 @@ def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
     for host in (one.name for one in plan.hosts if one.name in moment.hosts):
         mine = tuple(one for one in due if host in one.hosts)
         if mine:
-            names = dict.fromkeys(one.system for one in mine)
-            endpoints = tuple(moment.endpoints[name] for name in names)
+            endpoints = tuning_endpoints(dict.fromkeys(one.system for one in mine), moment.endpoints)
             yield host, ApplyTuning(tunings=mine, endpoints=endpoints, check=True)
 
 

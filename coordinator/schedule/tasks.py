@@ -285,7 +285,7 @@ def fault_tasks(
                 begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(slot)),
                 windows=stage.windows,
                 label=str(iteration),
-                endpoints=tuple(endpoints[name] for name in systems if name in endpoints),
+                endpoints=tuning_endpoints(systems, endpoints),
                 systems=tuple(plan.system(name) for name in systems if plan.system(name).provision is not None),
                 data_root=data_root,
             ),
@@ -385,6 +385,16 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
 def exporter_name(capture: Capture) -> str:
     """The name of a prometheus capture's endpoint, distinct from those of systems, which have no colon."""
     return f"capture:{capture.name}"
+
+
+def admin_name(system: str) -> str:
+    """The name of the endpoint of a system's `admin`."""
+    return f"admin:{system}"
+
+
+def tuning_endpoints(names: Iterable[str], endpoints: Mapping[str, Endpoint]) -> tuple[Endpoint, ...]:
+    """How to reach systems to change them: by `admin` where they have one."""
+    return tuple(endpoints.get(admin_name(name)) or endpoints[name] for name in names if name in endpoints)
 
 
 def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from proveout.coordinator.schedule.batches import batch, part_of
 from proveout.coordinator.schedule.state import Batch, RunProgress, State, Tuned, Turn
+from proveout.coordinator.schedule.tasks import tuning_endpoints
 from proveout.dsl.operations.sql import copies_after
 from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.stages import Populate, Revert, Tune, Tuning
@@ -71,7 +72,8 @@ def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -
         mine = tuple(t for t in tunings if host in t.hosts and bool(t.system) == systems)
         if mine and Tuned(host=host, stage=stage, systems=systems) not in state.tuned:
             names = dict.fromkeys(tuning.system for tuning in mine if tuning.system)
-            endpoints = tuple(state.endpoints[name] for name in names if name in state.endpoints)
+            up = (name for name in names if name in state.endpoints)
+            endpoints = tuning_endpoints(up, {**state.setup.external, **state.endpoints})
             tasks.append((host, ApplyTuning(tunings=mine, endpoints=endpoints)))
     if not tasks:
         return False

@@ -21,7 +21,7 @@ from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.error_recovery import Draft, as_meant, declared
 from proveout.dsl.compile.matrix import expand, interleave
-from proveout.dsl.compile.notes import unknown_recoveries, unused
+from proveout.dsl.compile.notes import old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
@@ -125,7 +125,7 @@ def _compile(
         whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
     _tell_left_out(problems, draft, parameters, overrides)
-    notes = (*unused(original, root, problems), *unknown_recoveries(whole.stages, problems))
+    notes = (*unused(original, root, problems), *unknown_recoveries(whole.stages, problems), *old_servers(whole))
     return one_agent_per_machine(whole), notes
 
 

@@ -1,4 +1,5 @@
-"""Notes on valid plans: names that are declared and not used, times to recover that a rate cannot show."""
+"""Notes on valid plans: names that are declared and not used, times to recover that a rate cannot show, servers that
+are too old."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import percent, quantity
+from proveout.dsl import engines
 from proveout.dsl.plan.phases import level_at, recovers
+from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Fault, Ladder, Open, Phased, Stage
+from proveout.dsl.plan.topology import Declared
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
 _SECTIONS = {
@@ -160,3 +164,27 @@ def _rate(stage: Ladder) -> Callable[[float], float] | None:
         levels = arrival.levels
         return lambda at_s: level_at(levels, at_s)
     return None
+
+
+def old_servers(plan: Plan) -> tuple[PlanProblem, ...]:
+    """A note for each version that facts name of a system's engine, and that its client cannot reach."""
+    found: dict[tuple[engines.Engine, str], list[Declared]] = {}
+    for engine in map(engines.of, dict.fromkeys(system.engine for system in plan.systems)):
+        version = re.compile(rf"{engine.title}\D{{0,20}}(\d+(?:\.\d+)+)")
+        for declared in plan.declared if engine.least_version else ():
+            for match in (match for _, value in declared.facts for match in version.finditer(str(value))):
+                if _numbers(match[1]) < _numbers(engine.least_version):
+                    found.setdefault((engine, match[1]), []).append(declared)
+    return tuple(
+        PlanProblem(
+            message=f"note: {engine.title} {version} of {', '.join(one.name for one in at)} cannot be reached: "
+            f"proveout drives {engine.least_version} or newer",
+            where=at[0].where,
+            key=f"topology.{at[0].kind}s.{at[0].name}.facts",
+        )
+        for (engine, version), at in found.items()
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

@@ -342,7 +342,14 @@ def _check_instances(scope: Scope, node: Map, entry: System, path: str) -> None:
 
 
 def _check_dsn(scope: Scope, node: Map, entry: System, path: str) -> None:
-    dsns = {"dsn": [entry.dsn] if entry.dsn is not None else [], "instances": entry.instances}
+    if entry.admin is not None and (entry.provision is not None or not engines.of(entry.engine).tune):
+        where, message = (
+            where_of(node, "admin"),
+            "`admin` is for a `dsn` or `instances` of an engine that is tuned by SQL",
+        )
+        scope.problems.add(where, message, key=f"{path}.admin", hint="leave it away")
+    given = {"dsn": entry.dsn, "admin": entry.admin}
+    dsns = {name: [dsn] if dsn is not None else [] for name, dsn in given.items()} | {"instances": entry.instances}
     for name, found in dsns.items():
         for dsn in found:
             _check_one_dsn(scope, where_of(node, name), entry.engine, dsn, f"{path}.{name}")

@@ -26,6 +26,8 @@ def origin(system: System) -> str:
     if system.engine == engines.NO_DATABASE:
         return "runs already, without a connection"
     where = f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    if system.admin:
+        where += f", tuned as {system.admin}"
     return f"{where}; the run works on a copy of its database, and puts the original back" if system.restore else where
 
 

@@ -52,6 +52,9 @@ RESTART_WITHIN_S = 1800.0
 """An instance that locks terabytes of memory is up after many minutes."""
 _STOPPED, _STARTED = ("PRCC-1016",), ("PRCC-1014",)
 """Messages of srvctl: it was stopped already, it runs already. Source: Error Messages Reference."""
+_BOUNDS = {"sga_target": ("sga_max_size", "ORA-00823"), "memory_target": ("memory_max_target", "ORA-00837")}
+"""Parameters whose value keeps an instance from starting where the file has a lower value of another one, with the
+error. Source: Error Messages."""
 OPEN = "SELECT COUNT(*) FROM v$instance WHERE status = 'OPEN'"
 """The statement for which the agent waits until the instance answers it."""
 
@@ -167,8 +170,13 @@ class OracleParameters(SystemOperation):
     # ---- facts -----------------------------------------------------------------------------------------------------
 
     @property
+    def _named(self) -> set[str]:
+        """The settings, and the parameters that bound them."""
+        return {*self.settings, *(_BOUNDS[name][0] for name in self.settings if name in _BOUNDS)}
+
+    @property
     def _running(self) -> RowsQuery:
-        where = f"name IN ({in_list(tuple(sorted((*self.settings, 'spfile'))))})"
+        where = f"name IN ({in_list(tuple(sorted((*self._named, 'spfile'))))})"
         if self.instance is not None:
             of_one = f"SELECT inst_id FROM gv$instance WHERE instance_name = {literal(self.instance)}"  # noqa: S608 - a literal
             where += f" AND inst_id IN ({of_one})"
@@ -177,7 +185,7 @@ class OracleParameters(SystemOperation):
 
     @property
     def _stored(self) -> RowsQuery:
-        where = f"isspecified = 'TRUE' AND name IN ({in_list(tuple(sorted(self.settings)))})"
+        where = f"isspecified = 'TRUE' AND name IN ({in_list(tuple(sorted(self._named)))})"
         text = f"SELECT name, sid, value FROM v$spparameter WHERE {where} ORDER BY name, sid, ordinal"  # noqa: S608 - literals
         return RowsQuery(self.system, text)
 
@@ -188,7 +196,9 @@ class OracleParameters(SystemOperation):
     def _now(self, name: str, facts: Facts) -> _Now:
         running = [row for row in facts.ask(self._running) if row[0] == name]
         stored = [row for row in facts.ask(self._stored) if row[0] == name]
-        only_stored = name in STORED_ONLY or is_hidden(name)
+        bound, _ = _BOUNDS.get(name, ("", ""))
+        above = any(row[0] == bound and _above(self.settings[name], row[2] or "") for row in facts.ask(self._running))
+        only_stored = above or name in STORED_ONLY or is_hidden(name)
         return _Now(
             running=tuple(dict.fromkeys(row[2] or "" for row in running)),
             modifiable="FALSE" if only_stored or not running else running[0][3] or "",
@@ -210,7 +220,7 @@ class OracleParameters(SystemOperation):
         restarts: list[str] = []
         for name, value in self.settings.items():
             now = self._now(name, facts)
-            if reason := self._refusal(name, value, now):
+            if reason := self._refusal(name, value, now) or self._no_start(name, value, facts):
                 refusals.append(reason)
                 continue
             is_running = bool(now.running) and _same(now.running[0], value)
@@ -223,6 +233,15 @@ class OracleParameters(SystemOperation):
         if refusals or not restarts or self.restart_by is None:
             return Step(changes=tuple(changes), refusals=tuple(refusals), restarts=tuple(restarts))
         return Step(changes=self._restarted(tuple(changes), self.restart_by))
+
+    def _no_start(self, name: str, value: str, facts: Facts) -> str:
+        """The refusal of a value with which no instance would start; "" for one that is not above its stored bound."""
+        bound, error = _BOUNDS.get(name, ("", ""))
+        stored = {sid: text or "" for of, sid, text in facts.ask(self._stored) if of == bound}
+        most = self.settings.get(bound) or stored.get(self._sid) or stored.get("*") or ""
+        if not _above(value, most):
+            return ""
+        return f"{bound} is stored as {most}, and no instance starts with {name} = {value} ({error}): set {bound} too"
 
     def _waiting(self, name: str, value: str, now: _Now) -> str:
         who, runs, are = (
@@ -315,6 +334,12 @@ def _same(now: str, wanted: str) -> bool:
     return _plain(now) == _plain(wanted)
 
 
+def _above(size: str, most: str) -> bool:
+    """Whether a size is above another one. Other texts, and 0 for "not set", are not."""
+    sizes = [_plain(text) for text in (size, most)]
+    return all(text.isdigit() and int(text) for text in sizes) and int(sizes[0]) > int(sizes[1])
+
+
 def _plain(text: str) -> str:
     if _SIZE.fullmatch(text):
         return str(bytes_of(text.upper()))
@@ -325,7 +350,7 @@ def _plain(text: str) -> str:
 # they are dropped. To undo goes the same way back, and no further than it can: the new groups stay until the old ones
 # are there again. Every statement looks first, so that it may be run again. Source: Administrator's Guide, 11.
 
-THREAD = "SELECT thread# FROM v$instance"
+THREAD = "SELECT thread#, SYS_CONTEXT('USERENV', 'CON_ID') FROM v$instance"
 GROUPS = "SELECT group#, thread#, bytes, status FROM v$log ORDER BY group#"
 MEMBERS = "SELECT group#, member FROM v$logfile ORDER BY group#, member"
 """Of standby groups too: their numbers are taken."""
@@ -333,11 +358,22 @@ CHECKPOINT = "ALTER SYSTEM CHECKPOINT"
 SWITCHES_MAX = 40
 
 
+ROOT = 1
+"""The container CDB$ROOT; 0 where there are none. Source: SYS_CONTEXT, CON_ID."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     number: int
     size: int
     members: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """The ASM disk group that all members lie on; "" for files, and for members on several."""
+        places = {_place(name).upper() for name in self.members}
+        one = places.pop() if len(places) == 1 else ""
+        return one.removeprefix("+") if one.startswith("+") else ""
 
 
 class OracleRedo(SystemOperation):
@@ -364,17 +400,22 @@ class OracleRedo(SystemOperation):
 
     def changes(self, facts: Facts) -> Step:
         """Add, leave the others, drop them."""
-        (thread,) = (int(row[0] or 0) for row in facts.rows(self.system, THREAD)[:1])
+        ((thread, container),) = ((int(row[0] or 0), int(row[1] or 0)) for row in facts.rows(self.system, THREAD)[:1])
+        if container > ROOT:
+            whose = f"the dsn of {self.system} is that of a pluggable database, and redo logs are the container's"
+            return Step(refusals=(f"{whose} (ORA-65040): name a service of CDB$ROOT, and a common user",))
         every, members = facts.rows(self.system, GROUPS), facts.rows(self.system, MEMBERS)
         mine = [_group(row, members) for row in every if int(row[1] or 0) == thread]
-        fit = [group for group in mine if group.size == bytes_of(self.size)]
-        old = [group for group in mine if group.size != bytes_of(self.size)] + fit[self.groups :]
+        open_places = [self.disk_groups[index % len(self.disk_groups)] for index in range(self.groups)]
+        old = []
+        for group in mine:
+            if group.size == bytes_of(self.size) and group.place in open_places:
+                open_places.remove(group.place)
+            else:
+                old.append(group)
         taken = {int(row[0] or 0) for row in (*every, *members)}
         free = (number for number in range(1, 1000) if number not in taken)
-        new = [
-            _Group(next(free), bytes_of(self.size), (f"+{self.disk_groups[index % len(self.disk_groups)]}",))
-            for index in range(len(fit), self.groups)
-        ]
+        new = [_Group(next(free), bytes_of(self.size), (f"+{place}",)) for place in open_places]
         return Step(changes=tuple(self._statements(thread, new, old)))
 
     def _statements(self, thread: int, new: Sequence[_Group], old: Sequence[_Group]) -> Iterator[Change]:
@@ -398,9 +439,14 @@ def _group(row: Sequence[str | None], members: Sequence[Sequence[str | None]]) -
     return _Group(number, int(row[2] or 0), tuple(str(name) for found, name in members if found == row[0]))
 
 
+def _place(member: str) -> str:
+    """The disk group of a file of ASM, whose name only ASM may give; another file itself."""
+    return member.partition("/")[0] if member.startswith("+") else member
+
+
 def _add(thread: int, group: _Group, size: str) -> str:
-    """ALTER DATABASE ADD LOGFILE; a file of ASM has a name that only ASM may give, so there its disk group is named."""
-    places = ", ".join(literal(name.partition("/")[0] if name.startswith("+") else name) for name in group.members)
+    """ALTER DATABASE ADD LOGFILE."""
+    places = ", ".join(literal(_place(name)) for name in group.members)
     reuse = "" if group.members[0].startswith("+") else " REUSE"
     text = f"ALTER DATABASE ADD LOGFILE THREAD {thread} GROUP {group.number} ({places}) SIZE {size}{reuse}"
     return once(f"SELECT 1 - COUNT(*) INTO n FROM v$log WHERE group# = {group.number}", text)  # noqa: S608 - a number

@@ -129,6 +129,12 @@ class System(Element):
         "turn, each to its own keys.",
         may_be_null=True,
     )
+    admin: Text | None = key(
+        None,
+        text="Of a `dsn` or `instances`: the dsn of the account that tunes the system and injects faults into it; "
+        "loads, captures and `sql` stages do not get it.",
+        omitted=True,
+    )
     settings: Settings = key((), text="Server settings, name to value.", max_length=SETTINGS_MAX)
     propagates_to: Name | None = key(
         None, text="The system that its committed changes are replicated to, asynchronously."

@@ -115,7 +115,7 @@ def of_system(system: System, systems: Iterable[System]) -> Uses:
 
     The sink of a propagation is given the source's dsn (CREATE SUBSCRIPTION). Raises Unclear.
     """
-    dsns = dict.fromkeys(dsn for dsn in (system.dsn, *system.instances) if dsn)
+    dsns = dict.fromkeys(dsn for dsn in (system.dsn, system.admin, *system.instances) if dsn)
     names = tuple(name for dsn in dsns for name in REFERENCE.findall(dsn))
     if not names:
         return Uses(secrets=(), places=())

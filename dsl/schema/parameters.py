@@ -270,14 +270,14 @@ class _Substitution:
 
     def may_wait(self, path: tuple[str, ...], inner: str) -> bool:
         """Whether the compiler reads a `${…}` at this place itself."""
-        if path[-1] == "dsn" or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
+        if path[-1] in ("dsn", "admin") or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
             return inner.strip().startswith("secrets.")
         return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
         hint = (
-            f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn "
-            "and url"
+            f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn, "
+            "admin and url"
         )
         if template.removeprefix("${").strip().startswith("matrix."):
             hint = "it stands for a value of a stage's own `matrix`"

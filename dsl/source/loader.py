@@ -21,7 +21,7 @@ from proveout.dsl.plan.topology import TextPosition
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
-JUDGED = frozenset({"dsn", "query", "session", "settings", "sql", "statements"})
+JUDGED = frozenset({"admin", "dsn", "query", "session", "settings", "sql", "statements"})
 """Keys of the language whose values, with all that is below them, are for a database."""
 _LITERAL, _FOLDED = "|", ">"
 

@@ -66,13 +66,12 @@ def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...
         if s.primary_key
     )
     vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in names)
-    statistics = tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in names)
     analyse = tuple(f"ANALYZE TABLE {name}" for name in names)
     return {
         "postgres": _phases(keys, foreign, vacuum),
         "sqlite": (tuple(f"ANALYZE {name}" for name in names),),
         "duckdb": (("ANALYZE",),),
-        "oracle": _phases(keys, *singly, statistics),
+        "oracle": oracle_after(keys, singly, names),
         "mysql": _phases(*singly, analyse),
     }
 
@@ -85,22 +84,71 @@ def drop(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
 
 
-_STATISTICS = re.compile(r"BEGIN DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'\); END;")
+# Oracle builds an index, and validates a foreign key, with one process unless the statement or the table has a degree.
+# Both get theirs back before the load begins: a degree changes plans, and NOLOGGING would last. Source: SQL Language
+# Reference, constraint (using_index_clause), CREATE INDEX, parallel_clause; VLDB and Partitioning Guide, parallel DDL;
+# PL/SQL Packages and Types Reference, DBMS_STATS (AUTO_DEGREE: serial for small tables).
+
+_PARALLEL = " PARALLEL NOLOGGING"
+_INDEXED = re.compile(r"(ALTER TABLE (\w+) ADD CONSTRAINT (\w+) PRIMARY KEY \(([^)]*)\))(?: USING INDEX( LOCAL))?")
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) .*")
+_ALTERED = re.compile(r"ALTER (?:TABLE \w+ (?:NO)?PARALLEL|INDEX \w+ NOPARALLEL LOGGING)")
+
+
+def oracle_after(
+    keys: Sequence[str], foreign: Sequence[tuple[str, ...]], names: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Phases after the load: the primary keys and indexes `keys` and the phases of foreign keys `foreign`, in parallel;
+    statistics of the tables `names`."""
+    indexes = [found[3] if (found := _INDEXED.fullmatch(text)) else _INDEX.sub(r"\1", text) for text in keys]
+    referring = tuple(dict.fromkeys(text.split()[2] for phase in foreign for text in phase))
+    serial = (
+        *(f"ALTER TABLE {name} NOPARALLEL" for name in referring),
+        *(f"ALTER INDEX {name} NOPARALLEL LOGGING" for name in indexes),
+    )
+    parallel = tuple(f"ALTER TABLE {name} PARALLEL" for name in referring)
+    made, gathered = map(_in_parallel, keys), map(statistics, names)
+    return _phases(tuple(made), parallel, *foreign, serial, tuple(gathered))
+
+
+def _in_parallel(key: str) -> str:
+    """
+    >>> _in_parallel("ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a, b) USING INDEX LOCAL")
+    'ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a, b) USING INDEX (CREATE UNIQUE INDEX t_pk ON t (a, b) LOCAL PARALLEL NOLOGGING)'
+    """  # noqa: E501
+    found = _INDEXED.fullmatch(key)
+    if found is None:
+        return key + _PARALLEL
+    index = f"CREATE UNIQUE INDEX {found[3]} ON {found[2]} ({found[4]}){found[5] or ''}"
+    return f"{found[1]} USING INDEX ({index}{_PARALLEL})"
+
+
+def statistics(table: str) -> str:
+    """The block that gathers a table's statistics."""
+    return f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{table.upper()}', degree => DBMS_STATS.AUTO_DEGREE); END;"
+
+
+_STATISTICS = re.compile(r"BEGIN DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\); END;")
 
 
 def for_timesten(statement: str) -> str:
-    """An Oracle statement of a population as TimesTen takes it: its tables have no recycle bin, are dropped after those
-    that refer to them, and have statistics of a built-in procedure.
+    """An Oracle statement of a population as TimesTen takes it, "" for one that it has no need of: its tables have no
+    recycle bin, are dropped after those that refer to them, and have statistics of a built-in procedure; its indexes
+    have no degree.
 
     >>> for_timesten("DROP TABLE t CASCADE CONSTRAINTS PURGE")
     'DROP TABLE t'
-    >>> for_timesten("BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'T'); END;")
+    >>> for_timesten(statistics("t"))
     "CALL ttOptUpdateStats('T', 1)"
+    >>> for_timesten(_in_parallel("ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a)"))
+    'ALTER TABLE t ADD CONSTRAINT t_pk PRIMARY KEY (a)'
     """
-    statistics = _STATISTICS.fullmatch(statement)
-    if statistics is not None:
-        return f"CALL ttOptUpdateStats('{statistics[1]}', 1)"
-    return statement.removesuffix(" CASCADE CONSTRAINTS PURGE")
+    if _ALTERED.fullmatch(statement):
+        return ""
+    gathered = _STATISTICS.fullmatch(statement)
+    if gathered is not None:
+        return f"CALL ttOptUpdateStats('{gathered[1]}', 1)"
+    return re.sub(r" USING INDEX \(.*| PARALLEL NOLOGGING$", "", statement).removesuffix(" CASCADE CONSTRAINTS PURGE")
 
 
 def _phases(*phases: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

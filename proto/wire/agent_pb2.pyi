@@ -1264,6 +1264,7 @@ class System(_message.Message):
     PROVISION_FIELD_NUMBER: _builtins.int
     DSN_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
+    ADMIN_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     STANDBY_OF_FIELD_NUMBER: _builtins.int
@@ -1282,6 +1283,10 @@ class System(_message.Message):
     dsn: _builtins.str
     """The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute path of a file on
     `host`, which must be there. compiled: that of the first of several instances
+    """
+    admin: _builtins.str
+    """Of a `dsn` or `instances`: the dsn of the account that tunes the system and injects faults into it; loads, captures
+    and `sql` stages do not get it.
     """
     propagates_to: _builtins.str
     """The system that its committed changes are replicated to, asynchronously."""
@@ -1318,6 +1323,7 @@ class System(_message.Message):
         provision: Global___Provision.ValueType | None = ...,
         dsn: _builtins.str | None = ...,
         instances: _abc.Iterable[_builtins.str] | None = ...,
+        admin: _builtins.str | None = ...,
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         propagates_to: _builtins.str | None = ...,
         standby_of: _builtins.str | None = ...,
@@ -1326,10 +1332,12 @@ class System(_message.Message):
         restore: _builtins.str = ...,
         where: Global___Where | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "admin", b"admin", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "restore", b"restore", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_admin", b"_admin", "_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "admin", b"admin", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "restore", b"restore", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__admin: _TypeAlias = _typing.Literal["admin"]  # noqa: Y015
+    _WhichOneofArgType__admin: _TypeAlias = _typing.Literal["_admin", b"_admin"]  # noqa: Y015
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
     _WhichOneofReturnType__in_front_of: _TypeAlias = _typing.Literal["in_front_of"]  # noqa: Y015
@@ -1340,6 +1348,8 @@ class System(_message.Message):
     _WhichOneofArgType__provision: _TypeAlias = _typing.Literal["_provision", b"_provision"]  # noqa: Y015
     _WhichOneofReturnType__standby_of: _TypeAlias = _typing.Literal["standby_of"]  # noqa: Y015
     _WhichOneofArgType__standby_of: _TypeAlias = _typing.Literal["_standby_of", b"_standby_of"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__admin) -> _WhichOneofReturnType__admin | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dsn) -> _WhichOneofReturnType__dsn | None: ...
     @_typing.overload

@@ -36,7 +36,7 @@ def test_the_plan_passes_its_verdicts(oracle: str, tmp_path: Path) -> None:
     done = proveout(tmp_path, "run", str(PLAN), "--headless", "--runs-dir", "runs", *words, environment=secret)
     outcomes = {verdict["id"]: verdict["outcome"] for verdict in done.ended(0).result["verdicts"]}
     assert (outcomes["no-errors"], outcomes["change-costs-more"]) == ("PASS", "PASS")
-    assert "system db is up on db1: oracle 19.0.0.0.0" in done.said
+    assert "system db is up on db1: oracle 19.7.0.0.0" in done.said
     reports = sorted(path.name for path in (done.directory / "outputs").iterdir())
     assert reports == [f"mixed-{rung}-{repeat}-1-awr-db1.html" for rung in (1, 2, 4) for repeat in (1, 2, 3)]
     page = (done.directory / "outputs" / reports[0]).read_text()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.state import (
     AgentGone,
@@ -163,9 +164,7 @@ class Simulation:
 
     def run(self) -> World:
         """Advance the run until it ends or the coordinator is killed."""
-        external = {
-            s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
-        }
+        external = external_endpoints(self.plan, {})
         setup = Setup(run_id="run", epoch=self.epoch, data_root="/data", external=external)
         state, commands = state_machine.start(
             self.plan, setup, run_progress(self.world.events), self.evaluator, self._now_s

@@ -29,6 +29,7 @@ from psycopg.conninfo import make_conninfo
 from seerdb.common.tns import ColumnMeta
 from seerdb.common.tns_consts import TNS_TYPE_CHAR, TNS_TYPE_NUMBER, TNS_TYPE_VARCHAR
 from seerdb.server import BackendError, BindVar, Capability, Result
+from seerdb.server.identity import ServerIdentity
 from sqlglot import exp
 
 from proveout.dsl.workloads.tprocc.statements import ROLLED_BACK_STATE
@@ -36,6 +37,8 @@ from proveout.dsl.workloads.tprocc.tables import POSTGRES_FUNCTIONS
 
 USER = "hlr"
 FIELD_VERSION_19 = 13  # of the protocol: python-oracledb thin requires 12.1 or later
+RELEASE = ServerIdentity(version_no=19 << 24 | 7 << 16, version_sql=b"25", version_string=b"- Production", banner=b"")
+"""19.7.0.0.0, as an Oracle Database reports it at the login from 18c on: with the number of its Release Update."""
 
 # Oracle's error for PostgreSQL's: unique, foreign key, not null, deadlock, serialization, no table, no column,
 # cancelled
@@ -71,7 +74,8 @@ _PACKAGED = re.compile(
 )
 _TABLE = re.compile(r"TABLE\(\s*DBMS_WORKLOAD_REPOSITORY\.(\w+)(\(.*\))\)\s*$", re.I | re.S)
 _SIGNATURE = re.compile(r"FUNCTION \w+\(([^)]*)\)")
-_USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL)?", re.I)
+_USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL| \(.*\))?|\s+PARALLEL NOLOGGING$", re.I)
+_DEGREE = re.compile(r"ALTER\s+(?:TABLE \w+ (?:NO)?PARALLEL|INDEX \w+ NOPARALLEL LOGGING)", re.I)
 _DROP_TAIL = re.compile(r"\s+CASCADE CONSTRAINTS(?:\s+PURGE)?$", re.I)
 
 DICTIONARY = """
@@ -80,9 +84,6 @@ CREATE TABLE IF NOT EXISTS oracle.dual AS SELECT 'X'::char(1) AS dummy;
 CREATE OR REPLACE VIEW oracle.user_tab_comments AS
   SELECT upper(relname)::varchar(128) AS table_name, obj_description(oid, 'pg_class')::varchar(4000) AS comments
   FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace;
-CREATE OR REPLACE VIEW oracle.product_component_version AS
-  SELECT 'Oracle Database 19c (none: PostgreSQL behind a TNS server)'::varchar(80) AS product,
-         '19.0.0.0.0'::varchar(80) AS version;
 CREATE OR REPLACE VIEW oracle.v$parameter AS
   SELECT name::varchar(80), value::varchar(4000), isdefault::varchar(9)
   FROM (VALUES ('commit_wait', 'WAIT', 'TRUE'), ('nls_sort', 'BINARY', 'TRUE')) AS p (name, value, isdefault);
@@ -93,7 +94,12 @@ CREATE TABLE IF NOT EXISTS oracle.gv$system_event
 CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
-CREATE OR REPLACE VIEW oracle.v$instance AS SELECT '2026-01-01 00:00:00'::timestamp AS startup_time;
+CREATE OR REPLACE VIEW oracle.v$instance AS SELECT 1 AS instance_number, coalesce(
+  (SELECT startup_time FROM oracle.gv$instance WHERE inst_id = 1), '2026-01-01 00:00:00'::timestamp) AS startup_time;
+CREATE OR REPLACE VIEW oracle.v$system_event AS SELECT * FROM oracle.gv$system_event WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$sys_time_model AS SELECT * FROM oracle.gv$sys_time_model WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$osstat AS SELECT * FROM oracle.gv$osstat WHERE inst_id = 1;
+CREATE OR REPLACE VIEW oracle.v$sysstat AS SELECT * FROM oracle.gv$sysstat WHERE inst_id = 1;
 CREATE TABLE IF NOT EXISTS oracle.v$sql
   (sql_id varchar(13), child_number int, sql_text varchar(1000), executions bigint, elapsed_time bigint,
    rows_processed bigint, parsing_schema_name varchar(128));
@@ -120,7 +126,7 @@ CREATE OR REPLACE FUNCTION oracle.capture_snapshot(level text) RETURNS int LANGU
 CREATE OR REPLACE FUNCTION oracle.generate_report_text(first_snap bigint, last_snap bigint) RETURNS text[]
   LANGUAGE sql AS $$ SELECT ARRAY['canned', 'snapshots ' || first_snap || ' to ' || last_snap] $$;
 """
-"""The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill."""
+"""The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill; v$ is instance 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,8 @@ def translate(sql: str) -> Translated:
         return Translated(f"SET lock_timeout = '{match[1]}s'", "ddl", ())
     if _CHECKPOINT.fullmatch(sql.strip()):
         return Translated("CHECKPOINT", "ddl", ())
+    if _DEGREE.fullmatch(sql.strip()):
+        return Translated("SELECT 1", "ddl", ())
     if (found := _of_procedure(sql.strip())) is not None:
         return found
     if match := _PACKAGED.fullmatch(sql.strip()):
@@ -238,6 +246,9 @@ class PostgresBackend:
         except psycopg.OperationalError as error:
             raise BackendError(f"the service is not there ({error})", ora_code=12514) from None
         self._connection.execute("SET search_path = public, oracle")
+
+    def session_release(self) -> ServerIdentity:
+        return RELEASE
 
     def authenticate(self, username: str) -> str | None:
         return self._passwords.get(username.upper())

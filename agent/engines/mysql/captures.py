@@ -14,6 +14,7 @@ from pymysql.connections import Connection
 from proveout.agent.engines.adapter import PlanStep, StatementCounts, Tick
 from proveout.agent.engines.mysql.dsn import CONNECT_S, connect, one_line, parse
 from proveout.agent.engines.mysql.sql import MysqlQueries, fault_of
+from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection, LagSessions
 from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
@@ -88,7 +89,7 @@ class GtidSession(CaptureConnection["Connection[pymysql.cursors.Cursor]"]):
 
 def _connected(endpoint: Endpoint) -> Connection[pymysql.cursors.Cursor]:
     try:
-        return connect(parse(endpoint.dsn), read_timeout_s=CONNECT_S)
+        return tapped(lambda: connect(parse(endpoint.dsn), read_timeout_s=CONNECT_S), pymysql.err)
     except ProveoutError as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}") from None
     except pymysql.err.MySQLError as error:

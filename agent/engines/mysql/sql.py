@@ -19,6 +19,7 @@ import pymysql
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
+from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
@@ -144,7 +145,7 @@ def cursor(endpoint: Endpoint) -> Iterator[Any]:
 def open_for(endpoint: Endpoint) -> Any:
     """A connection. TaskFault."""
     try:
-        return connect(parse(endpoint.dsn), timeout_s=CONNECT_S)
+        return tapped(lambda: connect(parse(endpoint.dsn), timeout_s=CONNECT_S), pymysql.err)
     except MalformedDsn as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
     except pymysql.err.MySQLError as error:

@@ -111,8 +111,9 @@ class SizeCatalogue:
 # | `database.*_total` | commits, rollbacks, logical and physical reads, physical writes, redo bytes |
 #
 # An instance that has restarted counts from 0 again: from then on samples are lost, and what would need them is not
-# known. Source: Oracle Database Reference, V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs), V$OSSTAT (centiseconds, CUMULATIVE =
-# 'YES').
+# known. In a pluggable database these views are those of the whole container (V$CON_SYSTEM_EVENT has its own part). GV$
+# has one parallel server of each instance answer, so a system of one dsn reads V$. Source: Oracle Database Reference,
+# V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs), V$OSSTAT (centiseconds, CUMULATIVE = 'YES').
 
 DB_CPU, DB_TIME = "DB CPU", "DB time"
 OWN_INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
@@ -147,15 +148,6 @@ class Counters:
     times: Rows
     hosts: Rows
     statistics: Rows
-
-    def of(self, instance: int | None) -> Counters:
-        """Those of one instance; of all for None."""
-        if instance is None:
-            return self
-        parts = (self.instances, self.events, self.times, self.hosts, self.statistics)
-        names = ("instances", "events", "times", "hosts", "statistics")
-        kept = {name: [row for row in rows if int(row[0]) == instance] for name, rows in zip(names, parts, strict=True)}
-        return Counters(**kept)
 
     @property
     def started(self) -> tuple[tuple[int, str], ...]:
@@ -198,9 +190,8 @@ class OracleObserver:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._session = CaptureSession(lambda: open_for_capture(endpoint, "waits"))
+        self._of_one = not endpoint.instances
         try:
-            own = int(self._session.rows(OWN_INSTANCE)[0][0])
-            self._instance = None if endpoint.instances else own
             self._started = self._counters().started
         except oracledb.Error as error:
             self.close()
@@ -227,21 +218,33 @@ class OracleObserver:
         self._session.close()
 
     def _counters(self) -> Counters:
-        rows = self._session.rows
         return Counters(
-            instances=rows(INSTANCES),
-            events=rows(EVENTS),
-            times=rows(TIMES),
-            hosts=rows(HOSTS),
-            statistics=rows(STATISTICS),
-        ).of(self._instance)
+            instances=self._rows(INSTANCES),
+            events=self._rows(EVENTS),
+            times=self._rows(TIMES),
+            hosts=self._rows(HOSTS),
+            statistics=self._rows(STATISTICS),
+        )
+
+    def _rows(self, query: str) -> Rows:
+        return self._session.rows(of_one(query) if self._of_one else query)
+
+
+def of_one(query: str) -> str:
+    """A query of the views of all instances as one of those of the session's own.
+
+    >>> of_one("SELECT inst_id, value FROM gv$osstat")
+    'SELECT 0, value FROM v$osstat'
+    """
+    own = "instance_number" if query == INSTANCES else "0"
+    return query.replace("inst_id", own).replace("gv$", "v$")
 
 
 def _refused(system: str, what: ErrorText) -> TaskFault:
     fault = statement_fault(f"system {system!r}", what)
     if what.code not in {NO_TABLE, "ORA-01031"}:
         return fault
-    way_out = "GRANT SELECT_CATALOG_ROLE to the user of the dsn, or SELECT on the GV_$ views that are captured"
+    way_out = "GRANT SELECT_CATALOG_ROLE to the user of the dsn, or SELECT on the V_$ views read (GV_$ of a cluster)"
     return TaskFault("refused", f"{fault.what}: its user may not see the wait events", way_out=way_out)
 
 

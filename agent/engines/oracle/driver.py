@@ -1,16 +1,19 @@
-"""Oracle Database through python-oracledb in thin mode: blocking sessions, and the codes of its errors."""
+"""Oracle Database through python-oracledb: blocking sessions, and the codes of its errors."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.recording import tapped
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
@@ -27,7 +30,8 @@ LOST = frozenset(
         "ORA-00018", "ORA-00020", "ORA-00028", "ORA-00031", "ORA-00600", "ORA-00603", "ORA-01012", "ORA-01017",
         "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01090", "ORA-01092", "ORA-02391", "ORA-02396",
         "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12153", "ORA-12170", "ORA-12505", "ORA-12514", "ORA-12516",
-        "ORA-12518", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12547", "ORA-12570",
+        "ORA-12518", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12545", "ORA-12547",
+        "ORA-12570",
         "ORA-12583", "ORA-28000", "ORA-28001",
         "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005",
     }
@@ -97,6 +101,14 @@ STATEMENT_CACHE = 60
 ROWS_UNKNOWN = 100
 ATTRIBUTE_MAX = 64  # V$SESSION.MODULE, ACTION and CLIENT_IDENTIFIER from 12.2
 PROGRAM = "proveout"
+CLIENT = "PROVEOUT_ORACLE_CLIENT"
+"""The variable with the folder of Oracle's client libraries; a process with it is in thick mode, else in thin mode."""
+# The server requires native network encryption (12660, 3001), is older than 12.1, or has only a 10G password verifier.
+THICK_ONLY = frozenset({"ORA-12660", "DPY-3001", "DPY-3010", "DPY-3015"})
+THICK = (
+    f"thin mode cannot reach this server: install Oracle Instant Client, have ldconfig know its folder, and start the "
+    f"agent with {CLIENT}=FOLDER (thick mode)"
+)
 _AS = re.compile(r"(\S+) as (sysdba|sysasm|sysoper)", re.I)
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\$(\d+)")
 _CONTROLS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
@@ -264,15 +276,19 @@ class OracleDriver:
             connection.call_timeout = CALL_TIMEOUT_MS
         except oracledb.Error as error:
             what = error_text(error)
-            raise StatementFailure(what.code, what.text, FailureKind.LOST) from None
+            text = f"{what.text}: {THICK}" if what.code in THICK_ONLY else what.text
+            raise StatementFailure(what.code, text, FailureKind.LOST) from None
         return OracleSession(connection)
 
 
 def open_connection(dsn: str) -> Any:
-    """A thin connection. Raises oracledb.Error."""
+    """A connection, thick where `CLIENT` is set. Raises oracledb.Error."""
     user, password, target = parts(dsn)
+    if (folder := os.environ.get(CLIENT)) and oracledb.is_thin_mode():
+        oracledb.init_oracle_client(lib_dir=folder)
     user, mode = role_of(user)
-    return oracledb.connect(
+    connect = partial(
+        oracledb.connect,
         user=user,
         mode=mode,
         password=password,
@@ -281,6 +297,10 @@ def open_connection(dsn: str) -> Any:
         stmtcachesize=STATEMENT_CACHE,
         tcp_connect_timeout=CONNECT_S,
     )
+    try:
+        return tapped(connect, oracledb)
+    except OSError as error:  # python-oracledb resolves the name of the host before it handles errors
+        raise oracledb.OperationalError(f"ORA-12545: the host of the dsn does not exist: {error}") from None
 
 
 def role_of(user: str) -> tuple[str, Any]:

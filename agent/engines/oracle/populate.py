@@ -27,8 +27,10 @@ from proveout.dsl.workloads.base import Population, Table
 CHUNK_UNITS = 500  # units a call: python-oracledb holds a call's rows in memory, and a server all its packets
 ERRORS_SHOWN = 3
 DDL_LOCK_S = 3_600  # keys of one table are made at a time: a statement waits for another's lock instead of ORA-00054
-# No direct path: unsupported network datatype (a server without it), feature not supported, insufficient privileges
-NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001"})
+# No direct path: unsupported network datatype (a server without it), feature not supported, insufficient privileges;
+# the table is locked by another worker's direct path load, which excludes every other change: array inserts wait for
+# it, and workers that go on by array inserts run side by side
+NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001", "ORA-00054"})
 
 
 class OracleLoader:

@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.oracle.driver import ErrorText, error_text, kind_of, open_connection
+from proveout.agent.engines.oracle.driver import THICK, THICK_ONLY, ErrorText, error_text, kind_of, open_connection
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
-VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
+CONTAINER = "SELECT SYS_CONTEXT('USERENV', 'CON_NAME') FROM dual"
+"""CDB$ROOT, or the pluggable database: wait events and statistics are always those of the whole container database."""
 # Reported also when they have their default: commit rates and cache sizes depend on them.
 ALWAYS = (
     "commit_wait",
@@ -62,7 +63,7 @@ StatementFailure."""
 
 
 def open_labelled(endpoint: Endpoint, work: str) -> Any:
-    """Connect in thin mode, with module and action set."""
+    """Connect, with module and action set."""
     connection = open_connection(endpoint.dsn)
     connection.module, connection.action = "proveout", work
     return connection
@@ -167,7 +168,11 @@ class OracleQueries:
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """(name, value), `version` among them."""
     with connected(endpoint, "inspect") as connection:
-        found = {"version": _version(connection)}
+        # Not product_component_version.version: that is 19.0.0.0.0 for 19.3 and 19.7 alike.
+        found = {"version": str(connection.version)}
+        container, code = readable_rows(connection, CONTAINER)
+        if not code and container and container[0][0]:
+            found["container"] = str(container[0][0])
         rows, code = readable_rows(connection, PARAMETERS)
         if code:
             found["parameters"] = f"not readable: {code} (grant SELECT on V_$PARAMETER)"
@@ -201,6 +206,9 @@ def connect_fault(system: str, what: ErrorText) -> TaskFault:
     if what.code in _CREDENTIALS:
         way_out = "check user and password of its dsn, and that the user has CREATE SESSION and is not locked"
         return TaskFault("refused", f"system {system!r} refused the connection: {what.text}", way_out=way_out)
+    if what.code in THICK_ONLY or what.code.startswith("DPI-"):
+        code = "missing" if what.code.startswith("DPI-") else "refused"
+        return TaskFault(code, f"system {system!r} cannot be reached: {what.text}", way_out=THICK)
     way_out = "is the listener up (lsnrctl status), is the service registered, and can this host reach it?"
     return TaskFault("unreachable", f"system {system!r} cannot be reached: {what.text}", way_out=way_out)
 
@@ -221,11 +229,6 @@ def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], s
         return rows_of(connection, query), ""
     except oracledb.Error as error:
         return [], error_text(error).code
-
-
-def _version(connection: Any) -> str:
-    rows = rows_of(connection, VERSION)
-    return str(rows[0][0]) if rows else str(connection.version)
 
 
 def rows_of(connection: Any, query: str) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
+from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.sessions import CaptureConnection
 from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
@@ -49,7 +50,8 @@ def connect_blocking(
     """The same for a thread; `timeout_s` bounds the attempt (default `CONNECT_S`)."""
     parts = _parts(endpoint, purpose, timeout_s)
     try:
-        return psycopg.connect(**parts, autocommit=True)
+        made: psycopg.Connection[tuple[Any, ...]] = tapped(lambda: psycopg.connect(**parts, autocommit=True), psycopg)
+        return made
     except psycopg.OperationalError as error:
         raise connection_fault(endpoint, error) from None
 

@@ -14,6 +14,7 @@ from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle import sql
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, error_text, parts
 from proveout.agent.engines.oracle.populate import OracleLoader, insert_into
+from proveout.agent.engines.recording import tapped
 from proveout.agent.engines.table import probe
 from proveout.agent.errors import TaskFault
 from proveout.dsl.engines import Dialect
@@ -65,8 +66,12 @@ def open_timesten(dsn: str) -> Any:
         raise StatementFailure(
             "ORA-12154", "the dsn does not end in :timesten_direct or :timesten_client", FailureKind.LOST
         )
-    ready(os.environ)
-    return oracledb.connect(user=user, password=password, dsn=target, stmtcachesize=STATEMENT_CACHE)
+
+    def connect() -> Any:
+        ready(os.environ)
+        return oracledb.connect(user=user, password=password, dsn=target, stmtcachesize=STATEMENT_CACHE)
+
+    return tapped(connect, oracledb)
 
 
 def open_thick(endpoint: Endpoint, work: str) -> Any:
@@ -132,7 +137,8 @@ class TimesTenLoader(OracleLoader):
 
     def execute(self, statement: str) -> None:
         """Run one statement by itself; statements of a population are Oracle's."""
-        super().execute(for_timesten(statement))
+        if own := for_timesten(statement):
+            super().execute(own)
 
     def settle(self) -> None:
         """Write the log: by default a commit of TimesTen's is not on disk when it returns, and a durable one takes the

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, fields, letters, words
 
@@ -173,8 +174,7 @@ def oracle_after(
         f"ALTER TABLE {name} ADD CONSTRAINT {name}_fk FOREIGN KEY ({key}) REFERENCES {to}"
         for name, key, to in foreign_keys
     )
-    statistics = tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in keys)
-    return ((*primary, number), foreign, statistics)
+    return ddl.oracle_after((*primary, number), [foreign], list(keys))
 
 
 def oracle_drop(names: tuple[str, ...]) -> tuple[str, ...]:

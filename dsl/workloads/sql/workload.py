@@ -33,6 +33,7 @@ from proveout.dsl.workloads.base import (
     walk,
 )
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
+from proveout.dsl.workloads.ddl import statistics
 from proveout.dsl.workloads.hlr import tables as hlr_tables
 from proveout.dsl.workloads.hlr.workload import nurand_mask
 from proveout.dsl.workloads.random_streams import RowDraw, philox, row, steps, words
@@ -287,7 +288,7 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
         return (*own, ("ANALYZE",))
     if dialect == "mysql":
         return (*own, tuple(f"ANALYZE TABLE {name}" for name in tables))
-    return (*own, tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in tables))
+    return (*own, tuple(statistics(name) for name in tables))
 
 
 def _drop(tables: tuple[str, ...], dialect: Dialect) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads.ddl import oracle_after
 from proveout.dsl.workloads.random_streams import words
 from proveout.dsl.workloads.tprocc import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, UNITS_PER_WAREHOUSE, Tprocc
 
@@ -442,7 +443,7 @@ def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
         "sqlite": (indexes, tuple(f"ANALYZE {name}" for name in NAMES)),
         "duckdb": (*((index,) for index in indexes), ("ANALYZE",)),
         "mysql": (indexes, tuple(f"ANALYZE TABLE {name}" for name in NAMES)),
-        "oracle": ((*keys, *indexes), tuple(_gather(name) for name in NAMES)),
+        "oracle": oracle_after((*keys, *indexes), (), NAMES),
     }
 
 
@@ -499,10 +500,6 @@ def _type(kind: str, dialect: Dialect) -> str:
     if dialect == "sqlite":
         return _TYPES["sqlite"].get(base, "TEXT")
     return _TYPES[dialect].get(base, base) + length
-
-
-def _gather(name: str) -> str:
-    return f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;"
 
 
 def _oracle_drop(procedure: str) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads.ddl import oracle_after
 from proveout.dsl.workloads.tproch import STATE, TABLES, Tproch
 
 if TYPE_CHECKING:
@@ -152,10 +153,7 @@ def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
         "duckdb": (("ANALYZE",),),
         "sqlite": (*((index,) for index in indexes), tuple(f"ANALYZE {name}" for name in TABLES)),
         "mysql": (*((index,) for index in indexes), tuple(f"ANALYZE TABLE {name}" for name in TABLES)),
-        "oracle": (
-            (*keys, *indexes),
-            tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in TABLES),
-        ),
+        "oracle": oracle_after((*keys, *indexes), (), TABLES),
     }
 
 

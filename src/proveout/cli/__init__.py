@@ -34,6 +34,7 @@ VERBS: tuple[str, ...] = (
     "schema",
     "doctor",
     "ceiling",
+    "prove",
     "agent",
     "deploy",
     "inventory",

@@ -72,8 +72,12 @@ RAY = (
 )
 """The credentials for an existing Ray cluster; only agents and drivers that join one receive them."""
 
-ENGINES: Mapping[str, tuple[str, ...]] = {"timesten": ("LD_LIBRARY_PATH", "TIMESTEN_HOME")}
-"""Further variables for processes that use an engine's client: those that TimesTen's `ttenv` sets."""
+ENGINES: Mapping[str, tuple[str, ...]] = {
+    "oracle": ("PROVEOUT_ORACLE_CLIENT",),
+    "timesten": ("LD_LIBRARY_PATH", "TIMESTEN_HOME"),
+}
+"""Further variables for processes that use an engine's client: the folder of Oracle's client libraries, and those that
+TimesTen's `ttenv` sets."""
 
 _CLIENT = re.compile(
     r"(PG[A-Z_]+|MYSQL_\w+|MARIADB_\w+|TNS_ADMIN|TWO_TASK|ORACLE_\w+|TIMESTEN_\w+|ODBC\w+|LD_PRELOAD|LD_LIBRARY_PATH|LIBMYSQL\w+)"

@@ -78,7 +78,7 @@ class SimOracle:
         if "v$spparameter" in statement:
             return tuple((name, "*", value) for name, value in self.stored.items() if f"'{name}'" in statement)
         if "v$instance" in statement:
-            return (("1",),)
+            return (("1", "0"),)
         if "v$logfile" in statement:
             return tuple((str(number), f"{one.place}/log") for number, one in sorted(self.redo.items()))
         if "v$log" in statement:

@@ -4,6 +4,7 @@ reverted under all faults."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import thorough
@@ -11,13 +12,15 @@ from records import plan_of
 from run_simulator import Fault, FaultKind, Simulation, World
 from scheduler_driver import Judge
 
+from proveout.coordinator.agents.endpoints import external_endpoints
+from proveout.coordinator.schedule.preflight import Moment, tuning_checks
 from proveout.coordinator.schedule.state import Summarise
 from proveout.dsl.plan.plan import OnLoss, Plan
 from proveout.dsl.plan.stages import Pause, Tune, Tuning
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto import events
 from proveout.proto.wire.results import TuningDone, TuningState
-from proveout.proto.wire.tasks import ApplyTuning, Task
+from proveout.proto.wire.tasks import ApplyTuning, InspectSystem, Task, TaskSpec
 
 SWAP = (("file", None), ("settings", (("vm.swappiness", "10"),)))
 DIRTY = (("file", None), ("settings", (("vm.dirty_ratio", "5"),)))
@@ -37,6 +40,21 @@ PLAN = plan_of(
 )
 
 
+def test_a_system_is_tuned_by_its_admin_and_measured_by_its_own_account() -> None:
+    system = System(name="db", engine="postgres", host="a", dsn="host=a user=load", admin="host=a user=dba")
+    plan = replace(PLAN, systems=(system,))
+    endpoints = external_endpoints(plan, {})
+    work_mem = PLAN.tunings[1]
+    ((host, spec),) = tuning_checks(plan, Moment(endpoints=endpoints, hosts=("a",)))
+    assert isinstance(spec, ApplyTuning)
+    assert (host, spec.tunings, [one.dsn for one in spec.endpoints]) == ("a", (work_mem,), ["host=a user=dba"])
+    sent = Sent(plan, Judge(), work)
+    sent.run()
+    (tuned,) = (spec for spec in sent.specs if isinstance(spec, ApplyTuning) and spec.endpoints and not spec.check)
+    assert [(one.system, one.dsn) for one in tuned.endpoints] == [("db", "host=a user=dba")]
+    assert {spec.endpoint.dsn for spec in sent.specs if isinstance(spec, InspectSystem)} == {"host=a user=load"}
+
+
 def work(command: Summarise) -> events.IterationFinished:
     raise AssertionError(f"{command} measures nothing")
 
@@ -46,6 +64,16 @@ class Watched(Simulation):
 
     def _task(self, host: str, task: Task) -> None:
         self.world.events.append(events.Notice(level="info", host=host, text=f"task {task.key.split('/')[-2]}"))
+        super()._task(host, task)
+
+
+class Sent(Simulation):
+    """Keeps the tasks that are sent."""
+
+    specs: ClassVar[list[TaskSpec]] = []
+
+    def _task(self, host: str, task: Task) -> None:
+        self.specs.append(task.spec)
         super()._task(host, task)
 
 

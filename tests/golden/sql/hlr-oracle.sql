@@ -4,20 +4,33 @@ CREATE TABLE access_info (s_id NUMBER(10) NOT NULL, ai_type NUMBER(5) NOT NULL, 
 CREATE TABLE special_facility (s_id NUMBER(10) NOT NULL, sf_type NUMBER(5) NOT NULL, is_active NUMBER(5) NOT NULL, error_cntrl NUMBER(5) NOT NULL, data_a NUMBER(5) NOT NULL, data_b CHAR(5) NOT NULL)
 CREATE TABLE call_forwarding (s_id NUMBER(10) NOT NULL, sf_type NUMBER(5) NOT NULL, start_time NUMBER(5) NOT NULL, end_time NUMBER(5) NOT NULL, numberx VARCHAR2(15) NOT NULL)
 -- after the load, phase 1
-ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id)
-ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type)
-ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type)
-ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time)
-CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)
+ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id) USING INDEX (CREATE UNIQUE INDEX subscriber_pk ON subscriber (s_id) PARALLEL NOLOGGING)
+ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type) USING INDEX (CREATE UNIQUE INDEX access_info_pk ON access_info (s_id, ai_type) PARALLEL NOLOGGING)
+ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type) USING INDEX (CREATE UNIQUE INDEX special_facility_pk ON special_facility (s_id, sf_type) PARALLEL NOLOGGING)
+ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time) USING INDEX (CREATE UNIQUE INDEX call_forwarding_pk ON call_forwarding (s_id, sf_type, start_time) PARALLEL NOLOGGING)
+CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr) PARALLEL NOLOGGING
 -- after the load, phase 2
+ALTER TABLE access_info PARALLEL
+ALTER TABLE special_facility PARALLEL
+ALTER TABLE call_forwarding PARALLEL
+-- after the load, phase 3
 ALTER TABLE access_info ADD CONSTRAINT access_info_fk FOREIGN KEY (s_id) REFERENCES subscriber
 ALTER TABLE special_facility ADD CONSTRAINT special_facility_fk FOREIGN KEY (s_id) REFERENCES subscriber
 ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_fk FOREIGN KEY (s_id, sf_type) REFERENCES special_facility
--- after the load, phase 3
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SUBSCRIBER'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCESS_INFO'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SPECIAL_FACILITY'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'CALL_FORWARDING'); END;
+-- after the load, phase 4
+ALTER TABLE access_info NOPARALLEL
+ALTER TABLE special_facility NOPARALLEL
+ALTER TABLE call_forwarding NOPARALLEL
+ALTER INDEX subscriber_pk NOPARALLEL LOGGING
+ALTER INDEX access_info_pk NOPARALLEL LOGGING
+ALTER INDEX special_facility_pk NOPARALLEL LOGGING
+ALTER INDEX call_forwarding_pk NOPARALLEL LOGGING
+ALTER INDEX subscriber_sub_nbr NOPARALLEL LOGGING
+-- after the load, phase 5
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SUBSCRIBER', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCESS_INFO', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'SPECIAL_FACILITY', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'CALL_FORWARDING', degree => DBMS_STATS.AUTO_DEGREE); END;
 -- removal
 DROP TABLE call_forwarding CASCADE CONSTRAINTS PURGE
 DROP TABLE special_facility CASCADE CONSTRAINTS PURGE

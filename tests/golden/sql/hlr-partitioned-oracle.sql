@@ -6,13 +6,13 @@
 +CREATE TABLE access_info (s_id NUMBER(19) NOT NULL, ai_type NUMBER(5) NOT NULL, data1 NUMBER(5) NOT NULL, data2 NUMBER(5) NOT NULL, data3 CHAR(3) NOT NULL, data4 CHAR(5) NOT NULL) PARTITION BY RANGE (s_id) (PARTITION p1 VALUES LESS THAN (1250000001), PARTITION p2 VALUES LESS THAN (MAXVALUE))
 +CREATE TABLE special_facility (s_id NUMBER(19) NOT NULL, sf_type NUMBER(5) NOT NULL, is_active NUMBER(5) NOT NULL, error_cntrl NUMBER(5) NOT NULL, data_a NUMBER(5) NOT NULL, data_b CHAR(5) NOT NULL) PARTITION BY RANGE (s_id) (PARTITION p1 VALUES LESS THAN (1250000001), PARTITION p2 VALUES LESS THAN (MAXVALUE))
 +CREATE TABLE call_forwarding (s_id NUMBER(19) NOT NULL, sf_type NUMBER(5) NOT NULL, start_time NUMBER(5) NOT NULL, end_time NUMBER(5) NOT NULL, numberx VARCHAR2(15) NOT NULL) PARTITION BY RANGE (s_id) (PARTITION p1 VALUES LESS THAN (1250000001), PARTITION p2 VALUES LESS THAN (MAXVALUE))
--ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id)
--ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type)
--ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type)
--ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time)
--CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)
-+ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id) USING INDEX LOCAL
-+ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type) USING INDEX LOCAL
-+ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type) USING INDEX LOCAL
-+ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time) USING INDEX LOCAL
-+CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr) GLOBAL PARTITION BY RANGE (sub_nbr) (PARTITION p1 VALUES LESS THAN ('000001250000001'), PARTITION p2 VALUES LESS THAN (MAXVALUE))
+-ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id) USING INDEX (CREATE UNIQUE INDEX subscriber_pk ON subscriber (s_id) PARALLEL NOLOGGING)
+-ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type) USING INDEX (CREATE UNIQUE INDEX access_info_pk ON access_info (s_id, ai_type) PARALLEL NOLOGGING)
+-ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type) USING INDEX (CREATE UNIQUE INDEX special_facility_pk ON special_facility (s_id, sf_type) PARALLEL NOLOGGING)
+-ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time) USING INDEX (CREATE UNIQUE INDEX call_forwarding_pk ON call_forwarding (s_id, sf_type, start_time) PARALLEL NOLOGGING)
+-CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr) PARALLEL NOLOGGING
++ALTER TABLE subscriber ADD CONSTRAINT subscriber_pk PRIMARY KEY (s_id) USING INDEX (CREATE UNIQUE INDEX subscriber_pk ON subscriber (s_id) LOCAL PARALLEL NOLOGGING)
++ALTER TABLE access_info ADD CONSTRAINT access_info_pk PRIMARY KEY (s_id, ai_type) USING INDEX (CREATE UNIQUE INDEX access_info_pk ON access_info (s_id, ai_type) LOCAL PARALLEL NOLOGGING)
++ALTER TABLE special_facility ADD CONSTRAINT special_facility_pk PRIMARY KEY (s_id, sf_type) USING INDEX (CREATE UNIQUE INDEX special_facility_pk ON special_facility (s_id, sf_type) LOCAL PARALLEL NOLOGGING)
++ALTER TABLE call_forwarding ADD CONSTRAINT call_forwarding_pk PRIMARY KEY (s_id, sf_type, start_time) USING INDEX (CREATE UNIQUE INDEX call_forwarding_pk ON call_forwarding (s_id, sf_type, start_time) LOCAL PARALLEL NOLOGGING)
++CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr) GLOBAL PARTITION BY RANGE (sub_nbr) (PARTITION p1 VALUES LESS THAN ('000001250000001'), PARTITION p2 VALUES LESS THAN (MAXVALUE)) PARALLEL NOLOGGING

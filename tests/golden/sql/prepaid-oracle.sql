@@ -5,25 +5,36 @@ CREATE TABLE customers (cust_id NUMBER(19) NOT NULL, first_name CHAR(8) NOT NULL
 CREATE TABLE accounts (account_id NUMBER(19) NOT NULL, phone CHAR(15) NOT NULL, account_type CHAR(1) NOT NULL, status NUMBER(5) NOT NULL, current_balance NUMBER(19) NOT NULL, prev_balance NUMBER(19) NOT NULL, date_created NUMBER(10) NOT NULL, cust_id NUMBER(19) NOT NULL)
 CREATE TABLE transactions (account_id NUMBER(19) NOT NULL, session_id NUMBER(19) NOT NULL, transaction_nb NUMBER(10) NOT NULL, optype CHAR(1) NOT NULL, amount NUMBER(19) NOT NULL)
 -- after the load, phase 1
-ALTER TABLE account_type ADD CONSTRAINT account_type_pk PRIMARY KEY (account_type)
-ALTER TABLE account_status ADD CONSTRAINT account_status_pk PRIMARY KEY (status)
-ALTER TABLE customers ADD CONSTRAINT customers_pk PRIMARY KEY (cust_id)
-ALTER TABLE accounts ADD CONSTRAINT accounts_pk PRIMARY KEY (account_id)
-ALTER TABLE transactions ADD CONSTRAINT transactions_pk PRIMARY KEY (account_id, session_id, transaction_nb)
+ALTER TABLE account_type ADD CONSTRAINT account_type_pk PRIMARY KEY (account_type) USING INDEX (CREATE UNIQUE INDEX account_type_pk ON account_type (account_type) PARALLEL NOLOGGING)
+ALTER TABLE account_status ADD CONSTRAINT account_status_pk PRIMARY KEY (status) USING INDEX (CREATE UNIQUE INDEX account_status_pk ON account_status (status) PARALLEL NOLOGGING)
+ALTER TABLE customers ADD CONSTRAINT customers_pk PRIMARY KEY (cust_id) USING INDEX (CREATE UNIQUE INDEX customers_pk ON customers (cust_id) PARALLEL NOLOGGING)
+ALTER TABLE accounts ADD CONSTRAINT accounts_pk PRIMARY KEY (account_id) USING INDEX (CREATE UNIQUE INDEX accounts_pk ON accounts (account_id) PARALLEL NOLOGGING)
+ALTER TABLE transactions ADD CONSTRAINT transactions_pk PRIMARY KEY (account_id, session_id, transaction_nb) USING INDEX (CREATE UNIQUE INDEX transactions_pk ON transactions (account_id, session_id, transaction_nb) PARALLEL NOLOGGING)
 -- after the load, phase 2
-ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
+ALTER TABLE accounts PARALLEL
+ALTER TABLE transactions PARALLEL
 -- after the load, phase 3
-ALTER TABLE accounts ADD CONSTRAINT accounts_fk2 FOREIGN KEY (account_type) REFERENCES account_type (account_type)
+ALTER TABLE accounts ADD CONSTRAINT accounts_fk1 FOREIGN KEY (cust_id) REFERENCES customers (cust_id)
 -- after the load, phase 4
-ALTER TABLE accounts ADD CONSTRAINT accounts_fk3 FOREIGN KEY (status) REFERENCES account_status (status)
+ALTER TABLE accounts ADD CONSTRAINT accounts_fk2 FOREIGN KEY (account_type) REFERENCES account_type (account_type)
 -- after the load, phase 5
-ALTER TABLE transactions ADD CONSTRAINT transactions_fk1 FOREIGN KEY (account_id) REFERENCES accounts (account_id)
+ALTER TABLE accounts ADD CONSTRAINT accounts_fk3 FOREIGN KEY (status) REFERENCES account_status (status)
 -- after the load, phase 6
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNT_TYPE'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNT_STATUS'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'CUSTOMERS'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNTS'); END;
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'TRANSACTIONS'); END;
+ALTER TABLE transactions ADD CONSTRAINT transactions_fk1 FOREIGN KEY (account_id) REFERENCES accounts (account_id)
+-- after the load, phase 7
+ALTER TABLE accounts NOPARALLEL
+ALTER TABLE transactions NOPARALLEL
+ALTER INDEX account_type_pk NOPARALLEL LOGGING
+ALTER INDEX account_status_pk NOPARALLEL LOGGING
+ALTER INDEX customers_pk NOPARALLEL LOGGING
+ALTER INDEX accounts_pk NOPARALLEL LOGGING
+ALTER INDEX transactions_pk NOPARALLEL LOGGING
+-- after the load, phase 8
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNT_TYPE', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNT_STATUS', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'CUSTOMERS', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'ACCOUNTS', degree => DBMS_STATS.AUTO_DEGREE); END;
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'TRANSACTIONS', degree => DBMS_STATS.AUTO_DEGREE); END;
 -- removal
 DROP TABLE transactions CASCADE CONSTRAINTS PURGE
 DROP TABLE accounts CASCADE CONSTRAINTS PURGE

@@ -1,9 +1,11 @@
 -- before the load
 CREATE TABLE vpn_users (vpn_id NUMBER(19) NOT NULL, vpn_nb NUMBER(10) NOT NULL, directory_nb CHAR(10) NOT NULL, last_calling_party CHAR(10) NOT NULL, descr CHAR(100) NOT NULL)
 -- after the load, phase 1
-ALTER TABLE vpn_users ADD CONSTRAINT vpn_users_pk PRIMARY KEY (vpn_id, vpn_nb)
+ALTER TABLE vpn_users ADD CONSTRAINT vpn_users_pk PRIMARY KEY (vpn_id, vpn_nb) USING INDEX (CREATE UNIQUE INDEX vpn_users_pk ON vpn_users (vpn_id, vpn_nb) PARALLEL NOLOGGING)
 -- after the load, phase 2
-BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'VPN_USERS'); END;
+ALTER INDEX vpn_users_pk NOPARALLEL LOGGING
+-- after the load, phase 3
+BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'VPN_USERS', degree => DBMS_STATS.AUTO_DEGREE); END;
 -- removal
 DROP TABLE vpn_users CASCADE CONSTRAINTS PURGE
 -- read

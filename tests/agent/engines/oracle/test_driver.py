@@ -6,7 +6,10 @@ statements the driver sends and how it interprets answers, not that Oracle Datab
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from eventually import eventually
 
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.oracle.driver import (
+    CLIENT,
     OracleDriver,
     OracleSession,
     binds,
@@ -25,8 +29,11 @@ from proveout.agent.engines.oracle.driver import (
     parts,
     positions,
 )
+from proveout.agent.engines.oracle.sql import connected
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, ROLLBACK
 from proveout.dsl.workloads.base import Statement
+from proveout.proto.wire.tasks import Endpoint
 
 
 def statement(text: str, *arguments: Any, reads: bool = True, **rest: Any) -> Statement:
@@ -202,3 +209,42 @@ def test_kinds(code: str, kind: FailureKind) -> None:
 def test_an_unknown_service_has_oracles_code_ora_12514() -> None:
     text = 'DPY-6001: Service "X" is not registered with the listener at host "db1" port 1521. (Similar to ORA-12514)'
     assert error_text(oracledb.DatabaseError(text)).code == "ORA-12514"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DPY-6000: cannot connect to database. Listener refused connection. (Similar to ORA-12660)",
+        "DPY-3015: password verifier type 0x939 is not supported by python-oracledb in thin mode",
+        "DPY-3010: connections to this database server version are not supported by python-oracledb in thin mode",
+    ],
+)
+def test_a_server_that_thin_mode_cannot_reach_names_thick_mode(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> None:
+        raise oracledb.DatabaseError(text)
+
+    monkeypatch.setattr(oracledb, "connect", refused)
+    with pytest.raises(StatementFailure, match=r"Instant Client.*PROVEOUT_ORACLE_CLIENT=FOLDER"):
+        OracleDriver().connect("hlr/secret@//db1:1521/HLR")
+    with pytest.raises(TaskFault) as raised, connected(Endpoint(system="db", engine="oracle", dsn="u/p@db1"), "sql"):
+        pass
+    assert raised.value.code == "refused"
+    assert "PROVEOUT_ORACLE_CLIENT" in raised.value.way_out
+
+
+def test_a_host_that_does_not_exist_is_a_lost_connection() -> None:
+    with pytest.raises(StatementFailure, match="ORA-12545: the host of the dsn does not exist") as raised:
+        OracleDriver().connect("hlr/secret@//nowhere.invalid:1521/HLR")
+    assert raised.value.kind is FailureKind.LOST
+
+
+def test_thick_mode_is_taken_where_a_folder_of_the_client_is_given() -> None:
+    """In a process of its own, as a process has one mode; this host has no client library."""
+    code = (
+        "from proveout.agent.engines.oracle.driver import OracleDriver\n"
+        "try: OracleDriver().connect('u/p@//127.0.0.1:1/X')\n"
+        "except Exception as e: print(e.code)"
+    )
+    environment = {**os.environ, CLIENT: "/nowhere"}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout == "DPI-1047\n"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import oracledb
 import psycopg
 import pytest
 
@@ -67,10 +69,27 @@ def test_rows_that_are_refused_are_named(endpoint: Endpoint) -> None:
         loader.close()
 
 
+def test_a_table_locked_by_the_direct_path_load_of_another_worker_takes_array_inserts(
+    monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint
+) -> None:
+    def locked(*_: object) -> None:
+        raise oracledb.DatabaseError(SimpleNamespace(full_code="ORA-00054", code=54))
+
+    loader = OracleLoader(endpoint.dsn, build(WORKLOAD).population)
+    try:
+        loader.prepare()
+        monkeypatch.setattr(loader, "_direct_path", locked)
+        assert loader.load(loader._population.tables[0], 1, 3, lambda _: None) == 3
+        assert loader.count("subscriber") == 3
+    finally:
+        loader.undo()
+        loader.close()
+
+
 async def test_inspect_sql_and_checkpoint(task_context: Any, endpoint: Endpoint) -> None:
     up = await inspect_system(task_context, InspectSystem(endpoint=endpoint))
-    assert up.endpoint.version == "19.0.0.0.0"
-    assert dict(up.settings)["commit_wait"] == "WAIT"
+    assert up.endpoint.version == "19.7.0.0.0"
+    assert {"commit_wait": "WAIT", "container": "1"}.items() <= dict(up.settings).items()
     statements = ("CREATE TABLE mine (a NUMBER(5));", "INSERT INTO mine VALUES (1)", "SELECT a FROM mine")
     assert (await run_sql(task_context, RunSql(endpoint=endpoint, statements=statements))).counts == (0, 1, 1)
     with pytest.raises(TaskFault) as raised:

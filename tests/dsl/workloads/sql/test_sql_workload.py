@@ -118,7 +118,7 @@ def test_population() -> None:
         ("ANALYZE item", "ANALYZE line"),
     )
     assert population.drop["postgres"] == ("DROP TABLE IF EXISTS line", "DROP TABLE IF EXISTS item")
-    assert "GATHER_TABLE_STATS(USER, 'LINE')" in population.after["oracle"][0][1]
+    assert "GATHER_TABLE_STATS(USER, 'LINE', degree => DBMS_STATS.AUTO_DEGREE)" in population.after["oracle"][0][1]
     assert population.drop["oracle"][0] == "DROP TABLE line CASCADE CONSTRAINTS PURGE"
 
 
