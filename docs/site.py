@@ -59,8 +59,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Convert GitHub's Markdown to Python-Markdown: links to files outside docs/, and lists directly after a
     sentence."""
     if page.file.src_uri.startswith("guide/"):
-        markdown = markdown.replace("](../../plans/", "](../plans/")
-    markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
+        markdown = markdown.replace("](../../", "](../").replace("](../README.md", "](../index.md")
+    markdown = markdown.replace("](../CONTRIBUTING.md", f"]({'../' * page.file.src_uri.count('/')}contributing.md")
     return "\n".join(_with_lists_apart(markdown.split("\n")))
 
 

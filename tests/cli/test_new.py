@@ -30,6 +30,8 @@ def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path) -> No
     assert plan.title
     assert len(plan.verdicts) >= 2
     assert all(parameter.help for parameter in plan.parameters)
+    assert "repeats" in {parameter.name for parameter in plan.parameters}, "docs/guide/ci.md sets it"
+    assert [one.id for one in plan.verdicts if ".mean" in one.check.text] == [], "an interval decides"
     assert all(system.provision == "embedded" for system in plan.systems) == (kind not in EXTERNAL)
 
 
