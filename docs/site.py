@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {"Guide": "guide", "Extend": "extend", "Reference": "reference", "Design": "design", "Decisions": "adr"}
+FOLDERS = {"Extend": "extend", "Reference": "reference", "Design": "design", "Decisions": "adr"}
 
 _ITEM = re.compile(r"(-|\d+\.) ")
 
