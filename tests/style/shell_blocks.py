@@ -13,7 +13,7 @@ VARIES = re.compile(
     r"(?P<run>\d{8}-\d{6}-[0-9a-f]{4})|(?P<number>\d[\d,.:]*)|(?P<outcome>PASS|FAIL|INCONCLUSIVE)"
     r"|(?P<rule>─+)|(?P<any>…)|(?P<blank>\s+)"
 )
-"""What differs between two runs of a command that a page shows with its output."""
+"""The parts of an output that differ between two runs of a command."""
 MATCHES = {
     "run": r"\d{8}-\d{6}-[0-9a-f]{4}",
     "number": r"\d[\d,.:]*",
@@ -22,7 +22,7 @@ MATCHES = {
     "any": ".*?",
     "blank": r"\s+",
 }
-"""What stands for each of them: `…` for any text, a blank for any number of blanks."""
+"""The pattern of each of them: `…` is any text, a blank any number of blanks."""
 
 
 def as_shown(text: str) -> re.Pattern[str]:
