@@ -10,13 +10,13 @@ from typing import Any
 
 TAG = re.compile(r"<!-- (only parsed|not run): (\S.*?) -->")
 VARIES = re.compile(
-    r"(?P<run>\d{8}-\d{6}-[0-9a-f]{4})|(?P<number>\d[\d,.:]*)|(?P<outcome>PASS|FAIL|INCONCLUSIVE)"
+    r"(?P<run>\d{8}-\d{6}-[0-9a-f]{4})|(?P<number>\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?)|(?P<outcome>PASS|FAIL|INCONCLUSIVE)"
     r"|(?P<rule>─+)|(?P<any>…)|(?P<blank>\s+)"
 )
 """The parts of an output that differ between two runs of a command."""
 MATCHES = {
     "run": r"\d{8}-\d{6}-[0-9a-f]{4}",
-    "number": r"\d[\d,.:]*",
+    "number": r"\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?",
     "outcome": "(?:PASS|FAIL|INCONCLUSIVE)",
     "rule": "─+",
     "any": ".*?",
