@@ -1,6 +1,7 @@
 """Generate docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the
 metrics of a running coordinator, the figures of reports, the help of the verbs, the JSON Schemas of results and of
-comparisons. Also README.md's table of engines, from `dsl.engines`, and the pages of the studies, from docs/studies/*.yaml.
+comparisons. Also README.md's table of engines, from `dsl.engines`, and the pages of the studies, from
+docs/studies/*.yaml.
 
 `python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits
 1. A test runs the check, so that the reference matches the program.
