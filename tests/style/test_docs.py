@@ -41,7 +41,7 @@ PAGES = [
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 COMMAND = re.compile(r"(\$ |([A-Z_]+=\S+ )*(proveout|pip|python3?|make|git|docker|systemctl|sudo|cd|export) )")
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 TINY = """
 proveout: 1
 name: tiny
@@ -188,11 +188,9 @@ def test_options_named_in_sentences_exist() -> None:
     assert wrong == []
 
 
-def test_workflows_in_pages_equal_their_files_and_their_artifacts_are_written() -> None:
+def test_the_commands_of_workflows_are_valid_and_their_artifacts_are_written() -> None:
     for name in ("github-workflow.yml", "gitlab-ci.yml"):
         text = (ROOT / "docs" / "ci" / name).read_text()
-        shown = [block for block in BLOCKS if block.page.name == "ci.md" and "\n".join(block.lines) == text.rstrip()]
-        assert len(shown) == 1, f"docs/guide/ci.md does not show docs/ci/{name} as it is"
         written: set[str] = set()
         for command in commands_of_workflow(yaml.safe_load(text)):
             words = shlex.split(command)
@@ -201,6 +199,11 @@ def test_workflows_in_pages_equal_their_files_and_their_artifacts_are_written() 
                 written |= {word for before, word in pairwise(words) if before[:2] == "--" and word[:2] != "--"}
         kept = set(re.findall(r"[a-z]+\.(?:xml|json|txt|md)\b", text)) - {"constraints.txt"}
         assert kept == written
+    steps = [block for block in BLOCKS if block.language == "yaml" and "- run: " in "\n".join(block.lines)]
+    assert steps, "docs/guide/ci.md has the steps of a regression"
+    for command in commands_of_workflow([yaml.safe_load("\n".join(block.lines)) for block in steps]):
+        if command.startswith("proveout "):
+            assert list(parse(shlex.split(command.replace("\\\n", " "))[1:])) == []
 
 
 def whole_plans(folder: Path) -> dict[str, Path]:
