@@ -65,8 +65,10 @@ def test_existing_files_are_not_overwritten(
     Path("link.yaml").symlink_to("elsewhere.yaml")
     assert execute(["new", "sql", "link.yaml"]) == 2
     assert not Path("elsewhere.yaml").exists()
-    assert execute(["new", "sql", "nowhere/x.yaml"]) == 2
-    assert "No such file or directory" in capsys.readouterr().err
+    assert execute(["new", "sql", "sql.yaml/x.yaml"]) == 2
+    assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
+    assert execute(["new", "sql", "plans/x.yaml"]) == 0
+    assert Path("plans/x.yaml").is_file(), "the folder is made"
 
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
