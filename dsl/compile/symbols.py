@@ -205,9 +205,7 @@ class StageNames:
             others = self.scope.declared.get("capture")
             return "" if others else f"{before}{{kind: …}}  # {did_you_mean(name, CAPTURES)}"
         fit = [one for one in self.scope.systems.values() if kind.endpoints < 2 or one.propagates_to or one.standby_of]
-        system = fit[0].name if fit else "…"
-        subject = {"hosts": "on: all", "exporter": "on: …", "system": f"system: {system}"}[kind.of]
-        return f"{before}{{kind: {name}, {subject}{', …' if kind.keys else ''}}}"
+        return before + kind.declaration(fit[0].name if fit else "…")
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only; a file is opened on its own host only."""
