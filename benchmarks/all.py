@@ -187,7 +187,6 @@ def peers(bench: Bench, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def table(rows: list[Row], failed: list[str]) -> Iterator[str]:
-    """The lines of the table."""
     says = {True: "met", False: "MISSED", None: ""}
     yield f"{'':74}{'ratio':>10}  {'target':10}"
     for row in rows:

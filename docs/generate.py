@@ -1,6 +1,7 @@
 """Generate docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the
-metrics of a running coordinator, the help of the verbs, the JSON Schemas of results and of comparisons. Also
-README.md's table of engines, from `dsl.engines`, and the pages of the studies, from docs/studies/*.yaml.
+metrics of a running coordinator, the figures of reports, the help of the verbs, the JSON Schemas of results and of
+comparisons. Also README.md's table of engines, from `dsl.engines`, and the pages of the studies, from
+docs/studies/*.yaml.
 
 `python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits
 1. A test runs the check, so that the reference matches the program.
@@ -23,10 +24,12 @@ import typer
 from proveout.cli import VERBS, module_of
 from proveout.coordinator.exporter import FAMILIES, Family
 from proveout.coordinator.report import json_documents
+from proveout.coordinator.report.figures.selection import DECLARED
 from proveout.coordinator.report.json_documents import result_schema_json
 from proveout.dsl import metrics
 from proveout.dsl.engines import ENGINES, Engine
 from proveout.dsl.plan.captures import CAPTURES
+from proveout.dsl.schema.models import FIGURES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -73,6 +76,7 @@ def main() -> int:
     """Write the reference, or compare it with `--check`; return the exit code."""
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
     pages["openmetrics.md"] = openmetrics_page()
+    pages["figures.md"] = figures_page()
     pages["result.schema.json"] = result_schema_json()
     pages["compare.schema.json"] = json_documents.comparison_schema_json()
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
@@ -240,6 +244,21 @@ def _flat(tree: metrics.Tree, prefix: str = "") -> list[tuple[str, str]]:
         else:
             rows += _flat(value, f"{prefix}{name}.")
     return rows
+
+
+def figures_page() -> str:
+    """The figures of reports."""
+    lines = [
+        NOTE,
+        "# Figures of a report",
+        "",
+        "The names of `report: {figures: […]}` ([guide](../guide/report.md#figures)),",
+    ]
+    lines += ["in the order of a report that names none first.", "", "| name | shows | absent where |", "|---|---|---|"]
+    for name in FIGURES:
+        shows = " ".join((DECLARED[name].draw.__doc__ or "").split()).removesuffix(".")
+        lines.append(f"| `{name}` | {_cell(shows)} | {_cell(DECLARED[name].needs)} |")
+    return "\n".join(lines) + "\n"
 
 
 def openmetrics_page() -> str:

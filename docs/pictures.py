@@ -1,6 +1,6 @@
 """Take the pictures of the documentation from one run: `make pictures` (five minutes; chromium for the report).
 
-Data flow: `proveout run` of the main plan, headless -> its run directory -> the summary, the screen of the run at a
+Data flow: `proveout run` of the main plan, headless -> its run directory -> the screen of the run at a
 moment of its last ladder, its end, the home screen (SVG), and the top of its report (PNG) -> `docs/images`.
 
     python docs/pictures.py --all --run DIR --to DIR
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import subprocess
 import sys
 import tempfile
@@ -23,16 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from picture_gallery import EARLIER_S, Until, gallery, photograph
-from rich.console import Console
-from rich.terminal_theme import DIMMED_MONOKAI
-from rich.text import Text
 from textual.app import App
 
 from proveout.cli.home_services import LocalServices
 from proveout.cli.run_session import LocalRun, replay
-from proveout.coordinator.report import terminal
-from proveout.coordinator.report.run_document import run_summary
-from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, IterationStarted, Stamped
@@ -44,7 +37,6 @@ PLAN = ROOT / "plans" / "hlr-cache-embedded.yaml"
 PARAMETERS = ("threads=1,2,4,8",)
 _COMMAND = f"proveout run plans/{PLAN.name}"
 SCREEN = (120, 40)
-COLUMNS = 110
 REPORT_PX = (1100, 1500)
 SETTLE_S = 3.0
 
@@ -68,7 +60,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = given.run or _run(Path(folder))
         run = RunDirectory(path)
-        _summary(run, given.to / "summary.svg")
         asyncio.run(_screens(run, given.to))
         photograph(run.path / "report.html", given.to / "report.png", REPORT_PX)
     return 0
@@ -83,15 +74,6 @@ def _run(folder: Path) -> Path:
         raise SystemExit(f"no pictures: the run ended with exit code {code}")
     (path,) = (path for path in folder.iterdir() if (path / "result.json").exists())
     return path
-
-
-def _summary(run: RunDirectory, to: Path) -> None:
-    printed = io.StringIO()
-    document = run_summary(load_results(read(run.path)), f"runs/{run.path.name}")
-    terminal.render(document, Console(file=printed, width=COLUMNS, force_terminal=True, markup=False, highlight=False))
-    picture = Console(record=True, file=io.StringIO(), width=COLUMNS)
-    picture.print(Text.from_ansi(printed.getvalue()))
-    to.write_text(picture.export_svg(title=_COMMAND, theme=DIMMED_MONOKAI))
 
 
 async def _screens(run: RunDirectory, to: Path) -> None:

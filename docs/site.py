@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {"Guide": "guide", "Extend": "extend", "Reference": "reference", "Design": "design", "Decisions": "adr"}
+FOLDERS = {"Extend": "extend", "Reference": "reference", "Design": "design", "Decisions": "adr"}
 
 _ITEM = re.compile(r"(-|\d+\.) ")
 
@@ -59,8 +59,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Convert GitHub's Markdown to Python-Markdown: links to files outside docs/, and lists directly after a
     sentence."""
     if page.file.src_uri.startswith("guide/"):
-        markdown = markdown.replace("](../../plans/", "](../plans/")
-    markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
+        markdown = markdown.replace("](../../", "](../").replace("](../README.md", "](../index.md")
+    markdown = markdown.replace("](../CONTRIBUTING.md", f"]({'../' * page.file.src_uri.count('/')}contributing.md")
     return "\n".join(_with_lists_apart(markdown.split("\n")))
 
 

@@ -109,7 +109,6 @@ def differences(study: Study) -> Iterator[str]:
 
 @cache
 def compiled(plan: str) -> Mapping[str, Any]:
-    """The compiled plan as data."""
     data: Mapping[str, Any] = to_data(compile_plan(ROOT / "plans" / f"{plan}.yaml"))
     return data
 

@@ -133,7 +133,6 @@ class PackedTick:
         return cls(stamped.sequence, stamped.unix_s, tick.host, tick.capture, names, values)
 
     def event(self) -> Stamped:
-        """The event again."""
         readings = dict(zip(self.names, self.values, strict=True))
         tick = HostTick(host=self.host, capture=self.capture, readings=readings)
         return Stamped(sequence=self.sequence, unix_s=self.unix_s, event=tick)
@@ -152,7 +151,6 @@ class Watcher:
     notes: list[str] = field(default_factory=list)
 
     def mark(self) -> Mark:
-        """Now."""
         return Mark(time.monotonic(), time.process_time(), sum(map(_cpu_s, self.pids)))
 
     def __call__(self, stamped: Stamped) -> None:

@@ -218,7 +218,6 @@ async def read_facts(_context: TaskContext, _spec: ReadFacts) -> FactsRead:
 
 
 async def done(_context: TaskContext, _spec: Any) -> Done:
-    """Return at once."""
     return Done()
 
 

@@ -49,7 +49,6 @@ print(done / (now - began))
 
 
 def stated() -> Workload:
-    """Ours."""
     table = {
         "rows": ROWS,
         "create": "CREATE TABLE item (id integer, g integer, v integer)",

@@ -154,7 +154,6 @@ async def ours(context: Context, endpoint: Endpoint, orders: Workload, users: in
 
 
 async def measured(options: argparse.Namespace, context: Context, folder: str) -> dict[str, list[Round]]:
-    """The rounds of each side."""
     system = System(name="target", engine="postgres", host="here", provision="embedded", settings=SETTINGS)
     started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
     peer = GoTpc(options.program, database(started.endpoint, "gotpc"), options.warehouses)

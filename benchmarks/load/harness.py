@@ -121,7 +121,6 @@ def server_settings(connections: int) -> dict[str, str]:
 
 
 def worker_count(text: str) -> int:
-    """The value of `--workers`."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return int(text)

@@ -83,7 +83,6 @@ class LoadContext(Context):
         self._t0, self._armed = t0, armed
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
-        """Keep a second."""
         if isinstance(sample, LoadSecond):
             self.seconds.append(sample)
 

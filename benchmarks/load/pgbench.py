@@ -301,7 +301,6 @@ class Line:
             yield f"{self.label:28}{self.connections:>6}  {side:10}{calls}"
 
     def data(self) -> dict[str, object]:
-        """For JSON."""
         return {**dataclasses.asdict(self), "tps_ratio": self.tps_ratio, "cpu_ratio": self.cpu_ratio}
 
 
@@ -338,7 +337,6 @@ class Sides:
         connections: int,
         rate: float | None = None,
     ) -> AsyncIterator[Line]:
-        """A line for each placement."""
         seconds = self.arguments.seconds
 
         async def theirs(seed: int) -> Figures:

@@ -45,7 +45,6 @@ TARGET = 0.7
 
 
 def stated() -> Workload:
-    """Ours."""
     table = {
         "rows": ROWS,
         "create": "CREATE TABLE item (id integer PRIMARY KEY, k integer NOT NULL, c text NOT NULL)",

@@ -57,7 +57,6 @@ def stall(dsn: str, held: list[int]) -> None:
 async def load(
     context: Context, endpoint: Endpoint, seconds: float, rate: float | None
 ) -> tuple[RunLoad, LoadResult, list[int]]:
-    """One load with its stall."""
     spec = RunLoad(
         workload=workload(SUBSCRIBERS, {"GetBasicSubscriberData": 1.0}),
         endpoint=endpoint,
@@ -110,17 +109,14 @@ def at_percentiles(values: list[float]) -> list[float]:
 
 
 def ms(values: tuple[int, ...]) -> list[float]:
-    """Nanoseconds as ms."""
     return [value / 1e6 for value in values]
 
 
 def show(name: str, values: list[float], count: int) -> None:
-    """A row."""
     print(f"{name:34}{count:>10,}" + "".join(f"{value:>10,.1f}" for value in values), flush=True)
 
 
 async def compare(seconds: float, rate: float) -> None:
-    """All rows."""
     print(f"{'ms':34}{'count':>10}" + "".join(f"{'max' if p == 100 else f'p{p:g}':>10}" for p in PERCENTILES))
     async with postgres(workload(SUBSCRIBERS, {"GetBasicSubscriberData": 1.0})) as (context, endpoint):
         spec, result, held = await load(context, endpoint, seconds, rate)

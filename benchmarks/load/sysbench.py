@@ -67,7 +67,6 @@ SETTINGS = (
 
 
 def stated(name: str) -> Workload:
-    """Ours."""
     model = Custom.model_validate({"transactions": {name.replace(" ", "_").replace("/", "_"): SCRIPTS[name][0]}})
     return Workload(name="stated", kind="sql", parameters=to_values(model))
 
@@ -89,7 +88,6 @@ class Sysbench:
         )
 
     def prepare(self) -> None:
-        """Make the table."""
         self._call("oltp_common", "prepare")
 
     def run(self, script: tuple[str, ...], connections: int, seconds: int, seed: int) -> Figures:
@@ -186,7 +184,6 @@ def text(of: Mapping[str, object]) -> str:
 
 
 def core(text: str) -> int:
-    """A core of this process."""
     cores = os.sched_getaffinity(0)
     if not text.isdecimal() or int(text) not in cores:
         raise argparse.ArgumentTypeError(f"{text!r} is none of the cores {', '.join(map(str, sorted(cores)))}")

@@ -30,7 +30,6 @@ HELD_NS = 50_000_000
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """One message of the server."""
     return kind + struct.pack("!I", 4 + len(body)) + body
 
 

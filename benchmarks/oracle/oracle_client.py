@@ -189,7 +189,6 @@ class Counted:
         return self._ended[1] - self._ended[0]
 
     def tick(self, now_ns: int) -> int:
-        """Count, then tick."""
         self._taken += sum(len(times) for times in self._recorder.times) // 3
         while len(self._ended) < 2 and now_ns >= self._edges[len(self._ended)]:
             self._ended.append(self._taken)

@@ -76,7 +76,6 @@ BETWEEN_RUNS = (
 
 
 def noise_document(record: NoiseRecord) -> Document:
-    """The report of one record."""
     return Document(
         title=f"Noise of {record.stage} at {threads(record.threads)}",
         about=f"Run {record.run} of plan {record.plan}: two equal ladders, interleaved, {_repeats(record)} repeats of "

@@ -122,7 +122,6 @@ _NUMBERS = "Numbers of the figure"
 
 
 def render(document: Document) -> str:
-    """The page."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -84,7 +84,6 @@ class Record:
         return {name: written(schema, make(source, whole), whole) for name, (schema, make) in self.fields.items()}
 
     def schema(self) -> JsonSchema:
-        """The schema of the object."""
         properties = {name: schema for name, (schema, _) in self.fields.items()}
         return {"type": "object", "properties": properties, "required": list(properties)} | self.about
 
@@ -327,7 +326,6 @@ def result_to_json(results: RunResults) -> str:
 
 
 def result_schema() -> JsonSchema:
-    """The schema, JSON Schema 2020-12."""
     about = "All results of a proveout run. Fields are only ever added within version 1."
     return _document_schema(_RESULT, RESULT_FORMAT, about)
 
@@ -429,7 +427,6 @@ def comparison_to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgem
 
 
 def comparison_schema() -> JsonSchema:
-    """The schema, JSON Schema 2020-12."""
     about = "Runs of proveout compared with one of them. Fields are only ever added within version 1."
     return _document_schema(_COMPARISON, COMPARISON_FORMAT, about)
 

@@ -503,7 +503,11 @@ def _hosts(
 
 
 def _no_capture(stage: Measuring, kind: str) -> tuple[str, str]:
-    return f"stage `{stage.id}` has no capture of kind {kind}", _ADD
+    declaration = CAPTURES[kind].declaration("…" if isinstance(stage, Tool) else stage.target)
+    return (
+        f"stage `{stage.id}` has no capture of kind {kind}",
+        f"{_ADD}; one is declared by captures: {{{kind}: {declaration}}}",
+    )
 
 
 def _group(tree: metrics.Tree, leaf: Number | Estimate, what: str) -> Group:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.plan.bounds import ID_PATTERN, NAME_PATTERN
+from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.keys import names_in
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool, Stage
@@ -82,14 +83,18 @@ class Scope:
             if valid is not None and isinstance(node, Map):
                 yield key, node, valid
 
-    def resolve(self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str) -> Thing | None:
-        """The thing called `name`; a problem when it is not declared. No name stands for one that is not valid."""
+    def resolve(
+        self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str, *, declare: str = ""
+    ) -> Thing | None:
+        """The thing called `name`; a problem, with how to `declare` it, when it is not declared. No name stands for one
+        that is not valid."""
         if not name:
             return None
         found = table.get(name)
         declared = self.declared.get(kind, set())
         if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):
-            self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=did_you_mean(name, declared))
+            hint = "\n  ".join(filter(None, (did_you_mean(name, declared), declare)))
+            self.problems.add(where, f"there is no {kind} `{name}`", key=key, hint=hint)
         return found
 
     def select_hosts(self, words: Sequence[str], where: Where, key: str) -> tuple[str, ...] | None:
@@ -186,10 +191,21 @@ class StageNames:
         found: dict[str, Capture | None] = {}
         for index, name in enumerate(names or ()):
             where = self.where("capture", index)
-            found[name] = self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture")
+            path, declare = f"{self.path}.capture", self._declaration(name)
+            found[name] = self.scope.resolve("capture", name, self.scope.captures, where, path, declare=declare)
             if name in (names or ())[:index]:
                 self.problem(f"`{name}` is there twice", "capture", index)
         return tuple(found) if all(found.values()) else None
+
+    def _declaration(self, name: str) -> str:
+        """The lines of a plan that declare a capture, by its name; "" where others are declared and no kind is called
+        so."""
+        before, kind = f"declare it:\n  captures:\n    {name}: ", CAPTURES.get(name)
+        if kind is None:
+            others = self.scope.declared.get("capture")
+            return "" if others else f"{before}{{kind: …}}  # {did_you_mean(name, CAPTURES)}"
+        fit = [one for one in self.scope.systems.values() if kind.endpoints < 2 or one.propagates_to or one.standby_of]
+        return before + kind.declaration(fit[0].name if fit else "…")
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only; a file is opened on its own host only."""

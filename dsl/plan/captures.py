@@ -58,6 +58,11 @@ class CaptureDeclaration:
         """The kind with its article: `an awr`, `a lag`."""
         return f"{'an' if self.name[0] in 'aeio' or self.name == 'sql' else 'a'} {self.name}"
 
+    def declaration(self, system: str) -> str:
+        """The declaration of one in a plan, of a system; `…` stands for keys that only the plan's author knows."""
+        subject = {"hosts": "on: all", "exporter": "on: …", "system": f"system: {system}"}[self.of]
+        return f"{{kind: {self.name}, {subject}{', …' if self.keys else ''}}}"
+
     @property
     def is_measured(self) -> bool:
         """Whether the plan names its numbers, with their units."""

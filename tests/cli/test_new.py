@@ -30,6 +30,8 @@ def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path) -> No
     assert plan.title
     assert len(plan.verdicts) >= 2
     assert all(parameter.help for parameter in plan.parameters)
+    assert "repeats" in {parameter.name for parameter in plan.parameters}, "docs/guide/ci.md sets it"
+    assert [one.id for one in plan.verdicts if ".mean" in one.check.text] == [], "an interval decides"
     assert all(system.provision == "embedded" for system in plan.systems) == (kind not in EXTERNAL)
 
 
@@ -63,8 +65,10 @@ def test_existing_files_are_not_overwritten(
     Path("link.yaml").symlink_to("elsewhere.yaml")
     assert execute(["new", "sql", "link.yaml"]) == 2
     assert not Path("elsewhere.yaml").exists()
-    assert execute(["new", "sql", "nowhere/x.yaml"]) == 2
-    assert "No such file or directory" in capsys.readouterr().err
+    assert execute(["new", "sql", "sql.yaml/x.yaml"]) == 2
+    assert "sql.yaml/x.yaml cannot be written" in capsys.readouterr().err
+    assert execute(["new", "sql", "plans/x.yaml"]) == 0
+    assert Path("plans/x.yaml").is_file(), "the folder is made"
 
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

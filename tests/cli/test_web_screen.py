@@ -127,7 +127,6 @@ async def test_a_page_follows_a_run_that_it_cannot_stop_to_its_result(tmp_path: 
 
 @asynccontextmanager
 async def page(screen: WebScreen, started: TestServer) -> AsyncIterator[ClientWebSocketResponse]:
-    """The websocket of a page."""
     url = started.make_url(f"/{screen.token}/ws").with_query(width="120", height="40")
     async with ClientSession() as client, asyncio.timeout(PATIENCE_S), client.ws_connect(url) as websocket:
         yield websocket

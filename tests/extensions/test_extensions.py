@@ -1,6 +1,6 @@
 """Packages with a workload, a driver and an engine of their own: checked, explained, and run from the command line.
 
-They are those of docs/guide/driver.md, docs/extend/workload.md and docs/extend/engine.md, whose code blocks are used
+They are those of docs/extend/driver.md, docs/extend/workload.md and docs/extend/engine.md, whose code blocks are used
 unchanged.
 """
 
@@ -31,7 +31,7 @@ from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSq
 pytestmark = pytest.mark.server
 
 DOCS = Path(__file__).parents[2] / "docs"
-DRIVER_PAGE, ENGINE_PAGE = DOCS / "guide" / "driver.md", DOCS / "extend" / "engine.md"
+DRIVER_PAGE, ENGINE_PAGE = DOCS / "extend" / "driver.md", DOCS / "extend" / "engine.md"
 WORKLOAD_PAGE = DOCS / "extend" / "workload.md"
 PACKAGES = ("toydb", "shop_bench")
 

@@ -21,6 +21,7 @@ import pytest
 from eventually import eventually
 from hand_made import DB1, FAKETIME, Lab
 from servers import Server, programs
+from shell_blocks import as_shown
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -55,12 +56,6 @@ def steps(page: str) -> Iterator[Step]:
 STEPS = tuple(steps(PAGE.read_text()))
 
 
-def as_shown(text: str) -> list[re.Pattern[str]]:
-    """Return a pattern for each line of the output: `…` matches any text, a blank any number of blanks."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    return [re.compile(re.escape(line).replace("…", ".*?").replace(r"\ ", r"\s+")) for line in lines]
-
-
 class Walk:
     """Executes steps; `output` is that of the last commands."""
 
@@ -73,8 +68,8 @@ class Walk:
                 lines = step.text.splitlines()
                 self.output = "".join(self.command(step.host, line) for line in lines)
             case "text":
-                for pattern in as_shown(step.text):
-                    self.shows(pattern)
+                for line in step.text.splitlines():
+                    self.shows(as_shown(line))
             case "sql":
                 self.statements(step.text)
 

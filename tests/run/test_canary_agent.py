@@ -68,7 +68,6 @@ async def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def ended(line: Line, what: str, spec: TaskSpec) -> object:
-    """Return the result of a task."""
     key = f"r/-/0/0/1.1/{what}/db1"
     line.session.send(Task(key=key, spec=spec, deadline_s=120.0))
     outcome = await line.outcome(key)

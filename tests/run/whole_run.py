@@ -91,7 +91,6 @@ def written(folder: Path, plan: str) -> Path:
 
 
 def run(folder: Path, plan: str, *words: str, environment: Mapping[str, str] = MappingProxyType({})) -> Done:
-    """Run a plan."""
     written(folder, plan)
     return proveout(folder, "run", "plan.yaml", "--headless", "--runs-dir", "runs", *words, environment=environment)
 

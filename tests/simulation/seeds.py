@@ -53,7 +53,6 @@ class Outcome:
 
 
 def replay(seed: int) -> str:
-    """Return the command that replays a seed."""
     return f"python tests/simulation/seeds.py --seed {seed}"
 
 

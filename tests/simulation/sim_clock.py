@@ -197,7 +197,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a coroutine as a process."""
         context = contextvars.copy_context()
         context.run(CURRENT.set, process)
         with _running(self):

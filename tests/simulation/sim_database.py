@@ -47,7 +47,6 @@ class Settings:
         self.roles.clear()
 
     def run(self, statement: str) -> None:
-        """Run a statement."""
         if statement == RELOAD:
             self.reload()
         elif (found := _SET.fullmatch(statement)) is not None:

@@ -80,7 +80,6 @@ class SimHost:
 
     @property
     def full(self) -> bool:
-        """Whether its disk is full."""
         return self.machine.disk.full
 
     def outstanding(self) -> list[Outstanding]:
@@ -159,7 +158,6 @@ class SimHost:
         self.ready = True
 
     def kill(self) -> None:
-        """kill -9."""
         if not self.process.alive:
             return
         self.wall_s = self.process.wall_s

@@ -38,7 +38,6 @@ class Strikes:
         history.threads.stepped = self._stepped
 
     def arm(self, faults: tuple[Fault, ...]) -> None:
-        """Schedule the faults."""
         for fault in faults:
             self.loop.call_at(fault.at_s, self._due, fault, context=outside())
 

@@ -77,7 +77,6 @@ class Filled:
 
 
 def drawn(seed: int, engine: str = "sqlite") -> Case:
-    """Draw the case of a seed."""
     chance = random.Random(f"{engine}-{seed}")
     size = chance.randrange(8, 24) * MIB if engine == "sqlite" else chance.randrange(110, 180) * MIB
     return Case(

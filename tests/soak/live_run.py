@@ -118,7 +118,6 @@ class LiveRun:
         return max((path.parent for path in self.runs.glob("*/journal.sqlite")), default=None)
 
     def events(self) -> list[Event]:
-        """Return the events that are in the journal."""
         directory = self.directory
         try:
             return [stamped.event for stamped in read(directory)] if directory else []

@@ -30,7 +30,6 @@ PLAN = Path(__file__).parent / "two_loads.yaml"
 
 @cache
 def plan(repeats: int) -> Plan:
-    """The compiled plan."""
     return compile_plan(PLAN, overrides={"repeats": str(repeats)})
 
 

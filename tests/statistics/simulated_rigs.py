@@ -33,7 +33,6 @@ TRUE_TPS = 1000.0
 
 
 def normal(generator: np.random.Generator, repeats: int) -> Floats:
-    """Independent normal repeats."""
     return generator.standard_normal(repeats)
 
 
@@ -101,7 +100,6 @@ class Rig:
         return np.asarray(level * (1.0 + self.second_cv * noise), dtype=np.float64)
 
     def p99_us(self, rung: int) -> float:
-        """The true p99 of a rung."""
         return rung / self.tps * 1e6 * _TIMES["p99_us"]
 
     def measured(

@@ -1,5 +1,5 @@
-"""The size of the sources: `python tests/style/house.py [DIRECTORY]` prints modules, folders, lines, code tokens, and code
-tokens a line of code.
+"""The size of the sources: `python tests/style/house.py [DIRECTORY]` prints modules, folders, lines, code tokens, code
+tokens a line of code, and the words of the guide.
 
 Generated modules are left out. Lines are those of the .py and .pyx files. Code tokens are the names, operators, numbers
 and strings of the .py files without docstrings; a line of code has one of them.
@@ -47,6 +47,7 @@ def main() -> None:
     every = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (*python, *modules(root, ".pyx")))
     print(f"modules {len(python)}, folders {len({file.parent for file in python})}, lines {every}")
     print(f"code tokens {tokens}, of a line of code {tokens / lines:.1f}")
+    print(f"words of the guide {sum(len(page.read_text().split()) for page in (root / 'docs/guide').glob('*.md'))}")
 
 
 if __name__ == "__main__":

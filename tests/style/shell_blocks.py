@@ -1,4 +1,4 @@
-"""Blocks of pages and the commands in them, and the commands of CI workflows."""
+"""Blocks of pages, the commands and the output in them, and the commands of CI workflows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,29 @@ from pathlib import Path
 from typing import Any
 
 TAG = re.compile(r"<!-- (only parsed|not run): (\S.*?) -->")
+VARIES = re.compile(
+    r"(?P<run>\d{8}-\d{6}-[0-9a-f]{4})|(?P<number>\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?)|(?P<outcome>PASS|FAIL|INCONCLUSIVE)"
+    r"|(?P<rule>─+)|(?P<any>…)|(?P<blank>\s+)"
+)
+"""The parts of an output that differ between two runs of a command."""
+MATCHES = {
+    "run": r"\d{8}-\d{6}-[0-9a-f]{4}",
+    "number": r"\d[\d,.:]*(?: (?:µs|ms|s|min)\b)?",
+    "outcome": "(?:PASS|FAIL|INCONCLUSIVE)",
+    "rule": "─+",
+    "any": ".*?",
+    "blank": r"\s+",
+}
+"""The pattern of each of them: `…` is any text, a blank any number of blanks."""
+
+
+def as_shown(text: str) -> re.Pattern[str]:
+    """The pattern of an output that a page shows."""
+    parts, at = [], 0
+    for found in VARIES.finditer(text := text.strip()):
+        parts += [re.escape(text[at : found.start()]), MATCHES[found.lastgroup or ""]]
+        at = found.end()
+    return re.compile("".join([*parts, re.escape(text[at:])]), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,6 +55,13 @@ class Block:
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         return tuple(line for line in lines if line and not line.startswith("#"))
+
+    @property
+    def output(self) -> str:
+        """The output that a `console` block shows of its commands."""
+        text = "\n".join(self.lines).replace("\\\n", " ")
+        shown = [line for line in text.splitlines() if not line.startswith("$ ")]
+        return "\n".join(shown).strip() if self.language == "console" else ""
 
 
 def blocks(page: Path) -> Iterator[Block]:

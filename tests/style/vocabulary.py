@@ -90,14 +90,12 @@ class Allowed:
 
 
 def read_rules(path: Path = RULES) -> tuple[list[Rule], list[Allowed]]:
-    """Read the patterns and the allow-list."""
     data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     rules = [compile_rule(entry) for entry in data["patterns"]]
     return rules, [Allowed(entry.get("path", "*"), entry["text"]) for entry in data["allow"] or ()]
 
 
 def compile_rule(entry: dict[str, Any]) -> Rule:
-    """Compile an entry of `patterns`."""
     return Rule(re.compile(entry["pattern"], re.IGNORECASE), entry["instead"], entry.get("at") == "opening")
 
 

@@ -35,7 +35,6 @@ class Compared(ThemedApp[None]):
 
 
 def screen_text(app: App[Any]) -> str:
-    """The whole screen."""
     return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 

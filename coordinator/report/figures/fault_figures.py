@@ -369,7 +369,7 @@ class _Phase:
 
 @figure("phases", "no ladder with `phases` has samples of a valid iteration")
 def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """Each group of ladders with phases, the rung with the highest throughput first."""
+    """Offered and completed rate, p50 and p99 over the time of the phases; the highest throughput first."""
 
     def has(one: LoadSeries) -> bool:
         return len(one.points) > 1 and bool(_windows(results, one))

@@ -52,7 +52,6 @@ class Declared:
     draw: Draw
 
     def __call__(self, results: RunResults, timeline: Timeline | None = None) -> Iterator[Figure]:
-        """Its pictures."""
         for one in self.draw(results, timeline or Timeline()):
             yield replace(one, name=self.name)
 

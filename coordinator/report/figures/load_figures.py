@@ -257,7 +257,7 @@ def latency_by_transaction(results: RunResults, _: Timeline) -> Iterator[Figure]
 
 @figure("latency-at-peak", "no compared ladders have their peaks at different rungs")
 def latency_at_peak(results: RunResults, _: Timeline) -> Iterator[Figure]:
-    """The same with each ladder at its own peak, where the peaks of a group differ: 64 threads beside 4."""
+    """Mean and 99th percentile by transaction, each ladder at its own peak, where the peaks of a group differ."""
     for stages in groups(results):
         picked = [(stage, top) for stage in stages if (top := stage.peak) is not None]
         if len({rung.threads for _, rung in picked}) < 2:

@@ -73,7 +73,7 @@ class _Factor:
 
 @figure("matrix-overview", "no matrix has two cells with a valid iteration at the same rung")
 def matrix_overview(results: RunResults, _: Timeline) -> Iterator[Figure]:
-    """The cells of each matrix against its first one."""
+    """The factor of each cell of a matrix against the first one: time to solve a set, else throughput and p99."""
     matrices: dict[str, list[StageResult]] = {}
     for stage in climbing(results):
         if cell := cell_of(results, stage.id):
@@ -169,7 +169,7 @@ _EVIDENCE_MAX = 160
 
 @figure("search", "no search has a probe")
 def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
-    """The probes of each search."""
+    """The probes of each search with their outcomes, the bracket after each, and the answer."""
     for stage in results.stages.values():
         if not stage.probes:
             continue

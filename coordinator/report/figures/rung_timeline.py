@@ -43,7 +43,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 @figure("rung-timeline", "no ladder has samples of a valid iteration of two seconds or more")
 def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """Each group's rungs over time, the one with the highest throughput first."""
+    """Throughput, response, CPU, lag and waits of a rung on one time, the highest throughput first."""
     for one in choices(results, timeline, CHOICES_MAX, lambda series: len(series.points) > 1):
         yield Figure(
             of=(one.group,),

@@ -342,7 +342,7 @@ def _values(bar: _Bar, named: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 @figure("transaction-cost", "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`")
 def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
-    """A figure for each matrix, and one for all ladders without one."""
+    """The cost of a transaction, a panel for each number captured; a figure a matrix, one for other ladders."""
     currency = currency_of(results)
     for found in cases(results, has_cost, ladders(results)):
         trees = [(case, case.rung.tree["cost"]) for case in found.found]

@@ -23,7 +23,6 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an SVG document."""
     import vl_convert  # noqa: PLC0415  # takes 150 ms; only a report needs it
 
     return str(vl_convert.vegalite_to_svg(_fixed(figure.spec)))
@@ -37,7 +36,6 @@ def png(figure: Figure) -> bytes:
 
 
 def picture(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
-    """The figure in that format."""
     return svg(figure).encode() if kind == "svg" else png(figure)
 
 

@@ -114,12 +114,13 @@ def write_schema(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a new file. NotWritten when it exists."""
+    """Write a new file, and make its folder. NotWritten when it exists."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError as fault:
-        raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
     except OSError as fault:
+        if path.exists():
+            raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
         raise NotWritten(f"{path} cannot be written: {fault.strerror}") from fault
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)

@@ -45,7 +45,6 @@ async def until(context: Any, number: int, step: str) -> None:
 
 
 def tuner(context: Any) -> Tuner:
-    """The tuner of a context."""
     found = context.resources[RESOURCE]
     assert isinstance(found, Tuner)
     return found

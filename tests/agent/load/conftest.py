@@ -181,7 +181,6 @@ async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, 
 
 
 def workload_of(kind: str, **parameters: Any) -> Workload:
-    """A built-in workload."""
     return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
 
 

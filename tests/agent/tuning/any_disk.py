@@ -73,7 +73,6 @@ class AnyDisk:
     apart: bool = False
 
     def world(self, folder: Path) -> World:
-        """A host with this disk."""
         made = world(folder)
         root = made.host.root
         image = put(root, NODE, "")
@@ -93,7 +92,6 @@ class AnyDisk:
 
 @st.composite
 def disks(draw: st.DrawFn) -> AnyDisk:
-    """Any disk."""
     size = draw(st.integers(min_value=8 * MIB // 512, max_value=16 * MIB // 512)) * 512
     how = draw(st.sampled_from(["empty"] * 6 + ["swap", "another table"]))
     places = st.one_of(st.integers(0, 400), st.integers(0, size - 5), st.integers(size - TABLE, size - 5))

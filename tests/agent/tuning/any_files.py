@@ -80,7 +80,6 @@ XATTRS = st.fixed_dictionaries(
 
 
 def files(contents: st.SearchStrategy[bytes] = CONTENTS) -> st.SearchStrategy[Found]:
-    """Regular files."""
     return st.builds(
         Found,
         content=contents,
@@ -171,7 +170,6 @@ RULE = st.fixed_dictionaries(
 
 @st.composite
 def udev_rules(draw: st.DrawFn) -> Case:
-    """Any rules."""
     path = f"/etc/udev/rules.d/{draw(words(r'[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]{0,8}'))}.rules"
     rules = draw(st.lists(RULE, min_size=1, max_size=3))
     return _of_a_file(valid_tuning("udev_rules", file=path, rules=rules), path, draw(STATES))

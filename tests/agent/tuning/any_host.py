@@ -77,7 +77,6 @@ class AnyHost(Host):
 
     @property
     def texts(self) -> Attributes:
-        """The attributes of its kernel."""
         return KernelTexts(self.root, self.react)
 
 

@@ -155,7 +155,6 @@ class Srvctl:
         self._model = model
 
     def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
-        """Run it."""
         assert argv[0] == SRVCTL
         assert within_s > 60.0, "a database is not up within a minute"
         return self._model.srvctl(argv)
@@ -212,7 +211,6 @@ class Simulated(Databases):
         return self.sim.rows(statement)
 
     def run(self, system: str, statement: str) -> None:
-        """Run a statement."""
         self.sim.run(statement)
 
 
@@ -241,7 +239,6 @@ def oracle_redo(draw: st.DrawFn) -> Case:
 
 @st.composite
 def asm_disk_group(draw: st.DrawFn) -> Case:
-    """A group of free disks."""
     paths = draw(st.sampled_from([[*ASM_DISKS], [*ASM_DISKS][:1]]))
     au_size = draw(st.sampled_from(["1M", "4M", "64M"]))
     one = valid_tuning(

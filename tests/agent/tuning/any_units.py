@@ -137,7 +137,6 @@ class Volumes:
         self.there, self.stuck = set(there), stuck
 
     def run(self, argv: tuple[str, ...], within_s: float = 60.0) -> Output:
-        """Run it."""
         verb, name = argv[1], argv[-1]
         if verb == "show":
             return Output(

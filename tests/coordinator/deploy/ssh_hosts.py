@@ -185,7 +185,6 @@ class SshLab:
         return self.network.command(LEAD, *PROVEOUT, "deploy", "-i", str(inventory), *own, *more)
 
     def deploy(self, inventory: Path, *more: str, code: int = 0, service: bool = False) -> str:
-        """Deploy; returns the output."""
         done = subprocess.run(
             self.argv(inventory, *more, service=service), capture_output=True, text=True, timeout=300, check=False
         )

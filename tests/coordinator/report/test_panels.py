@@ -31,7 +31,6 @@ def results_of(name: str) -> RunResults:
 
 
 def charts(figure: Figure) -> Iterator[dict[str, Any]]:
-    """The single charts of a figure."""
     yield from figure.spec.get("concat", [figure.spec])
 
 

@@ -22,7 +22,6 @@ ENDPOINTS = {name: Endpoint(system=name, engine="postgres", dsn=f"host={name}") 
 def tasks(
     stage_id: str, rung: int, rate: float | None = None, plan: Plan = PLAN, cores: dict[str, int] = CORES
 ) -> dict[tuple[str, str], RunLoad]:
-    """The tasks by (load, host)."""
     stage = plan.stage(stage_id)
     assert isinstance(stage, Ladder | Search)
     found = load_tasks(

@@ -189,7 +189,6 @@ def postgres(request: pytest.FixtureRequest, *, way: Literal["libpq", "compiled"
 
 
 def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """SQLite, in this process."""
     request.getfixturevalue("monkeypatch").setattr("proveout.agent.engines.sqlite.driver.BUSY_TIMEOUT_MS", 50)
     file: Path = request.getfixturevalue("database_folder") / "data.sqlite"
 
@@ -218,7 +217,6 @@ def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 
 def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """DuckDB, in this process."""
     file: Path = request.getfixturevalue("database_folder") / "data.duckdb"
 
     def administer(text: str) -> list[tuple[Any, ...]]:

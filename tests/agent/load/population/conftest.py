@@ -57,7 +57,6 @@ def tables(dsn: str) -> set[str]:
 
 
 def workers() -> list[psutil.Process]:
-    """The populate workers of this process."""
     found = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
