@@ -9,6 +9,7 @@ from pathlib import Path
 
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import measurement_sections as measured
+from proveout.coordinator.report.answer import answer, lines
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -36,12 +37,10 @@ from proveout.coordinator.report.summary import (
     TONES,
     ComparisonRow,
     LaddersCompared,
-    answers,
     began_nothing,
     brief_evidence,
     claims,
     end_sentence,
-    end_tone,
     headline,
     ladder_comparisons,
     method,
@@ -69,23 +68,8 @@ from proveout.core.numbers import bounds, half_width, number, percent, quantity,
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 
-TITLES_MAX = 2
-"""Verdicts that the outcome sentence names."""
 OPEN_MAX = 2
 """Inner sections that a page shows open."""
-
-
-def answer(results: RunResults) -> Paragraph | None:
-    """The counts of the verdicts, and the titles of those that are not passed: `1 failed: The cache is faster.`"""
-    ended = results.ended
-    if ended is None or not (results.verdicts or results.cautions):
-        return None
-    parts = [f"{ended.reason[:1].upper()}{ended.reason[1:]}."]
-    for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Inconclusive")):
-        titles = [one.title or one.id for one in results.verdicts if one.outcome == outcome]
-        more = f" and {len(titles) - TITLES_MAX} more" if len(titles) > TITLES_MAX else ""
-        parts += [f"{word}: {'; '.join(titles[:TITLES_MAX])}{more}."] if titles else []
-    return Paragraph(" ".join(parts), end_tone(results))
 
 
 def folded(section: Section, *, is_page: bool) -> Section:
@@ -109,7 +93,7 @@ def run_summary(results: RunResults, run_dir: str) -> Document:
     """The short form of the summary, which a run prints at its end: its last lines are the answers and the page."""
     if began_nothing(results):
         return run_document(results, run_dir=run_dir).brief()
-    closing = (*(Paragraph(*line) for line in answers(results)), Paragraph(f"Report: {run_dir}/report.html"))
+    closing = (*(Paragraph(*line) for line in lines(results)), Paragraph(f"Report: {run_dir}/report.html"))
     brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
     return replace(brief, closing=closing)
 
@@ -122,7 +106,7 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
     run = results.run
     name = directory.name if directory else "proveout"
-    outcome = answer(results) if directory or results.cautions else None
+    told = answer(results)
     sections = (
         *(() if directory else _headline(results)),
         *(() if began_nothing(results) else _verdicts(results)),
@@ -150,8 +134,8 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
-        status=Paragraph(*end_sentence(results, reason=outcome is None)),
-        answer=outcome,
+        status=Paragraph(*end_sentence(results, answered=told is not None)),
+        answer=Paragraph(*told) if told else None,
         sections=sections,
         files=run_dir,
         next_step=resume_command(results, run_dir) if run_dir and results.ended else "",

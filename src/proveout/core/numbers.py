@@ -21,6 +21,8 @@ CONFIDENCE = 0.90
 """The level of the interval: each end is wrong in at most 5 % of searches."""
 SEARCH = "search"
 """The method of the estimate."""
+RATIO = "ratio"
+"""The name of a number that is a ratio of two of one metric."""
 
 
 def confirmed(rate: float, upper: float | None, confirmations: int) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _units(name: str) -> tuple[_Unit, ...]:
             return (_Unit(suffix),)
     if whole.endswith("_s"):
         return _SECONDS
-    return (_Unit("/s" if name in ("tps", "rate") else ""),)
+    return (_Unit("/s" if name in ("tps", "rate") else " ×" if name == RATIO else ""),)
 
 
 def _common(values: Iterable[float], units: Sequence[_Unit]) -> _Unit:

@@ -111,7 +111,7 @@ def test_the_page_has_verdicts_findings_topology_and_the_command(html: str) -> N
     text = "".join(Reader(html).text)
     for part in ("1 > 2", "slow against fast", "steady-state", "4 of 4", "proveout run study.yaml -p 'a=1; rm -rf /'"):
         assert part in text, part
-    order = ("A verdict failed. Failed:", "fast against slow", "✗ FAIL", "Scaling:", "Topology", "To repeat the run")
+    order = ("Failed: ", "fast against slow", "✗ FAIL", "Scaling:", "Topology", "To repeat the run")
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert 3 <= html.count('class="tile ') <= 5
