@@ -18,7 +18,7 @@ from proveout.coordinator.results.published import measured
 from proveout.coordinator.results.results import RunResults, environment
 from proveout.coordinator.verdict.checks import NEEDED, PERHAPS_NEVER, reads_points
 from proveout.core.json_data import at_path
-from proveout.core.numbers import count_of, pieces
+from proveout.core.numbers import count_of, pieces, ranged
 from proveout.dsl.expr.evaluation import by_mean, metric_of
 from proveout.proto.events import Claim, Tone, VerdictReached
 
@@ -28,8 +28,6 @@ NUMBERS_MAX = 3
 """Headline numbers of a run without verdicts."""
 TO_DO = "what to do: "
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
-_ENDS = re.compile(r"CI (.+?)(?:, (?!\d)|$)")
-_UNIT = re.compile(r"^[-+≥ ]*[\d.,]+(?:e[-+]?\d+)?")
 _REPEATS = re.compile(rf"(\d[\d,]*) {NEEDED}")
 
 
@@ -120,15 +118,6 @@ def _claim(claim: Claim) -> str:
     return ranged(claim.value, claim.interval) + (f", limit {limit}" if limit else "")
 
 
-def ranged(value: str, interval: str) -> str:
-    """A number with its interval, the unit once: `2.28 × (2.10 to 2.48)`."""
-    ends = _ENDS.search(interval)
-    if ends is None or ends[1].startswith(f"{value} or"):
-        return value
-    unit = _UNIT.sub("", value)
-    return f"{value} ({(ends[1].replace(unit, '') if unit else ends[1]).replace(' … ', ' to ')})"
-
-
 # ---- what decides an undecided verdict ---------------------------------------------------------------------------
 
 
@@ -137,8 +126,8 @@ def _deciding(verdict: VerdictReached, results: RunResults) -> str:
     the plan sets it; otherwise what its evidence says, "" where that says nothing."""
     needed = None if PERHAPS_NEVER in verdict.evidence else _REPEATS.search(verdict.evidence)
     command = "" if needed is None else _command(verdict, results, int(needed[1].replace(",", "")))
-    if command:
-        return f"to decide it: {command}"
+    if command or verdict.severity == "warn":
+        return command and f"to decide it: {command}"
     return next((one for one in pieces(verdict.evidence) if one.startswith(TO_DO)), "")
 
 

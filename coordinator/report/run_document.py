@@ -44,6 +44,7 @@ from proveout.coordinator.report.summary import (
     headline,
     ladder_comparisons,
     method,
+    notes_of,
     resume_command,
     without_notes,
 )
@@ -63,6 +64,7 @@ from proveout.coordinator.results.fingerprint import changes as schema_changes
 from proveout.coordinator.results.published import Reproduction, growth_notes, reproductions
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import bounds, half_width, number, percent, quantity, threads
 from proveout.proto.events import ValidityFinding, VerdictReached
@@ -109,7 +111,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     told = answer(results)
     sections = (
         *(() if directory else _headline(results)),
-        *(() if began_nothing(results) else _verdicts(results)),
+        *(() if began_nothing(results) else _verdicts(results, page=directory is not None)),
         *_published(results),
         *(_figures(results, directory) if directory else ()),
         *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
@@ -170,27 +172,33 @@ def _headline(results: RunResults) -> Iterator[Section]:
         yield Section(title="Result", blocks=(table,), anchor="result")
 
 
-def _verdicts(results: RunResults) -> Iterator[Section]:
+def _verdicts(results: RunResults, *, page: bool) -> Iterator[Section]:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
-    block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
-    numbers = headline(results)
-    shown = (*([Tiles(numbers)] if numbers else ()), block)
-    blocks = (*shown, *(Paragraph(text, "dim") for text in method(results)))
-    yield Section(title="Verdicts", blocks=blocks, anchor="verdicts", brief=shown)
+    shown: list[Block] = [outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")]
+    if numbers := headline(results):
+        shown.insert(0, Tiles(numbers))
+    if notes := notes_of(results.verdicts):
+        shown.append(Paragraph(notes, "dim"))
+    about = tuple(Paragraph(text, "dim") for text in method(results))
+    whole = (Details(title="How sure this is", blocks=about),) if page and about else about
+    yield Section(title="Verdicts", blocks=(*shown, *whole), anchor="verdicts", brief=tuple(shown))
 
 
 def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
+    found = claims(verdict, results)
+    remarks = ["warning only"] if verdict.severity == "warn" and verdict.outcome != "PASS" else []
+    remarks += ["point estimate"] if found and reads_points(verdict.check) else []
     return Outcome(
         outcome=verdict.outcome,
         tone=TONES[verdict.outcome],
         title=verdict.title,
         id=verdict.id,
-        remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
+        remark=", ".join(remarks),
         evidence=without_notes(verdict.evidence),
-        brief=brief_evidence(verdict.evidence, verdict.outcome),
+        brief=brief_evidence(verdict.evidence, verdict.outcome, told=bool(found)),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),
-        claims=claims(verdict, results),
+        claims=found,
     )
 
 

@@ -247,8 +247,8 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
     for pair in ladder_comparisons(results):
         rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
         # at the same offered rate both have the same throughput
-        wanted = ("solve_s", "avg_us") if _are_offered_the_same(results, pair) else ("solve_s",)
-        row = next((row for row in rows if row.metric in wanted), rows[0] if rows else None)
+        wanted = ("solve_s", "avg_us", "p50_us") if _are_offered_the_same(results, pair) else ("solve_s", "tps")
+        row = next((row for metric in wanted for row in rows if row.metric == metric), None)
         if row is None:
             continue
         value, interval = printed(row.factor)
@@ -550,23 +550,39 @@ OF_MAX = 48
 """Longer expressions are named by their outermost function."""
 
 
-def brief_evidence(evidence: str, outcome: str) -> tuple[str, ...]:
-    """Up to five lines: comparisons with their limits, what would decide an undecided verdict, flagged checks."""
+def brief_evidence(evidence: str, outcome: str, *, told: bool = False) -> tuple[str, ...]:
+    """Up to four lines: comparisons with their limits, unless they are `told` elsewhere, and what would decide an
+    undecided verdict."""
     found = pieces(evidence)
     own = [piece for piece in found if not piece.startswith(_ASIDE) and not _DECIDING.match(piece)]
+    own = [piece for piece in own if not (told and _COMPARED.fullmatch(piece))]
     lines = [_evidence_compared(piece) for piece in own[:3]]
     if len(own) > len(lines):
         lines[-1] += f" (and {len(own) - len(lines)} more)"
     if outcome == "INCONCLUSIVE" and (deciding := [piece for piece in found if _DECIDING.match(piece)]):
         lines.append("; ".join(reversed(deciding)))
-    return (*lines, *flagged(found))
+    return tuple(lines)
 
 
 def without_notes(evidence: str) -> tuple[str, ...]:
-    """The pieces of evidence, with one line for its notes: their texts are below "Validity", once for all verdicts."""
-    found = pieces(evidence)
-    own = tuple(piece for piece in found if not piece.startswith("note: "))
-    return (*own, *(f"{line} (below, Validity)" for line in flagged(found)))
+    """The pieces of evidence but its notes, which are told once for all verdicts (`notes_of`)."""
+    return tuple(piece for piece in pieces(evidence) if not piece.startswith("note: "))
+
+
+def notes_of(verdicts: Sequence[VerdictReached]) -> str:
+    """`Notes: client-handling (5 verdicts), schedule (faster), 2 more; see Validity.`, once for all verdicts; "" for
+    none."""
+    found: dict[str, list[str]] = {}
+    others = set()
+    for one in verdicts:
+        for piece in pieces(one.evidence):
+            if match := _FLAGGED.match(piece):
+                found.setdefault(match["check"], []).append(one.id)
+            elif piece.startswith("note: "):
+                others.add(piece)
+    named = [f"{check} ({ids[0] if len(ids) == 1 else count_of(len(ids), 'verdict')})" for check, ids in found.items()]
+    named += [f"{len(others)} more" if named else count_of(len(others), "note")] if others else []
+    return f"Notes: {', '.join(named)}; see Validity." if named else ""
 
 
 def _evidence_compared(piece: str) -> str:
@@ -584,16 +600,6 @@ def _short(expression: str) -> str:
     if len(expression) <= OF_MAX:
         return expression
     return re.sub(r"^(\w+)\(.*\)", r"\1(…)", expression)
-
-
-def flagged(found: Sequence[str]) -> Iterator[str]:
-    """The checks of validity that are flagged, in one line."""
-    checks = dict.fromkeys(match["check"] for piece in found if (match := _FLAGGED.match(piece)))
-    others = sum(piece.startswith("note: ") for piece in found) - len(checks)
-    named = [*checks, *([f"{others} more"] if others and checks else [])]
-    if named or others:
-        count = len(checks) + others
-        yield f"{count_of(count, 'note')}{': ' if named else ''}{', '.join(named)}"
 
 
 PLAN_WRONG = 2

@@ -514,6 +514,26 @@ def counted(repeats: int, excluded: int) -> str:
     return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"
 
 
+_ENDS = re.compile(r"CI (.+?)(?:, (?!\d)|$)")
+_FIGURE = re.compile(r"^[-+≥ ]*[\d.,]+(?:e[-+]?\d+)?")
+
+_NOTHING = re.compile(r"(?<![\d.])0\.0+(?!\d)")
+
+
+def ranged(value: str, interval: str) -> str:
+    """A printed number with its printed interval, the unit once.
+
+    >>> ranged("2.28 ms", "95 % CI 2.10 ms … 2.48 ms, n = 5"), ranged("3/s", "")
+    ('2.28 ms (2.10 to 2.48)', '3/s')
+    """
+    ends = _ENDS.search(interval)
+    if ends is None or ends[1].startswith(f"{value} or"):
+        return value
+    unit = _FIGURE.sub("", value)
+    shown = (ends[1].replace(unit, "") if unit else ends[1]).replace(" … ", " to ")
+    return f"{value} ({_NOTHING.sub('0', shown)})"
+
+
 def pieces(evidence: str) -> list[str]:
     """Split evidence at its semicolons, except those inside parentheses."""
     found, depth = [""], 0

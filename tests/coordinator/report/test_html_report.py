@@ -325,11 +325,13 @@ def test_the_script_cannot_end_its_element(cache: Path) -> None:
 def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() -> None:
     claim = Claim(of=HOSTILE, value="3 ms", limit="≤ 5 ms", operator="<=", mean=3e3, lower=2e3, upper=4e3, bound=5e3)
     evidence = ("read: 3 ms", "note: busy")
-    one = Outcome(outcome="PASS", tone="good", title="v", evidence=evidence, check="a <= b", claims=(claim,))
+    one = Outcome(outcome="FAIL", tone="bad", title="v", evidence=evidence, check="a <= b", claims=(claim,))
     plain = replace(one, claims=())
     section = Section(title="Verdicts", blocks=(Outcomes((one, plain)),))
-    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split("card verdict")[1:]
-    assert "<b>3 ms</b>, limit ≤ 5 ms" in drawn
-    assert drawn.index('<svg class="claim"') < drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>")
-    assert "<img" not in drawn
-    assert bare.index("read: 3 ms</p>") < bare.index('<details class="why">') < bare.index("<li>note: busy</li>")
+    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split('class="verdict ')[1:]
+    assert "<b>3 ms</b>, limit 5 ms" in drawn, "`3 ms ≤ 5 ms` under a FAIL reads as true"
+    assert drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>") < drawn.index('<svg class="claim"')
+    assert bare.index('<details class="why">') < bare.index("<li>note: busy</li>") < bare.index("read: 3 ms</p>")
+    several = replace(section, blocks=(Outcomes((replace(one, claims=(claim, claim)),)),))
+    page = html_renderer.render(Document(title="t", about="", sections=(several,)))
+    assert page.count("&lt;img") and "<img" not in page

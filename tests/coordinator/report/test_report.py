@@ -177,7 +177,7 @@ def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report()
     said = f"the load of get was not the workload in 3 of 3 iterations: {evidence}"
     assert found.cautions == (said,)
     found = replace(found, ended=records.run_finished(reason=outcome_text((), found.cautions)))
-    answer = f"T{said[1:]}. Peak throughput, get, 4 threads, 80 % failed logically: 5,002.0/s (4,999.6 to 5,004.5)."
+    answer = f"T{said[1:]}. Peak throughput, get, 4 threads, 80 % failed logically: 5,002.0/s (4,999.5 to 5,004.5)."
     text = printed(found, width=400)
     assert text.splitlines()[0].startswith(answer)
     assert markdown.escape(answer) in markdown.render(run_document(found)).splitlines()[2]
@@ -339,8 +339,8 @@ def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_dire
     lines = [line for line in printed(loaded(*ALL), width=300).splitlines() if line.strip()]
     assert lines[0].startswith("Failed: Title of bad: ")
     assert lines[1] == "Result"
-    verdict = next(line for line in lines if not line.startswith(" ") and "Title of good" in line)
-    assert verdict.startswith("PASS")
+    (row,) = (line for line in lines if line.startswith("PASS"))
+    assert row.removeprefix("PASS").lstrip().startswith("Title of good ")
     assert lines[-1] == "All recorded data: /var/lib/proveout/runs/study-1"
     assert "exit code 0" in lines[-2]
 
@@ -359,6 +359,29 @@ def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page() -> No
         == "INCONCLUSIVE  Title of undecided: 4,020/s (3,995 to 4,045), limit 4,010/s; what to do: more repeats"
     )
     assert page == "Report: runs/study-1/report.html"
+
+
+def test_verdicts_are_one_table_and_a_note_of_several_stands_once() -> None:
+    note = "note: client-handling flagged in 3 of 3 iterations"
+    low = replace(verdict("low", "FAIL"), check="base.at(4).tps.mean >= 5000")
+    low = replace(low, evidence=f"base.at(4).tps.mean = 4,020/s, limit >= 5,000/s: does not hold; {note}")
+    few = replace(verdict("few", "PASS"), check="base.at(4).tps >= 1000")
+    few = replace(few, evidence=f"base.at(4).tps = 4,020/s, limit >= 1,000/s: holds; {note}")
+    document = run_document(loaded(low, few))
+    stream = io.StringIO()
+    terminal.render(document.brief(), Console(file=stream, width=120))
+    text = stream.getvalue()
+    rows = [re.split(r"  +", line.strip()) for line in text.splitlines() if line.startswith(("FAIL", "PASS"))]
+    assert rows == [
+        ["FAIL", "Title of low (point estimate)", "4,020/s (3,995 to 4,045)", "≥ 5,000/s"],
+        ["PASS", "Title of few", "4,020/s (3,995 to 4,045)", "≥ 1,000/s"],
+    ]
+    assert text.count("client-handling") == 1
+    assert "Notes: client-handling (2 verdicts); see Validity." in text
+    assert "limit >= 5,000/s" not in text, "evidence that the table tells"
+    assert "| ❌ FAIL (point estimate) | Title of low | 4,020/s (3,995 to 4,045) | ≥ 5,000/s |  |" in (
+        markdown.render(document).replace("\\", "")
+    )
 
 
 def test_the_short_form_has_answers_and_names_the_command_for_the_rest() -> None:
