@@ -3,7 +3,7 @@
 First what a reader must know before the numbers (cautions, an end before the last stage), then a sentence for each
 verdict that failed, is undecided or passed, then the rates that searches found, last the verdicts that only warn;
 without verdicts the headline numbers.
-A verdict that passed is told by its `answer`, where the plan has one for any; otherwise by its title and its number.
+Of a verdict that passed it is its `answer`, where the plan has one for any; otherwise its title with its number.
 """
 
 from __future__ import annotations

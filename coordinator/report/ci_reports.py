@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
-from proveout.coordinator.comparison import RESULTS, Judgement, told
+from proveout.coordinator.comparison import RESULTS, Judgement
 from proveout.coordinator.report.answer import answer
+from proveout.coordinator.report.comparison_tables import finding
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
@@ -321,7 +322,7 @@ def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark
             id="compare",
             level="error",
             outcome=one.outcome,
-            title=f"{RESULTS[one.outcome]}: {told(one)}",
+            title=f"{RESULTS[one.outcome]}: {finding(one)}",
             text=f"{'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
         )
         for one in judged

@@ -180,7 +180,7 @@ def _verdicts(results: RunResults, *, page: bool) -> Iterator[Section]:
     if notes := notes_of(results.verdicts):
         shown.append(Paragraph(notes, "dim"))
     about = tuple(Paragraph(text, "dim") for text in method(results))
-    whole = (Details(title="How sure this is", blocks=about),) if page and about else about
+    whole = (Details(title="Method and error rates", blocks=about),) if page and about else about
     yield Section(title="Verdicts", blocks=(*shown, *whole), anchor="verdicts", brief=tuple(shown))
 
 

@@ -551,7 +551,7 @@ OF_MAX = 48
 
 
 def brief_evidence(evidence: str, outcome: str, *, told: bool = False) -> tuple[str, ...]:
-    """Up to four lines: comparisons with their limits, unless they are `told` elsewhere, and what would decide an
+    """Up to four lines: comparisons with their limits, unless a table has them (`told`), and what would decide an
     undecided verdict."""
     found = pieces(evidence)
     own = [piece for piece in found if not piece.startswith(_ASIDE) and not _DECIDING.match(piece)]
@@ -565,7 +565,7 @@ def brief_evidence(evidence: str, outcome: str, *, told: bool = False) -> tuple[
 
 
 def without_notes(evidence: str) -> tuple[str, ...]:
-    """The pieces of evidence but its notes, which are told once for all verdicts (`notes_of`)."""
+    """The pieces of evidence but its notes, which `notes_of` has once for all verdicts."""
     return tuple(piece for piece in pieces(evidence) if not piece.startswith("note: "))
 
 

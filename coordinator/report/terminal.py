@@ -113,7 +113,7 @@ def _row(one: Outcome) -> tuple[Value, ...]:
 
 def _evidence(one: Outcome) -> RenderableType:
     pieces = (Text("· ") + _text(piece) for piece in one.evidence)
-    head = Text(safe(one.id or one.title), style="bold", overflow="fold")
+    head = Text(safe(one.id or one.check or one.title), style="bold", overflow="fold")
     return Group(head, *(Padding(piece, (0, 0, 0, _INDENT), expand=False) for piece in pieces))
 
 
