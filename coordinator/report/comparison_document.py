@@ -23,8 +23,8 @@ from proveout.coordinator.report.comparison_tables import (
     MainNumber,
     across_rungs,
     change_table,
-    condition,
     finding,
+    found_condition,
     heads,
     interval_text,
     lead,
@@ -409,7 +409,7 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
 
 
 def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
-    if found := tuple(map(condition, judged)):
+    if found := tuple(map(found_condition, judged)):
         yield Section(title="Conditions", blocks=(Outcomes(found, head="Condition"),), anchor="conditions")
 
 

@@ -136,17 +136,19 @@ def sentence(judged: Judgement) -> str:
     return safe(f"{RESULTS[judged.outcome].lower()}: {finding(judged)} ({'; '.join(judged.evidence)})")
 
 
-def condition(judged: Judgement) -> Outcome:
-    """A condition, which fails the job where it holds; in the short form without the evidence of one that passed."""
-    brief = () if judged.outcome == "FAIL" else judged.evidence
+def condition(
+    judged: Judged, title: str, evidence: tuple[str, ...], brief: tuple[str, ...] = (), check: str = ""
+) -> Outcome:
+    """A condition that fails the job where it holds."""
     return Outcome(
-        outcome=RESULTS[judged.outcome],
-        tone=_TONES[judged.outcome],
-        title=finding(judged),
-        evidence=judged.evidence,
-        brief=brief,
-        check=f"fails if {judged.text}",
+        outcome=RESULTS[judged], tone=_TONES[judged], title=title, evidence=evidence, brief=brief, check=check
     )
+
+
+def found_condition(one: Judgement) -> Outcome:
+    """A condition of a comparison; in the short form without the evidence of one that passed."""
+    brief = () if one.outcome == "FAIL" else one.evidence
+    return condition(one.outcome, finding(one), one.evidence, brief, f"fails if {one.text}")
 
 
 LAYOUT = "lrrrrl"

@@ -146,7 +146,7 @@ def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
     for block in blocks:
         if isinstance(block, Figure):
             yield block
-        elif isinstance(block, Section):
+        elif isinstance(block, Section | Details):
             yield from _figures(block.blocks)
 
 
@@ -282,15 +282,21 @@ def _is_tall(figure: Figure) -> bool:
 
 
 def _figure(figure: Figure) -> Markup:
+    caption, how = figure.captions
     return Markup(
-        '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
+        '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}{how}</figcaption>\n'
         '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n'
         "{table}</figure>"
     ).format(
         slug=figure.slug,
         tall=" tall" if _is_tall(figure) else "",
         title=safe(figure.title),
-        caption=safe(figure.caption),
+        caption=safe(caption),
+        how=Markup('<details class="how"><summary aria-label="How to read it">?</summary>{}</details>').format(
+            safe(how)
+        )
+        if how
+        else "",
         alt=" ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))),
         picture=_data_uri("image/svg+xml", vega.svg(figure).encode()),
         table=_folded(_NUMBERS, _table(Table(heads=figure.heads, rows=figure.rows)), kind="data"),

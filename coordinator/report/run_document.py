@@ -27,7 +27,7 @@ from proveout.coordinator.report.document import (
     Table,
     Tiles,
 )
-from proveout.coordinator.report.figures.selection import figures
+from proveout.coordinator.report.figures.selection import figures, shown
 from proveout.coordinator.report.figures.stage_figures import charts
 from proveout.coordinator.report.figures.system_figures import topology
 from proveout.coordinator.report.figures.timeline import read_timeline
@@ -66,7 +66,7 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import bounds, half_width, number, percent, quantity, threads
+from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 
@@ -332,7 +332,9 @@ def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     drawn, missing = figures(results, read_timeline(results, directory.samples))
     absent = tuple(f"The figure {name} is missing: {why}." for name, why in missing.items())
-    blocks: tuple[Block, ...] = (*drawn, *([Notes(absent)] if absent else ()))
+    first, folded = shown(drawn)
+    more = (Details(title=f"{subject}: {count_of(len(of), 'figure')}", blocks=(*of,)) for subject, of in folded.items())
+    blocks: tuple[Block, ...] = (*first, *more, *([Notes(absent)] if absent else ()))
     if blocks:
         yield Section(title="Figures", blocks=blocks, anchor="figures")
 

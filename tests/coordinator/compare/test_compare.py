@@ -229,7 +229,7 @@ def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     assert "&lt;script&gt;x" in html
     specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
     assert set(specs) == {"ratios", "relative-tps-latency-a--ladder", "latency-by-transaction-a--ladder"}
-    values = specs["relative-tps-latency-a--ladder"]["data"]["values"]
+    values = specs["relative-tps-latency-a--ladder"]["concat"][0]["data"]["values"]
     relative = {(value["ladder"][0], value["threads"]): value["relative"] for value in values}
     assert relative["B", 4] == pytest.approx(relative["A", 4] * 0.8)
     places = [html.index(text) for text in ('id="overview"', "FAILED", "<figure", 'id="figures"', 'id="numbers"')]

@@ -288,7 +288,7 @@ def test_the_page_works_in_chromium_from_a_file(html: str, cache: Path, tmp_path
     """In a frame of a small width, because the windows of a browser have a minimum width: each figure has its chart,
     none is drawn wider than the page and made smaller with its letters. Nothing is said on the console and nothing
     asked for but by a page beside it."""
-    text = html.replace(NO_LIBRARIES, vega.javascript())
+    text = html.replace(NO_LIBRARIES, vega.javascript()).replace('<details class="">', '<details class="" open>')
     charts = "[...document.querySelectorAll('svg.marks')]"
     scale = f"Math.min(...{charts}.map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width))"
     drawn = "document.querySelectorAll('div[data-drawn=yes]').length"
