@@ -700,23 +700,6 @@ RESULTS: Mapping[Outcome, str] = {"PASS": "FAILED", "FAIL": "passed", "INCONCLUS
 """The words for the outcome of a condition, which fails the job where it holds."""
 
 
-def told(judged: Judgement) -> str:
-    """The finding: `tps.ratio.upper < 0.95 holds at 2 of 5 rungs`."""
-    of = f" of {judged.rungs} rungs" if judged.rungs > 1 else ""
-    at = f" at {len(judged.evidence)}{of}" if of else ""
-    words = {"PASS": f"holds{at}", "INCONCLUSIVE": f"is undecidable{at}"}
-    return f"{judged.text} {words.get(judged.outcome, f'does not hold at any{of}' if of else 'does not hold')}"
-
-
-def sentence(judged: Judgement) -> str:
-    """The outcome of a condition in one line.
-
-    >>> sentence(Judgement(text="tps.change.upper < -5%", outcome="FAIL", evidence=("all: -1 %",)))
-    'passed: tps.change.upper < -5% does not hold (all: -1 %)'
-    """
-    return safe(f"{RESULTS[judged.outcome].lower()}: {told(judged)} ({'; '.join(judged.evidence)})")
-
-
 def exit_code(judged: Iterable[Judgement]) -> int:
     """1 when a condition holds, else 3 when one is undecidable, else 0."""
     outcomes = {one.outcome for one in judged}

@@ -84,8 +84,10 @@ STYLES: Mapping[str, str] = {"": "", "good": "green", "bad": "red", "warn": "yel
 
 
 def outcome_text(result: Result) -> Text:
-    """The sentence of the run's end, and the number of verdicts by outcome."""
+    """The answer in words, then the sentence of the run's end with the number of verdicts by outcome."""
     text = Text(no_wrap=False, overflow="fold")
+    if result.answer:
+        text.append(f"{safe(result.answer)}\n", style="bold")
     text.append(f"{STATES[result.tone]} {safe(result.outcome)}", style=f"bold {STYLES[result.tone]}".strip())
     return text
 

@@ -412,12 +412,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The answer of a run: `outcome` is the sentence of its end, `next_step` the command that continues it, "" for
-    none.
+    """The answer of a run in words, "" for none; `outcome` is the sentence of its end, `next_step` the command that
+    continues it, "" for none.
     """
 
     outcome: str
     tone: ResultTone
+    answer: str = ""
     headline: tuple[HeadlineNumber, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
-from proveout.coordinator.comparison import RESULTS, Judgement, told
+from proveout.coordinator.comparison import RESULTS, Judgement
+from proveout.coordinator.report.answer import answer
+from proveout.coordinator.report.comparison_tables import finding
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
@@ -58,6 +60,7 @@ def to_xml(results: RunResults) -> str:
         {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
     )
     facts = {"outcome": results.ended.reason} | facts if results.ended else facts
+    facts = {"answer": words[0]} | facts if (words := answer(results)) else facts
     return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
 
 
@@ -133,6 +136,7 @@ def _clean(text: str) -> str:
 
 
 def _cases(results: RunResults) -> Iterator[Case]:
+    yield _junit_run(results)
     for stage in results.stages.values():
         if stage.climbs:
             for rung in stage.rungs:
@@ -140,7 +144,6 @@ def _cases(results: RunResults) -> Iterator[Case]:
         if stage.search is not None:
             yield _search(stage)
     yield from (_verdict(verdict) for verdict in results.verdicts)
-    yield _junit_run(results)
 
 
 def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
@@ -207,6 +210,7 @@ def _junit_run(results: RunResults) -> Case:
         mark=None if fine else "error",
         type=ended.status if ended else "unfinished",
         message=ended.reason if ended else "the run has not ended",
+        output=words[0] if (words := answer(results)) else "",
     )
 
 
@@ -318,7 +322,7 @@ def of_conditions(judged: Iterable[Judgement], legend: str = "") -> tuple[Remark
             id="compare",
             level="error",
             outcome=one.outcome,
-            title=f"{RESULTS[one.outcome]}: {told(one)}",
+            title=f"{RESULTS[one.outcome]}: {finding(one)}",
             text=f"{'; '.join(one.evidence)}{f' ({legend})' if legend else ''}",
         )
         for one in judged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 
 from proveout.coordinator.comparability import SHOWN_MAX
@@ -14,7 +14,6 @@ from proveout.coordinator.comparison import (
     Family,
     Judgement,
     all_runs,
-    told,
 )
 from proveout.coordinator.report.comparison_figures import forest, overlaid_figures
 from proveout.coordinator.report.comparison_tables import (
@@ -24,7 +23,8 @@ from proveout.coordinator.report.comparison_tables import (
     MainNumber,
     across_rungs,
     change_table,
-    condition,
+    finding,
+    found_condition,
     heads,
     interval_text,
     lead,
@@ -68,10 +68,11 @@ RUNS_MAX = 3
 DIFFERENCES_MAX = 2
 RESPONSES: tuple[Family, ...] = ("response p99", "response avg")
 _FASTER: tuple[Direction, ...] = ("better", "worse", "changed", "same")
+_SPEED: Mapping[Direction, str] = {"better": "faster", "worse": "slower"}
 
 
 def answer(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -> Paragraph:
-    """The answer: conditions that fail the job, comparability, then each run against the reference."""
+    """The answer: conditions that fail the job, then each run against the reference, and what else differs."""
     shown = compared[:RUNS_MAX]
     parts = [*_headline_conditions(judged), *(map(run_answer, shown) if len(shown) == 1 else map(_short_answer, shown))]
     if len(compared) > RUNS_MAX:
@@ -80,8 +81,8 @@ def answer(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -
 
 
 def run_answer(compared: ComparedRuns) -> str:
-    """The differences between the runs, and the answer of one run."""
-    return f"{comparability(compared)} {sentence(compared.names[1], main_numbers(compared))}"
+    """The answer of one run, and the differences between the runs."""
+    return f"{sentence(compared.names[1], main_numbers(compared))} {comparability(compared)}"
 
 
 def _short_answer(compared: ComparedRuns) -> str:
@@ -133,24 +134,27 @@ def _throughput(run: str, numbers: Sequence[MainNumber]) -> Iterator[str]:
 
 
 def _over_rungs(of: str, across: AcrossRungs) -> str:
-    """`throughput of B is better at 3, by 1.2 … 1.5 ×, and worse at 1 of 5 rungs, by 0.80 ×; undecided with 16 threads,
-    4.3 × (0.36 … 51)`; of one rung `p99 is 1.3 × (1.1 … 1.5), worse`."""
-    total = len(across.numbers)
+    """`B is faster at 3, by 1.2 to 1.5 ×, and slower at 1 of 5 rungs, by 0.80 ×; 16 threads undecided, 4.3 × (0.36 …
+    51)`; of one rung `p99 is 1.3 × (1.1 … 1.5), worse`."""
+    total, undecided = len(across.numbers), across.undecided
     if total == 1:
         return f"{of} {_judged('is', across.first)}"
-    moved = [(DIRECTIONS[direction][1], found) for direction in _FASTER if (found := across.of(direction))]
-    undecided = across.undecided
+    moved = [(direction, found) for direction in _FASTER if (found := across.of(direction))]
     if not moved:
         return f"{of} is {_not_shown(undecided)}"
-    told = [f"{words} at {len(found)}, by {_range(found)}," for words, found in moved]
-    words, found = moved[-1]
-    places_of = f"all {total}" if len(found) == total else f"{len(found)} of {total}"
-    told[-1] = f"{words} at {places_of} rungs, by {_range(found)}"
+    speed = _SPEED if across.first.family in ("throughput", "time to solve") else {}
+    subject = of.partition(" of ")[2] if speed.keys() >= {direction for direction, _ in moved} else of
+    words = [speed.get(direction, DIRECTIONS[direction][1]) for direction, _ in moved]
+    counts = [str(len(found)) for _, found in moved]
+    counts[-1] = f"all {total} rungs" if len(moved[-1][1]) == total else f"{counts[-1]} of {total} rungs"
+    parts = [
+        f"{word} at {count}, by {_range(found)}" for word, count, (_, found) in zip(words, counts, moved, strict=True)
+    ]
     if len(undecided) > RUNS_MAX:
-        rest = f"; undecided at {len(undecided)}"
+        rest = f"; {len(undecided)} undecided"
     else:
-        rest = "".join(f"; undecided with {one.place}, {ratio_in_words(one.row.ratio)}" for one in undecided)
-    return f"{of} is {' and '.join(told)}{rest}"
+        rest = "".join(f"; {one.place} undecided, {ratio_in_words(one.row.ratio)}" for one in undecided)
+    return f"{subject} is {', and '.join(parts)}{rest}"
 
 
 def _not_shown(undecided: Sequence[MainNumber]) -> str:
@@ -169,10 +173,10 @@ def _not_shown(undecided: Sequence[MainNumber]) -> str:
 
 
 def _range(numbers: Sequence[MainNumber]) -> str:
-    """`4.2 … 5.0 ×`, the least and the largest ratio; `4.2 ×` of one number."""
+    """`4.2 to 5.0 ×`, the least and the largest ratio; `4.2 ×` of one number."""
     ends = [choose((one.row.ratio for one in numbers), key=lambda ratio: ratio["mean"]) for choose in (min, max)]
     least, most = map(ratio_text, ends)
-    return most if least == most else f"{least.removesuffix(' ×')} … {most}"
+    return most if least == most else f"{least.removesuffix(' ×')} to {most}"
 
 
 def _lead(run: str, one: MainNumber, place: str) -> str:
@@ -200,12 +204,9 @@ def _judged(verb: str, one: MainNumber) -> str:
 
 
 def _headline_conditions(judged: Sequence[Judgement]) -> Iterator[str]:
-    holding = sum(one.holds for one in judged)
-    undecidable = sum(one.outcome == "INCONCLUSIVE" for one in judged)
-    if holding:
-        yield f"Failed: {holding} condition{'s hold' if holding > 1 else ' holds'}."
-    if undecidable:
-        yield f"{undecidable} condition{'s are' if undecidable > 1 else ' is'} undecidable."
+    for judgement, word in (("PASS", "Failed"), ("INCONCLUSIVE", "Undecided")):
+        if found := [finding(one) for one in judged if one.outcome == judgement]:
+            yield f"{word}: {'; '.join(found)}."
 
 
 def _tone(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> Tone:
@@ -294,10 +295,11 @@ def _colour(tone: Tone) -> TileTone:
 
 def _counts(numbers: Sequence[MainNumber]) -> HeadlineNumber:
     counted = list(tally(numbers))
+    (count, first), *others = counted
     return HeadlineNumber(
         label=f"Of {len(numbers)} main numbers",
-        value="  ".join(_whole(f"{count} {DIRECTIONS[direction][0]}") for count, direction in counted),
-        about=tally_text(numbers),
+        value=_whole(f"{count} {DIRECTIONS[first][1]}"),
+        about=", ".join(f"{count} {DIRECTIONS[direction][1]}" for count, direction in others),
         tone=_tone_of({direction for _, direction in counted}),
     )
 
@@ -407,7 +409,7 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
 
 
 def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:
-    if found := tuple(condition(one.outcome, told(one), one.evidence, one.evidence) for one in judged):
+    if found := tuple(map(found_condition, judged)):
         yield Section(title="Conditions", blocks=(Outcomes(found, head="Condition"),), anchor="conditions")
 
 

@@ -51,6 +51,8 @@ LINES_MAX = 40
 """Lines of a panel; where there are more, each stage has the rung at which the reference was fastest."""
 FARTHEST = 20.0
 """The axis ends at this ratio, and at 1 over it."""
+WIDEST = 1.5
+"""An end of an interval that is this many times its ratio away does not make the axis longer: it has an arrow."""
 LEAST = 1.05
 _TICKS = (0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0,
           20.0)  # fmt: skip
@@ -138,10 +140,10 @@ def _shown(direction: Direction) -> Direction:
 def _axis(drawn: Sequence[MainNumber], band: float) -> Spec:
     """The axis of all panels, from the least to the largest end that is not too far away."""
     ends = [
-        min(max(end, 1.0 / FARTHEST), FARTHEST)
+        min(max(end, mean / WIDEST, 1.0 / FARTHEST), mean * WIDEST, FARTHEST)
         for one in drawn
-        for end in (one.row.ratio.get(name) for name in ("mean", "lower", "upper"))
-        if end is not None and end > 0.0
+        for mean in (float(one.row.ratio["mean"]),)
+        for end in (one.row.ratio.get(name, mean) for name in ("mean", "lower", "upper"))
     ]
     reach = [*ends, LEAST, 1.0 / LEAST, 1.0 + band, 1.0 / (1.0 + band)]
     low, high = min(reach), max(reach)

@@ -4,15 +4,26 @@ direction.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.comparison import FAMILIES, RESULTS, ComparedRuns, Direction, Family, Row, RungPair, StagePair
+from proveout.coordinator.comparison import (
+    FAMILIES,
+    RESULTS,
+    ComparedRuns,
+    Direction,
+    Family,
+    Judgement,
+    Row,
+    RungPair,
+    StagePair,
+)
 from proveout.coordinator.report.document import Cell, Outcome, Table, Tone, Value
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import half_width, level, notation, percent, rung_name
+from proveout.core.numbers import count_of, half_width, level, notation, percent, rung_name, safe
 from proveout.proto.events import Outcome as Judged
 
 FAR = 20.0
@@ -64,9 +75,80 @@ def outcome(row: Row, other: str) -> str:
 _TONES: Mapping[Judged, Tone] = {"PASS": "bad", "FAIL": "good", "INCONCLUSIVE": "warn"}
 
 
-def condition(judged: Judged, title: str, evidence: tuple[str, ...], brief: tuple[str, ...] = ()) -> Outcome:
+_CONDITION = re.compile(
+    r"(?P<path>[\w.()]+)\.(?P<of>ratio|change)(?:\.(?P<end>lower|upper|mean))? *(?P<sign>[<>])=? *"
+    r"(?P<minus>-?)(?P<limit>[\d.]+)(?P<unit> *%?)"
+)
+_RUNG = re.compile(r"(?P<stage>\w+)\.at\((?P<threads>\d+)\)")
+
+
+def finding(judged: Judgement) -> str:
+    """The result of a condition in words: `TPS fell below 0.95 × at 2 of 5 rungs`, `TPS is not shown to have fallen
+    below 0.95 × at any of 5 rungs`. A condition that cannot be worded so stands as it is written.
+
+    A bound on the far side of the limit shows the change (`ratio.upper < 0.95`); on the near side (`ratio.lower <
+    0.95`) that it may have come about.
+    """
+    count, rungs = len(judged.evidence), judged.rungs
+    at = (
+        ""
+        if rungs < 2
+        else f" at any of {rungs} rungs"
+        if judged.outcome == "FAIL"
+        else f" at {count} of {rungs} rungs"
+    )
+    happened, did_not = _changes(judged.text)
+    if judged.outcome == "INCONCLUSIVE":
+        return f"whether {happened} is undecided{at}"
+    return f"{happened if judged.holds else did_not}{at}"
+
+
+def _changes(text: str) -> tuple[str, str]:
+    """A condition as something that happened, and as something that did not."""
+    found = _CONDITION.fullmatch(text.strip())
+    value = float(found["limit"]) if found else 0.0
+    rises = found is not None and found["sign"] == ">"
+    if found is None or (found["of"] == "change" and rises == bool(found["minus"])):
+        return f"{text} holds", f"{text} does not hold"
+    if found["of"] == "ratio" and (value < 1.0 if rises else value > 1.0):
+        return f"{text} holds", f"{text} does not hold"
+    by = (
+        f"by more than {found['limit']} %"
+        if found["of"] == "change"
+        else f"{'above' if rises else 'below'} {value:g} ×"
+    )
+    did, done = ("rose", "risen") if rises else ("fell", "fallen")
+    rung = _RUNG.search(found["path"])
+    path = found["path"][rung.end() :].strip(".") if rung else found["path"]
+    of = label_of(path.split("."))
+    of += f" of {rung['stage']} at {count_of(int(rung['threads']), 'thread')}" if rung else ""
+    if found["end"] == ("upper" if rises else "lower"):
+        return f"{of} may have {done} {by}", f"{of} has not {done} {by}"
+    return f"{of} {did} {by}", f"{of} is not shown to have {done} {by}"
+
+
+def sentence(judged: Judgement) -> str:
+    """The outcome of a condition in one line.
+
+    >>> sentence(Judgement(text="tps.change.upper < -5%", outcome="FAIL", evidence=("all: -1 %",)))
+    'passed: TPS is not shown to have fallen by more than 5 % (all: -1 %)'
+    """
+    return safe(f"{RESULTS[judged.outcome].lower()}: {finding(judged)} ({'; '.join(judged.evidence)})")
+
+
+def condition(
+    judged: Judged, title: str, evidence: tuple[str, ...], brief: tuple[str, ...] = (), check: str = ""
+) -> Outcome:
     """A condition that fails the job where it holds."""
-    return Outcome(outcome=RESULTS[judged], tone=_TONES[judged], title=title, evidence=evidence, brief=brief)
+    return Outcome(
+        outcome=RESULTS[judged], tone=_TONES[judged], title=title, evidence=evidence, brief=brief, check=check
+    )
+
+
+def found_condition(one: Judgement) -> Outcome:
+    """A condition of a comparison; in the short form without the evidence of one that passed."""
+    brief = () if one.outcome == "FAIL" else one.evidence
+    return condition(one.outcome, finding(one), one.evidence, brief, f"fails if {one.text}")
 
 
 LAYOUT = "lrrrrl"

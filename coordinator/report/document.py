@@ -82,7 +82,8 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict of a run, or a condition of a comparison. `check`, `iterations` and `claims` are on the page alone.
+    """A verdict of a run, or a condition of a comparison: a row of a table, with a line for each of its `claims`.
+    `check` and `iterations` are on the page alone.
 
     `brief`: the lines of the short form in place of the evidence.
     """

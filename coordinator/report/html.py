@@ -35,10 +35,10 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
-from proveout.core.numbers import quantity, safe, safe_lines
+from proveout.core.numbers import quantity, ranged, safe, safe_lines
 from proveout.proto.events import Claim, HeadlineNumber
 
-WIDTH, HEIGHT = 240, 22
+WIDTH, HEIGHT = 200, 22
 _EDGE = 8.0
 _MIDDLE = HEIGHT / 2.0
 _LOG_FROM = 20.0
@@ -118,6 +118,7 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "warn": "?"}
+_LIMIT_SIGNS = "<>≤≥= "
 _NUMBERS = "Numbers of the figure"
 
 
@@ -144,7 +145,7 @@ def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
     for block in blocks:
         if isinstance(block, Figure):
             yield block
-        elif isinstance(block, Section):
+        elif isinstance(block, Section | Details):
             yield from _figures(block.blocks)
 
 
@@ -176,7 +177,7 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind
         case Table():
             return _folded(block.title, _table(block), kind="data")
         case Outcomes():
-            return _join(map(_outcome, block.items))
+            return Markup('<div class="card verdicts">{}</div>').format(_join(map(_outcome, block.items)))
         case Tiles():
             return Markup('<div class="tiles">{}</div>').format(_join(map(_tile, block.items)))
         case Figure():
@@ -231,37 +232,38 @@ def _tile(one: HeadlineNumber) -> Markup:
 
 
 def _outcome(one: Outcome) -> Markup:
-    """A verdict: its claims against their limits, or the first piece of its evidence; the rest is folded."""
-    drawn = _join(map(_claim, one.claims))
-    shown = "" if drawn else Markup('<p class="evidence">{}</p>').format(safe(one.evidence[0])) if one.evidence else ""
-    rest = one.evidence if drawn else one.evidence[1:]
+    """A row: the outcome, what is claimed, and each number against its limit; behind "Why" check and evidence."""
+    prose = not one.claims and one.evidence
+    rest = one.evidence[1:] if prose else one.evidence
     evidence = Markup('<ul class="evidence">{}</ul>').format(
         _join(Markup("<li>{}</li>").format(safe(piece)) for piece in rest)
     )
     why = _join([*([evidence] if rest else []), *([_check(one)] if one.check else [])])
+    named = len(one.claims) > 1
     return Markup(
-        '<section class="card verdict {}"><div class="outcome">{} {}{}</div>\n<div><h3>{}</h3>{}{}{}</div></section>'
+        '<section class="verdict {}"><div class="outcome">{} {}{}</div>\n<div><h3>{}</h3>{}</div>\n'
+        "<div>{}{}</div></section>"
     ).format(
         one.tone,
         _SIGNS.get(one.tone, ""),
         safe(one.outcome),
         Markup("<small>{}</small>").format(safe(one.remark)) if one.remark else "",
         safe(one.title or one.id),
-        drawn,
-        shown,
         _folded("Why", why, kind="why") if why else "",
+        Markup('<p class="evidence">{}</p>').format(safe(one.evidence[0])) if prose else "",
+        _join(_claim(claim, named=named) for claim in one.claims),
     )
 
 
-def _claim(claim: Claim) -> Markup:
-    """The picture of a claim, its value and limit as text, and what is compared."""
-    limit = f", limit {claim.limit}" if claim.limit else ""
-    return Markup('<div class="claim">{}<span><b>{}</b>{} <small>{}</small><code>{}</code></span></div>').format(
+def _claim(claim: Claim, *, named: bool) -> Markup:
+    """The picture of a claim, its value and limit as text, and where it is `named` what is compared."""
+    limit = f", limit {claim.limit.lstrip(_LIMIT_SIGNS)}" if claim.limit else ""
+    name = Markup("<code>{}</code>").format(safe(claim.of)) if named else ""
+    return Markup('<div class="claim">{}<span><b>{}</b>{}{}</span></div>').format(
         Markup(claim_svg(claim)),  # noqa: S704 - numbers and fixed names alone
         safe(claim.value),
-        safe(limit),
-        safe(claim.interval),
-        safe(claim.of),
+        safe(f"{ranged(claim.value, claim.interval).removeprefix(claim.value)}{limit}"),
+        name,
     )
 
 
@@ -279,15 +281,21 @@ def _is_tall(figure: Figure) -> bool:
 
 
 def _figure(figure: Figure) -> Markup:
+    caption, how = figure.captions
     return Markup(
-        '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
+        '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}{how}</figcaption>\n'
         '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n'
         "{table}</figure>"
     ).format(
         slug=figure.slug,
         tall=" tall" if _is_tall(figure) else "",
         title=safe(figure.title),
-        caption=safe(figure.caption),
+        caption=safe(caption),
+        how=Markup('<details class="how"><summary aria-label="How to read it">?</summary>{}</details>').format(
+            safe(how)
+        )
+        if how
+        else "",
         alt=" ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))),
         picture=_data_uri("image/svg+xml", vega.svg(figure).encode()),
         table=_folded(_NUMBERS, _table(Table(heads=figure.heads, rows=figure.rows)), kind="data"),

@@ -26,6 +26,7 @@ from proveout.coordinator.comparison import (
     exit_code,
 )
 from proveout.coordinator.measure.steady_state import NoKnee
+from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_document import run_answer
 from proveout.coordinator.report.comparison_tables import across_rungs, main_numbers
 from proveout.coordinator.report.tables import cell_of
@@ -297,6 +298,10 @@ _ENVIRONMENT = Record(
 _RESULT = Subject(
     format=({"const": RESULT_FORMAT}, lambda _, __: RESULT_FORMAT),
     run=(_RUN, _run),
+    answer=(
+        TEXT | {"description": "The answer in words, with which reports begin; empty where there is none."},
+        lambda results, _: (answer(results) or ("",))[0],
+    ),
     verdicts=list_of(VerdictReached),
     published=(list_of(Reproduction), lambda results, _: reproductions(results)),
     stages=(list_of(_STAGE), lambda results, _: results.stages.values()),

@@ -22,7 +22,7 @@ from proveout.coordinator.report.document import (
     Tone,
     Value,
 )
-from proveout.core.numbers import safe
+from proveout.core.numbers import ranged, safe
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 _MARKS: Mapping[Tone, str] = {"good": "✅ ", "bad": "❌ ", "warn": "❔ "}
@@ -70,8 +70,10 @@ def _block(block: Block, depth: int) -> Iterator[str]:
                 yield f"**{escape(block.title)}**"
             yield _rows(block.heads, block.columns, (map(_cell, row) for row in block.rows))
         case Outcomes():
-            yield _rows(("Outcome", block.head, "Evidence"), "lll", map(_outcome, block.items))
-            whole = [line for one in block.items if one.brief for line in _evidence(one)]
+            told = any(one.claims for one in block.items)
+            heads = ("Outcome", block.head, *(("Value", "Limit") if told else ()), "Evidence")
+            yield _rows(heads, "l" * len(heads), (_outcome(one, told=told) for one in block.items))
+            whole = [line for one in block.items if one.brief or one.claims for line in _evidence(one)]
             if whole:
                 yield from ("<details><summary>all evidence</summary>", "\n".join(whole), "</details>")
         case Section():
@@ -85,13 +87,14 @@ def _rows(heads: Sequence[str], columns: str, rows: Iterable[Iterable[str]]) -> 
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (map(escape, heads), rules, *rows))
 
 
-def _outcome(one: Outcome) -> tuple[str, str, str]:
+def _outcome(one: Outcome, *, told: bool) -> Iterator[str]:
     remark = f" ({escape(one.remark)})" if one.remark else ""
-    return (
-        f"{_MARKS.get(one.tone, '')}{escape(one.outcome)}{remark}",
-        escape(one.title or one.id),
-        "<br>".join(map(escape, one.brief or one.evidence)),
-    )
+    yield f"{_MARKS.get(one.tone, '')}{escape(one.outcome)}{remark}"
+    yield escape(one.title or one.id)
+    if told:
+        yield "<br>".join(escape(ranged(claim.value, claim.interval)) for claim in one.claims)
+        yield "<br>".join(escape(claim.limit) for claim in one.claims)
+    yield "<br>".join(map(escape, one.brief if one.claims or one.brief else one.evidence))
 
 
 def _evidence(one: Outcome) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import measurement_sections as measured
+from proveout.coordinator.report.answer import answer, lines
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -26,7 +27,7 @@ from proveout.coordinator.report.document import (
     Table,
     Tiles,
 )
-from proveout.coordinator.report.figures.selection import figures
+from proveout.coordinator.report.figures.selection import figures, shown
 from proveout.coordinator.report.figures.stage_figures import charts
 from proveout.coordinator.report.figures.system_figures import topology
 from proveout.coordinator.report.figures.timeline import read_timeline
@@ -36,15 +37,14 @@ from proveout.coordinator.report.summary import (
     TONES,
     ComparisonRow,
     LaddersCompared,
-    answers,
     began_nothing,
     brief_evidence,
     claims,
     end_sentence,
-    end_tone,
     headline,
     ladder_comparisons,
     method,
+    notes_of,
     resume_command,
     without_notes,
 )
@@ -64,28 +64,14 @@ from proveout.coordinator.results.fingerprint import changes as schema_changes
 from proveout.coordinator.results.published import Reproduction, growth_notes, reproductions
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.coordinator.verdict.checks import reads_points
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import bounds, half_width, number, percent, quantity, threads
+from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
 
-TITLES_MAX = 2
-"""Verdicts that the outcome sentence names."""
 OPEN_MAX = 2
 """Inner sections that a page shows open."""
-
-
-def answer(results: RunResults) -> Paragraph | None:
-    """The counts of the verdicts, and the titles of those that are not passed: `1 failed: The cache is faster.`"""
-    ended = results.ended
-    if ended is None or not (results.verdicts or results.cautions):
-        return None
-    parts = [f"{ended.reason[:1].upper()}{ended.reason[1:]}."]
-    for outcome, word in (("FAIL", "Failed"), ("INCONCLUSIVE", "Inconclusive")):
-        titles = [one.title or one.id for one in results.verdicts if one.outcome == outcome]
-        more = f" and {len(titles) - TITLES_MAX} more" if len(titles) > TITLES_MAX else ""
-        parts += [f"{word}: {'; '.join(titles[:TITLES_MAX])}{more}."] if titles else []
-    return Paragraph(" ".join(parts), end_tone(results))
 
 
 def folded(section: Section, *, is_page: bool) -> Section:
@@ -109,7 +95,7 @@ def run_summary(results: RunResults, run_dir: str) -> Document:
     """The short form of the summary, which a run prints at its end: its last lines are the answers and the page."""
     if began_nothing(results):
         return run_document(results, run_dir=run_dir).brief()
-    closing = (*(Paragraph(*line) for line in answers(results)), Paragraph(f"Report: {run_dir}/report.html"))
+    closing = (*(Paragraph(*line) for line in lines(results)), Paragraph(f"Report: {run_dir}/report.html"))
     brief = run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
     return replace(brief, closing=closing)
 
@@ -122,10 +108,10 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
     run = results.run
     name = directory.name if directory else "proveout"
-    outcome = answer(results) if directory or results.cautions else None
+    told = answer(results)
     sections = (
         *(() if directory else _headline(results)),
-        *(() if began_nothing(results) else _verdicts(results)),
+        *(() if began_nothing(results) else _verdicts(results, page=directory is not None)),
         *_published(results),
         *(_figures(results, directory) if directory else ()),
         *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
@@ -150,8 +136,8 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
-        status=Paragraph(*end_sentence(results, reason=outcome is None)),
-        answer=outcome,
+        status=Paragraph(*end_sentence(results, answered=told is not None)),
+        answer=Paragraph(*told) if told else None,
         sections=sections,
         files=run_dir,
         next_step=resume_command(results, run_dir) if run_dir and results.ended else "",
@@ -186,27 +172,33 @@ def _headline(results: RunResults) -> Iterator[Section]:
         yield Section(title="Result", blocks=(table,), anchor="result")
 
 
-def _verdicts(results: RunResults) -> Iterator[Section]:
+def _verdicts(results: RunResults, *, page: bool) -> Iterator[Section]:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
-    block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
-    numbers = headline(results)
-    shown = (*([Tiles(numbers)] if numbers else ()), block)
-    blocks = (*shown, *(Paragraph(text, "dim") for text in method(results)))
-    yield Section(title="Verdicts", blocks=blocks, anchor="verdicts", brief=shown)
+    shown: list[Block] = [outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")]
+    if numbers := headline(results):
+        shown.insert(0, Tiles(numbers))
+    if notes := notes_of(results.verdicts):
+        shown.append(Paragraph(notes, "dim"))
+    about = tuple(Paragraph(text, "dim") for text in method(results))
+    whole = (Details(title="Method and error rates", blocks=about),) if page and about else about
+    yield Section(title="Verdicts", blocks=(*shown, *whole), anchor="verdicts", brief=tuple(shown))
 
 
 def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
+    found = claims(verdict, results)
+    remarks = ["warning only"] if verdict.severity == "warn" and verdict.outcome != "PASS" else []
+    remarks += ["point estimate"] if found and reads_points(verdict.check) else []
     return Outcome(
         outcome=verdict.outcome,
         tone=TONES[verdict.outcome],
         title=verdict.title,
         id=verdict.id,
-        remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
+        remark=", ".join(remarks),
         evidence=without_notes(verdict.evidence),
-        brief=brief_evidence(verdict.evidence, verdict.outcome),
+        brief=brief_evidence(verdict.evidence, verdict.outcome, told=bool(found)),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),
-        claims=claims(verdict, results),
+        claims=found,
     )
 
 
@@ -340,7 +332,9 @@ def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     drawn, missing = figures(results, read_timeline(results, directory.samples))
     absent = tuple(f"The figure {name} is missing: {why}." for name, why in missing.items())
-    blocks: tuple[Block, ...] = (*drawn, *([Notes(absent)] if absent else ()))
+    first, folded = shown(drawn)
+    more = (Details(title=f"{subject}: {count_of(len(of), 'figure')}", blocks=(*of,)) for subject, of in folded.items())
+    blocks: tuple[Block, ...] = (*first, *more, *([Notes(absent)] if absent else ()))
     if blocks:
         yield Section(title="Figures", blocks=blocks, anchor="figures")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from proveout.coordinator.report.tables import cell_of, climbing, ladders, titled
 from proveout.coordinator.results.estimates import value_estimates
@@ -32,6 +32,7 @@ from proveout.core import statistics
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
+    RATIO,
     confirmed,
     count_of,
     half_width,
@@ -230,7 +231,7 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
         if (found := stage.search) is None:
             continue
         estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations)
-        value, interval = _printed(estimate, "rate")
+        value, interval = printed(estimate, "rate")
         yield HeadlineNumber(
             label="Highest rate found",
             value=value if estimate else search_answer(None, None, 0, found.outcome),
@@ -246,11 +247,11 @@ def _factors(results: RunResults) -> Iterator[HeadlineNumber]:
     for pair in ladder_comparisons(results):
         rows = [row for row in pair.rows if not row.transaction and "mean" in row.factor]
         # at the same offered rate both have the same throughput
-        wanted = ("solve_s", "avg_us") if _are_offered_the_same(results, pair) else ("solve_s",)
-        row = next((row for row in rows if row.metric in wanted), rows[0] if rows else None)
+        wanted = ("solve_s", "avg_us", "p50_us") if _are_offered_the_same(results, pair) else ("solve_s", "tps")
+        row = next((row for metric in wanted for row in rows if row.metric == metric), None)
         if row is None:
             continue
-        value, interval = _printed(row.factor)
+        value, interval = printed(row.factor)
         yield HeadlineNumber(
             label=f"{titled(results, pair.other)} against {titled(results, pair.base)}",
             value=f"{value} ×",
@@ -271,7 +272,7 @@ def _published(results: RunResults) -> Iterator[HeadlineNumber]:
     """Measured over published numbers."""
     for one in reproductions(results):
         if one.factor:
-            value, interval = _printed(one.factor)
+            value, interval = printed(one.factor)
             yield HeadlineNumber(
                 label=f"{one.title or one.id}, measured / published",
                 value=f"{value} ×",
@@ -360,7 +361,7 @@ def _values(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage in results.stages.values():
         for name, found in value_estimates(stage.values).items():
             if name not in ("elapsed_s", "wait_s") and "mean" in found:
-                value, interval = _printed(found, name)
+                value, interval = printed(found, name)
                 yield HeadlineNumber(
                     label=name,
                     value=value,
@@ -392,7 +393,7 @@ def _of_rung(
     at: tuple[RunResults, StageResult, RungResult], label: str, estimate: Mapping[str, Any], metric: str
 ) -> HeadlineNumber:
     results, stage, rung = at
-    value, interval = _printed(estimate, metric)
+    value, interval = printed(estimate, metric)
     return HeadlineNumber(
         label=label,
         value=f"{value} IOPS" if metric == "iops" else value,
@@ -403,7 +404,7 @@ def _of_rung(
     )
 
 
-def _printed(estimate: Mapping[str, Any], metric: str = "") -> tuple[str, str]:
+def printed(estimate: Mapping[str, Any], metric: str = "") -> tuple[str, str]:
     """The number and its interval, in one unit: `7,200/s` and `95 % CI 7,000/s … 7,400/s, n = 5`."""
     if "n" in estimate:
         value, _, interval = notation(metric, estimate).interval(estimate).partition(" (")
@@ -488,7 +489,7 @@ def _compared(text: str, operator: str, limit: str, scope: Mapping[str, Any]) ->
     metric, of = metric_of(text) or metric_of(limit), text
     if isinstance(value, dict) and isinstance(against, dict):
         value, against = compared_sides(value, against)
-        of, metric = f"{text} {'/' if against else '-'} {limit}", ""
+        of, metric = f"{text} {'/' if against else '-'} {limit}", RATIO if against else metric
     bound: float | None = against.get("mean") if isinstance(against, dict) else against
     found: Mapping[str, Any] = value if isinstance(value, dict) else {"mean": value}
     mean = found.get(statistic, found.get("mean"))
@@ -549,23 +550,39 @@ OF_MAX = 48
 """Longer expressions are named by their outermost function."""
 
 
-def brief_evidence(evidence: str, outcome: str) -> tuple[str, ...]:
-    """Up to five lines: comparisons with their limits, what would decide an undecided verdict, flagged checks."""
+def brief_evidence(evidence: str, outcome: str, *, told: bool = False) -> tuple[str, ...]:
+    """Up to four lines: comparisons with their limits, unless a table has them (`told`), and what would decide an
+    undecided verdict."""
     found = pieces(evidence)
     own = [piece for piece in found if not piece.startswith(_ASIDE) and not _DECIDING.match(piece)]
+    own = [piece for piece in own if not (told and _COMPARED.fullmatch(piece))]
     lines = [_evidence_compared(piece) for piece in own[:3]]
     if len(own) > len(lines):
         lines[-1] += f" (and {len(own) - len(lines)} more)"
     if outcome == "INCONCLUSIVE" and (deciding := [piece for piece in found if _DECIDING.match(piece)]):
         lines.append("; ".join(reversed(deciding)))
-    return (*lines, *flagged(found))
+    return tuple(lines)
 
 
 def without_notes(evidence: str) -> tuple[str, ...]:
-    """The pieces of evidence, with one line for its notes: their texts are below "Validity", once for all verdicts."""
-    found = pieces(evidence)
-    own = tuple(piece for piece in found if not piece.startswith("note: "))
-    return (*own, *(f"{line} (below, Validity)" for line in flagged(found)))
+    """The pieces of evidence but its notes, which `notes_of` has once for all verdicts."""
+    return tuple(piece for piece in pieces(evidence) if not piece.startswith("note: "))
+
+
+def notes_of(verdicts: Sequence[VerdictReached]) -> str:
+    """`Notes: client-handling (5 verdicts), schedule (faster), 2 more; see Validity.`, once for all verdicts; "" for
+    none."""
+    found: dict[str, list[str]] = {}
+    others = set()
+    for one in verdicts:
+        for piece in pieces(one.evidence):
+            if match := _FLAGGED.match(piece):
+                found.setdefault(match["check"], []).append(one.id)
+            elif piece.startswith("note: "):
+                others.add(piece)
+    named = [f"{check} ({ids[0] if len(ids) == 1 else count_of(len(ids), 'verdict')})" for check, ids in found.items()]
+    named += [f"{len(others)} more" if named else count_of(len(others), "note")] if others else []
+    return f"Notes: {', '.join(named)}; see Validity." if named else ""
 
 
 def _evidence_compared(piece: str) -> str:
@@ -585,33 +602,26 @@ def _short(expression: str) -> str:
     return re.sub(r"^(\w+)\(.*\)", r"\1(…)", expression)
 
 
-def flagged(found: Sequence[str]) -> Iterator[str]:
-    """The checks of validity that are flagged, in one line."""
-    checks = dict.fromkeys(match["check"] for piece in found if (match := _FLAGGED.match(piece)))
-    others = sum(piece.startswith("note: ") for piece in found) - len(checks)
-    named = [*checks, *([f"{others} more"] if others and checks else [])]
-    if named or others:
-        count = len(checks) + others
-        yield f"{count_of(count, 'note')}{': ' if named else ''}{', '.join(named)}"
-
-
 PLAN_WRONG = 2
-_TO_DO = "what to do: "
 FIRST = "; the first: "
 """Before the first problem in the reason of a failed preflight."""
 
 
-def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Literal["good", "bad", "warn"]]:
-    """`finished in 2 min: 5 passed (exit code 0)`, and its tone; `reason`: with what follows the colon."""
+def end_sentence(results: RunResults, *, answered: bool = False) -> tuple[str, Tone]:
+    """`finished in 2 min: 5 passed (exit code 0)`, and its tone; `answered`: without what the answer has told."""
     ended = results.ended
     if ended is None:
         return "not finished: no end of the run is recorded", "warn"
-    why = f": {untold(ended.reason, [one.text for one in results.notices])}" if reason and ended.reason else ""
+    reason = untold(ended.reason, [one.text for one in results.notices])
+    if answered:
+        told = "; ".join(results.cautions) + "; "
+        reason = reason.removeprefix(told) if ended.status == "finished" else ""
+    why = f": {reason}" if reason else ""
     text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
     return text, end_tone(results)
 
 
-def end_tone(results: RunResults) -> Literal["good", "bad", "warn"]:
+def end_tone(results: RunResults) -> Tone:
     """The tone of a run's end; not good where a reader must know something before the numbers."""
     code = results.ended.exit_code if results.ended else 0
     return "bad" if code in (1, 4) else "warn" if code or results.cautions else "good"
@@ -634,22 +644,3 @@ def resume_command(results: RunResults, run_dir: str | Path) -> str:
     if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG or began_nothing(results)):
         return ""
     return f"proveout resume {run_dir}"
-
-
-def answers(results: RunResults) -> Iterator[tuple[str, Literal["good", "bad", "warn"]]]:
-    """The cautions; then each verdict in a line: outcome, title, the numbers with their
-    limits, and of an undecided one what to do."""
-    yield from ((text, "warn") for text in results.cautions)
-    for verdict in results.verdicts:
-        tone: Literal["good", "bad", "warn"] = "good" if verdict.outcome == "PASS" else "warn"
-        if verdict.outcome == "FAIL" and verdict.severity == "fail":
-            tone = "bad"
-        yield f"{verdict.outcome}  {verdict.title or verdict.id}: {_found(verdict, results)}", tone
-
-
-def _found(verdict: VerdictReached, results: RunResults) -> str:
-    said = pieces(verdict.evidence)
-    numbers = [f"{one.value}, limit {one.limit}" if one.limit else one.value for one in claims(verdict, results)]
-    text = "; ".join(numbers) or said[0]
-    ways = [piece for piece in said if piece.startswith(_TO_DO)]
-    return f"{text}; {ways[0]}" if ways and verdict.outcome == "INCONCLUSIVE" else text

@@ -30,10 +30,10 @@ from proveout.coordinator.report.document import (
     Tone,
     Value,
 )
-from proveout.core.numbers import safe
+from proveout.core.numbers import ranged, safe
 
 _STYLES: Mapping[Tone, str] = {"": "", "good": "bold green", "bad": "bold red", "warn": "bold yellow", "dim": "dim"}
-_OUTCOME_WIDTH = 14
+_INDENT = 2
 PLAIN_WIDTH = 100
 """Columns when the stream is not a terminal."""
 
@@ -89,19 +89,32 @@ def _block(block: Block, *, first: bool) -> Iterator[RenderableType]:
                 yield _text(block.title)
             yield _table(block)
         case Outcomes():
-            yield from map(_outcome, block.items)
+            yield _outcomes(block)
+            yield from (_evidence(one) for one in block.items if one.evidence)
         case Section():
             yield from _section(block)
         case _:  # a block of the page alone
             return
 
 
-def _outcome(one: Outcome) -> RenderableType:
-    remark = f" ({one.remark})" if one.remark else ""
-    head = Text.assemble((f"{one.outcome:<{_OUTCOME_WIDTH}}", _STYLES[one.tone]), (safe(one.id), "bold"), remark)
-    head.append(f"{'  ' if one.id else ''}{safe(one.title)}")
-    evidence = (Text("· ") + _text(piece) for piece in one.evidence)
-    return Group(head, *(Padding(piece, (0, 0, 0, _OUTCOME_WIDTH), expand=False) for piece in evidence))
+def _outcomes(block: Outcomes) -> RichTable:
+    """A row for each outcome, with a line for each of its numbers and their limits."""
+    told = any(one.claims for one in block.items)
+    heads = ("", block.head.lower(), *(("value", "limit") if told else ()))
+    rows = tuple(_row(one)[: len(heads)] for one in block.items)
+    return _table(Table(heads=heads, rows=rows, layout="llll"[: len(heads)]))
+
+
+def _row(one: Outcome) -> tuple[Value, ...]:
+    values = tuple(ranged(claim.value, claim.interval) for claim in one.claims)
+    title = f"{one.title or one.id}{f' ({one.remark})' if one.remark else ''}"
+    return Cell(one.outcome, one.tone), title, values or "-", tuple(claim.limit for claim in one.claims) or "-"
+
+
+def _evidence(one: Outcome) -> RenderableType:
+    pieces = (Text("· ") + _text(piece) for piece in one.evidence)
+    head = Text(safe(one.id or one.check or one.title), style="bold", overflow="fold")
+    return Group(head, *(Padding(piece, (0, 0, 0, _INDENT), expand=False) for piece in pieces))
 
 
 def _table(table: Table) -> RichTable:

@@ -48,7 +48,7 @@ def reproductions(results: RunResults) -> Iterator[Reproduction]:
     outcomes = {verdict.id: verdict.outcome for verdict in results.verdicts}
     for one in results.plan.get("published", ()):
         text, within = one["measured"]["text"], one["within"]
-        measured, missing = _measured(text, tree)
+        found, missing = measured(text, tree)
         yield Reproduction(
             id=one["id"],
             title=one["title"],
@@ -56,13 +56,13 @@ def reproductions(results: RunResults) -> Iterator[Reproduction]:
             metric=metric_of(text),
             published=one["value"],
             within=within,
-            measured=measured,
+            measured=found,
             missing=missing,
             outcome=None if within is None else outcomes.get(one["id"]),
         )
 
 
-def _measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
+def measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
     """The estimate, or None and the reason."""
     try:
         found = evaluate(text, tree, functions=FUNCTIONS)

@@ -186,7 +186,8 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """A run as recorded in its journal; Unix times in seconds, 0 when not known."""
+    """A run as recorded in its journal; Unix times in seconds, 0 when not known. `overrides` are the `-p` of its
+    command, where that is known."""
 
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
@@ -202,6 +203,7 @@ class RunResults:
     ended: RunFinished | None = None
     started_unix_s: float = 0.0
     ended_unix_s: float = 0.0
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cautions(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,8 @@ class RunDirectory:
         from proveout.coordinator.results.results import load_results  # noqa: PLC0415 - a name is completed without it
 
         results = load_results(journal.read(self.path))
+        with contextlib.suppress(ProveoutError):  # a journal outside its run directory has no command
+            results = replace(results, overrides=self.command().overrides)
         if begun and results.run is None:
             raise ProveoutError(f"{self.name} has not started", where=str(self.path), way_out="Name another run.")
         return results

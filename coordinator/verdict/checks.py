@@ -32,7 +32,7 @@ from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import SEARCH, Notation, ends, interval, notation, one_digit
+from proveout.core.numbers import RATIO, SEARCH, Notation, ends, interval, notation, one_digit
 from proveout.core.statistics import NO_INFORMATION, Estimate, difference, ratio, repeats_to_decide
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
@@ -506,7 +506,7 @@ def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequ
         words = _no_interval(bare[0]) if bare else words + _repeats(found, limit)
     if len(values) < 2 or found is None or not ends(found):
         return words
-    return f"{'ratio' if limit else 'difference'} {interval(found)}: {words}"
+    return f"{'ratio' if limit else 'difference'} {interval(found, RATIO if limit else '')}: {words}"
 
 
 def _repeats(found: Estimate | None, limit: float) -> str:

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 from pydantic import BaseModel
 
 from proveout.core.data_classes import dataclass
-from proveout.core.errors import PlanProblem, Where
+from proveout.core.errors import NOWHERE, PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.error_recovery import Draft, as_meant, declared
 from proveout.dsl.compile.matrix import expand, interleave
@@ -43,7 +43,7 @@ from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Sta
 from proveout.dsl.plan.topology import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
-from proveout.dsl.schema.parameters import Parameters, read_parameters, substitute
+from proveout.dsl.schema.parameters import TEMPLATE, Parameters, read_parameters, substitute
 from proveout.dsl.schema.validation import SPLIT, Strict, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.loader import maps_below, text_positions
@@ -365,8 +365,19 @@ class _Expressions:
         for node, entry, _ in self.listed("verdicts", Check, models.VerdictEntry, "- {id: …, check: …}"):
             raw = dataclasses.replace(entry.check, where=where_of(node, "check"))
             check = self.check(raw, node, ("check",), scope, "condition")
-            found.append(dataclasses.replace(entry, check=check, where=node.where))
+            answer = self.filled(entry.answer, node, scope)
+            found.append(dataclasses.replace(entry, check=check, answer=answer, where=node.where))
         return tuple(found)
+
+    def filled(self, answer: str, node: Node, scope: Group) -> str:
+        """The sentence of a verdict with its expressions checked and completed."""
+        place = where_of(node, "answer") if answer else NOWHERE
+
+        def checked(match: re.Match[str]) -> str:
+            raw = Expression(text=match[1].strip(), where=place)
+            return f"${{{self.check(raw, node, ('answer',), scope, 'number').text}}}"
+
+        return TEMPLATE.sub(checked, answer)
 
     def published(self, verdicts: Sequence[Check]) -> tuple[tuple[Published, ...], tuple[Check, ...]]:
         """The published numbers, and the checks of those that have a `within`: the whole interval of the measured

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import RATIO
 from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
@@ -361,12 +362,23 @@ def by_mean(text: str, environment: Mapping[str, Any]) -> str:
 
 
 def metric_of(text: str) -> str:
-    """The name of a number, which has its unit: `tps` of `base.at(4).tps.lower`; "" for what is computed."""
-    node = ungroup(parse(text))
+    """The name of a number, which has its unit: `tps` of `base.at(4).tps.lower`, `ratio` of a ratio of two numbers of
+    one metric; "" for what else is computed.
+    """
+    return _metric(parse(text))
+
+
+def _metric(node: Syntax) -> str:
+    node = ungroup(node)
     if isinstance(node, Member) and node.name in ("cv", "n"):
         return ""
     if isinstance(node, Member) and node.name in ("mean", "median", "lower", "upper"):
         node = ungroup(node.of)
+    if isinstance(node, Call) and node.function == "ratio":
+        return RATIO
+    if isinstance(node, Binary) and node.operator == "/":
+        one, other = _metric(node.left), _metric(node.right)
+        return RATIO if one and one == other else ""
     return node.name if isinstance(node, Member | Name) else ""
 
 

@@ -56,6 +56,13 @@ class Check(Element):
     title: Title = key("")
     check: WrittenExpression = key(text="A condition on the results of stages.")
     severity: Literal["fail", "warn"] = key("fail", text="A failed `warn` is shown but does not fail the run.")
+    answer: Title = key(
+        "",
+        text="The sentence with which reports begin where it passed, `${…}` for a number of the results; where no "
+        "verdict has one, the title with the value.",
+        max_length=1000,
+        omitted=True,
+    )
     where: Where = NOWHERE
 
 

@@ -206,11 +206,11 @@ def _limits(kind: str, node: Node, path: str, problems: Problems) -> _Limits:
 # text the value is put in as text. Other `${…}` are left where the compiler reads them: a rate (`${cap.rate}`) and a
 # dsn (`${secrets.name}`); anywhere else they are a problem, and so is a template inside a template.
 
-_TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
 _NESTED = re.compile(r"\$\{[^{}]*\$\{")
 _PARAM = re.compile(r"\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 _SEARCHED = (("rate", "from"), ("rate", "to"), ("rate", "start"))
-_DEFERRED = ("rate", "rate.from", "rate.to", "rate.start")
+_DEFERRED = ("rate", "rate.from", "rate.to", "rate.start", "answer")
 
 
 def substitute(root: Map, parameters: Parameters, problems: Problems) -> Map:
@@ -250,17 +250,17 @@ class _Substitution:
         if _NESTED.search(node.text):
             self.problems.add(node.where, "a template inside a template", key=key)
             return dataclasses.replace(node, faulty=True)
-        alone = _TEMPLATE.fullmatch(node.text)
+        alone = TEMPLATE.fullmatch(node.text)
         param = _PARAM.fullmatch(alone[1]) if alone else None
         if param is not None:
             found = self.lookup(param[1], node, key)
             return dataclasses.replace(node, faulty=True) if found is None else _moved(found, node.where)
-        text = _TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
-        rest = _TEMPLATE.sub("", text)
+        text = TEMPLATE.sub(lambda match: self.embedded(match, node, key), node.text)
+        rest = TEMPLATE.sub("", text)
         if "${" in rest:
             self.problems.add(node.where, "`${` without its `}`", key=key)
             return dataclasses.replace(node, faulty=True)
-        left = _TEMPLATE.search(text)
+        left = TEMPLATE.search(text)
         if left is not None and not self.may_wait(path, left[1]):
             self.refuse(node, key, left[0])
             return dataclasses.replace(node, faulty=True)
@@ -272,6 +272,8 @@ class _Substitution:
         """Whether the compiler reads a `${…}` at this place itself."""
         if path[-1] in ("dsn", "admin") or "instances" in path[3:5] or (path[0] == "captures" and path[-1] == "url"):
             return inner.strip().startswith("secrets.")
+        if path[0] == "verdicts" and path[-1] == "answer":
+            return True
         return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in _SEARCHED)
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:

@@ -211,7 +211,7 @@ def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figur
         yield Figure(
             of=(stage, fault),
             title=f"{len(windows)} occurrences of fault {safe(fault)} in {safe(stage)}",
-            caption=f"Transactions per second around each occurrence, on the same axes; shaded, before, "
+            caption="Transactions per second around each occurrence, on the same axes. Shaded: before, "
             f"the fault, the recovery, after, and the outage.{left}",
             spec=grid(charts, columns=min(ACROSS, len(charts))),
             heads=_HEADS,
@@ -380,8 +380,8 @@ def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(one.group,),
             title="Phases of the load: " + one.heading,
-            caption="Offered and completed transactions at each time, and the response of those completed; of each "
-            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line: the load "
+            caption="Offered and completed transactions at each time, and the response of those completed. Of each "
+            "rung the repeat with the median throughput. Shaded: the phases; grey: the ramps. A dotted line: the load "
             f"was back after a phase. The picture shows {name}.",
             spec=_spec(one, parts, _unit(results, one.shown[0])),
             heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -12,6 +13,9 @@ from proveout.core.numbers import half_width, level, notation, safe
 SERIES_MAX = 4
 """Series that a text describes; it counts the others."""
 LETTERS_MAX = 900
+CAPTION_WORDS = 20
+"""Words that stand below the title of a figure; the others are behind a question mark."""
+_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
 FLAT = 0.02
 """A smaller change, as a fraction of the largest value, counts as none."""
 
@@ -116,8 +120,6 @@ PALETTE = ("#0b6e99", "#e08a00", "#4b9b5f", "#b3446c", "#6a5acd", "#8c6d46", "#5
 Lines differ in dash or point as well.
 """
 PALE = ("#cfe5ee", "#fae3bf", "#d4ead9", "#eed0dc", "#dcd8f3", "#e6dccf", "#dadde0", "#f2d3cf")
-DEEP = ("#06445f", "#8f5800", "#2b6a3b", "#71203f")
-"""Darker ones of the first colours, for lines over bars."""
 INK = "#1d2a33"
 """Whiskers, ticks and other marks in the colour of text."""
 GREY = "#8a949c"
@@ -140,7 +142,6 @@ IN_THE_DARK: Mapping[str, str] = {
             strict=True,
         )
     ),
-    **dict(zip(DEEP, ("#9fdcf5", "#f7cf8f", "#a5e0b3", "#f0b3cb"), strict=True)),
     INK: "#dfe6eb",
     GREY: "#8a949c",
     "white": "#18222a",
@@ -153,7 +154,7 @@ _CONFIG: Spec = {
     "font": FONT,
     "view": {"stroke": None},
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e8ecef",
-    "domainColor": "#8a949c"},
+    "domainColor": "#8a949c", "tickCount": 5, "labelLimit": 280},
     "legend": {"orient": "top", "title": None, "labelFontSize": 12, "labelLimit": 320, "columns": 4},
     "range": {"category": list(PALETTE)},
 }  # fmt: skip
@@ -176,6 +177,15 @@ class Figure:
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     alt: str = ""
+
+    @property
+    def captions(self) -> tuple[str, str]:
+        """The sentences of the caption up to `CAPTION_WORDS`, and the others, which explain how to read the chart."""
+        kept: list[str] = []
+        sentences = _SENTENCE.split(self.caption)
+        while sentences and (not kept or len(" ".join([*kept, sentences[0]]).split()) <= CAPTION_WORDS):
+            kept.append(sentences.pop(0))
+        return " ".join(kept), " ".join(sentences)
 
     @property
     def slug(self) -> str:
@@ -256,7 +266,8 @@ def logarithmic(field: str, title: str, values: Sequence[float], *, margin: floa
         ticks = [tick for tick in ticks if least <= tick <= most]
         if len(ticks) <= TICKS_MAX:
             break
-    axis = {"values": ticks, "format": "~r", **more.pop("axis", {})}
+    # Vega writes no more labels at a logarithmic axis than `tickCount`, also of given values
+    axis = {"values": ticks, "format": "~r", "tickCount": 10 * TICKS_MAX, **more.pop("axis", {})}
     scale = {"type": "log", "domain": [least, most], "nice": False}
     return quantity(field, title, scale=scale, axis=axis, **more)
 

@@ -7,6 +7,7 @@ text. Its name stands once more in `dsl.schema.models.FigureName`: `check` and e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -99,6 +100,16 @@ def heading(results: RunResults, stages: Sequence[StageResult], between: str = "
 def named(of: str) -> str:
     """The name of a matrix as the end of a title."""
     return f": {safe(of)}" if of else ""
+
+
+def named_apart(events: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+    """The name of each wait event by (event, class): those that differ in nothing but case have their class,
+    `WALWrite (LWLock)` and `WalWrite (IO)`."""
+    known = set(events)
+    counted = Counter(event.lower() for event, _ in known)
+    return {
+        (event, kind): f"{event} ({kind})" if counted[event.lower()] > 1 and kind else event for event, kind in known
+    }
 
 
 def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:

@@ -194,9 +194,9 @@ def latency_heat_map(results: RunResults, timeline: Timeline) -> Iterator[Figure
         yield Figure(
             of=(one.group,),
             title="Response times over time: " + one.heading,
-            caption=f"Colour: the number of transactions that ended in a time (at most {COLUMNS_MAX} columns) with a "
-            f"response time ({PER_DECADE} rows for each power of ten), of the repeat with the median throughput; "
-            f"lines: p50 and p99; before 0, the ramp-up. The picture shows {name}, repeat {top.iteration.id.repeat}.",
+            caption="Colour: the number of transactions that ended in a time with a response time. Lines: p50 and p99. "
+            f"At most {COLUMNS_MAX} columns, {PER_DECADE} rows for each power of ten, of the repeat with the median "
+            f"throughput. Before 0: the ramp-up. The picture shows {name}, repeat {top.iteration.id.repeat}.",
             spec=_heat_chart(one),
             heads=("threads" if one.alone else "ladder", "repeat", "p50, first half", "second half", "p99, first half",
             "second half", "slowest"),

@@ -7,8 +7,8 @@ from typing import Any
 
 from proveout.coordinator.measure.steady_state import Knee
 from proveout.coordinator.report.figures.figure import (
-    DEEP,
     INK,
+    PALETTE,
     STROKES,
     Figure,
     Rows,
@@ -31,6 +31,7 @@ from proveout.coordinator.report.figures.figure import (
 )
 from proveout.coordinator.report.figures.grammar import (
     BEYOND,
+    WIDTH,
     Point,
     cases,
     figure,
@@ -42,6 +43,7 @@ from proveout.coordinator.report.figures.grammar import (
     of_points,
 )
 from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.report.summary import arrival
 from proveout.coordinator.report.tables import (
     LATENCIES,
     LATENCY_HEADS,
@@ -75,7 +77,8 @@ from proveout.dsl.metrics import LOADS, load_paths
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
-_DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
+AS_OFFERED = 0.02
+"""Throughputs that differ by less are the rate that was offered."""
 
 
 # ---- throughput and latency --------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
             if rung.tree
             for tps in [rung.tree["tps"]]
         ]
-        if len(values) == 1:
+        if len(values) == 1 or _is_given(results, stages, values):
             continue
         base, name = threads(stages[0].rungs[0].threads), safe(titled(results, stages[0].id))
         whiskers = intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
@@ -111,10 +114,10 @@ def relative_tps_latency(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(stages[0].id,),
             title="Throughput and latency: " + heading(results, stages, ", "),
-            caption=f"Bars: transactions a second in units of {name} with {base} "
-            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {whiskers} of each rung's throughput. "
+            caption=f"Throughput in units of {name} with {base}"
+            + (", and the response time below." if has_times(values) else ".")
+            + f" Of {number(unit, half(first.tree, 'tps'))}/s; whiskers: {whiskers} of each rung's throughput. "
             "The table has the factor to that rung with its own interval."
-            + (" Lines: response time, mean and 99th percentile, on the right axis." if has_times(values) else "")
             + (f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if apart else ""),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI", "factor", "CI of the factor", *LATENCY_HEADS, "repeats"),
@@ -145,28 +148,34 @@ def times_ms(tree: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def bars_and_times(
-    values: Rows, bars: Sequence[Spec], shared: Spec, about: Mapping[str, str], look: Spec, *, key: Spec, **of: Spec
+    values: Rows, bars: Sequence[Spec], shared: Spec, about: Mapping[str, str], *, colour: Spec | None = None
 ) -> Spec:
-    """Bars, and lines of `avg_ms` and `p99_ms` on the right axis, where there are any; `of` tells lines apart, `key` is
-    the look of their legend."""
+    """Bars, and below them on the same places `avg_ms` and `p99_ms` as lines, where there are any; `colour` is the
+    channel that tells ladders apart."""
+    wide = panel(bars, WIDTH, 190, rows=values)
+    if not has_times(values):
+        return grid([wide], columns=1)
     steps = [
         {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
         {"filter": "isValid(datum.ms)"},
         {"calculate": "datum.kind == 'avg_ms' ? 'mean response' : 'p99 response'", "as": "measure"},
     ]
-    y = quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0})
-    right = {**shared, "y": y, "tooltip": tips(**about, measure="what", ms="ms"), **of}
-    dots: Spec = {}
-    drawn: Spec = {"strokeDash": category("measure", legend=key)}
-    if of:
-        drawn["detail"] = [category("ladder"), category("measure")]
-        dots["shape"] = category("measure", legend=None)
+    most = max(value[name] or 0.0 for value in values for name in ("avg_ms", "p99_ms"))
+    y = quantity("ms", "response, ms", scale={"domain": [0, 1.05 * most]})
+    channels = {
+        **shared,
+        "y": y,
+        "color": colour or {"value": PALETTE[0]},
+        "tooltip": tips(**about, measure="what", ms="ms"),
+    }
+    dash = {"strokeDash": category("measure", scale={"domain": ["mean response", "p99 response"]}, legend=STROKES)}
+    detail = {"detail": [category("ladder"), category("measure")]} if colour else {}
     lines = [
-        layer("line", {"strokeWidth": 2.5, **look}, only=steps, **right, **drawn),
-        layer("point", {"size": 65, "fill": "white", "opacity": 1, **look}, only=steps, **right, **dots),
+        layer("line", {"strokeWidth": 2.5}, only=steps, **channels, **dash, **detail),
+        layer("point", {"size": 65, "filled": True, "opacity": 1}, only=steps, **channels),
     ]
-    layers = [{"layer": list(bars)}, *([{"layer": lines}] if has_times(values) else [])]
-    return chart(values, layers, resolve={"scale": {"y": "independent"}})
+    below = panel(lines, WIDTH, 150, rows=values)
+    return grid([wide, below], columns=1, spacing=12, resolve={"scale": {"x": "shared"}})
 
 
 def rungs_axis(field: str, title: str, count: int) -> Spec:
@@ -184,9 +193,14 @@ def _throughput_chart(values: Rows) -> Spec:
     tip = tips(**about, tps="TPS", relative="relative")
     bar = layer("bar", {"opacity": 0.75}, x=x, **side, y=number, color=colour, tooltip=tip)
     interval = whiskers({"x": x, **side}, "y", number, {"color": {"value": INK}})
-    stroke = category("ladder", scale={"range": list(DEEP)}, legend=None)
     bars = [bar, *only_with(interval, values, "lower")]
-    return bars_and_times(values, bars, {"x": x, **side}, about, {"strokeWidth": 2.5}, key=_DARK, stroke=stroke)
+    return bars_and_times(values, bars, {"x": x, **side}, about, colour=colour)
+
+
+def _is_given(results: RunResults, stages: Sequence[StageResult], values: Rows) -> bool:
+    """Whether the throughput is the rate that was offered, the same at every rung: bars of one height show nothing."""
+    offered = all(arrival(results.plan_stage(stage.id)).get("rate") is not None for stage in stages)
+    return offered and all(abs(value["relative"] - 1.0) < AS_OFFERED for value in values)
 
 
 def _from_zero(values: Rows, *shown: str) -> Spec:
@@ -383,8 +397,8 @@ def nopm_art(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             f"New orders and response time{named(group.of)}",
-            "New orders a minute (NOPM), the database's transactions a minute (TPM) and the mean response time of all "
-            "transactions (ART), with {}.",
+            "New orders (NOPM) and transactions of the database (TPM) a minute, and the mean response time (ART). "
+            "Whiskers: {}.",
             "users" if group.place == "threads" else group.place,
             of=(group.of or group.found[0].stage.id,),
             series="ladder",
@@ -396,7 +410,6 @@ _ORDERS = (("NOPM", "nopm", ("nopm",)), ("TPM", "tpm", ("tpm",)), ("ART", "avg_u
 
 LADDERS_MAX = 6
 """Ladders in one figure; a group of more has several figures."""
-WIDTH = 700
 HEADROOM = 1.3
 """The top of the throughput axis, times the highest measured one: the ideal line is cut there."""
 IDEAL_POINTS = 33
@@ -450,7 +463,7 @@ def _figure(results: RunResults, stages: Sequence[StageResult]) -> Figure:
         of=(stages[0].id,),
         title="Scaling: " + heading(results, stages),
         caption="Transactions a second by threads, with "
-        f"{intervals(rung.tree['tps'] for _, rungs in labelled for rung in rungs)}; dashed, ideal scaling from the "
+        f"{intervals(rung.tree['tps'] for _, rungs in labelled for rung in rungs)}. Dashed: ideal scaling from the "
         f"first rung.{beneath}{''.join(knees)}",
         spec=_spec(values, [row for name, rungs in labelled for row in _ideal(name, rungs, _top(values))], times),
         heads=(*(() if alone else ("ladder",)), "threads", "TPS", "CI", "factor", "CI of the factor", "ideal",
@@ -635,8 +648,8 @@ def interference(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             f"Interference of the loads of {safe(titled(results, stage.id))}",
-            f"Each number of a load together with the others over that alone, with the {level(rows[0].ratio)} "
-            "confidence interval over the pairs of the same repeat; 1: no interference.",
+            "Each number of a load together with the others over that alone; 1: no interference. Whiskers: the "
+            f"{level(rows[0].ratio)} confidence interval over the pairs of the same repeat.",
             "threads" if several else "",
             of=(stage.id,),
             mark="line" if several else "bar",

@@ -180,8 +180,8 @@ def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(stage.id,),
             title=safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
-            caption="Each probe at its rate, in their order; shaded, what is left after it between the highest "
-            "rate that was accepted and the lowest that was refused; the line is the answer.",
+            caption="Each probe at its rate, in their order; the line is the answer. Shaded: the rates after a "
+            "probe between the highest rate that was accepted and the lowest that was refused.",
             spec=_search_spec(stage),
             heads=("probe", "phase", "rate", "outcome", "evidence"),
             rows=tuple(

@@ -26,7 +26,7 @@ from proveout.coordinator.report.figures.figure import (
     quantity,
     tips,
 )
-from proveout.coordinator.report.figures.grammar import figure
+from proveout.coordinator.report.figures.grammar import figure, named_apart
 from proveout.coordinator.report.figures.latency_figures import Choice, choices
 from proveout.coordinator.report.figures.timeline import GAP_S, Line, LoadSeries, Timeline, pieces
 from proveout.coordinator.results.results import RunResults
@@ -48,7 +48,7 @@ def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(one.group,),
             title="A rung over time: " + one.heading,
-            caption="Of each rung the repeat with the median throughput, by second or longer; shaded, the ramps, "
+            caption="Of each rung the repeat with the median throughput, by second or longer. Shaded: the ramps, "
             f"which are not measured. Drag in the strip to show a part. The picture shows {one.labels[one.first]}.",
             spec=_spec(one, timeline),
             heads=("rung", "TPS, lowest", "median", "highest", "p99, lowest", "median", "highest", "CPU, highest",
@@ -101,11 +101,11 @@ def _panels(choice: Choice, timeline: Timeline) -> Iterator[tuple[int, list[Spec
     yield 80, lines_of(busy, choice.only, y, _names(busy), what="busy")
     lag = _captured(shown, timeline, timeline.lag, seconds, 1e3)
     yield 70, lines_of(lag, choice.only, left("v", "lag, ms", scale=up), _names(lag), what="lag")
-    waits = [row for at, one in enumerate(shown) for row in _stacked(at, one)]
+    events = named_apart(_event(name) for one in shown for name in one.waits)
+    waits = [row for at, one in enumerate(shown) for row in _stacked(at, one, events)]
     names = _names(waits)
     y = left("v", "active sessions", scale=up)
-    colour = category("what", scale={"domain": names, "range": list(PALETTE[: len(names)])},
-                      legend={"orient": "top", "columns": 3, "offset": 2})  # fmt: skip
+    colour = category("what", scale={"domain": names}, legend={"orient": "top", "columns": 3, "offset": 2})
     about = tips(t="from, s", u="to, s", what="event", shown="average active sessions")
     area = {"x2": {"field": "u"}, "y": y, "y2": {"field": "w"}}
     bars = layer("rect", {"clip": True}, rows=waits, only=choice.only, **area, color=colour, tooltip=about)
@@ -201,7 +201,13 @@ def _names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["what"] for row in rows))[: len(PALETTE)]
 
 
-def _stacked(at: int, one: LoadSeries) -> Rows:
+def _event(label: str) -> tuple[str, str]:
+    """(event, class) of `IO:WalWrite`."""
+    kind, _, event = label.rpartition(":")
+    return event, kind
+
+
+def _stacked(at: int, one: LoadSeries, names: Mapping[tuple[str, str], str]) -> Rows:
     """The events on top of each other between two readings, those of the load's time alone."""
     first_s, last_s = ends_of(one)
     rows: Rows = []
@@ -214,7 +220,7 @@ def _stacked(at: int, one: LoadSeries) -> Rows:
             base = height.get(start_s, 0.0)
             height[start_s] = base + value
             rows.append({"of": at, "t": begin, "u": end, "v": float(f"{base:.4g}"), "w": float(f"{base + value:.4g}"),
-                         "what": safe(event.rpartition(":")[2]), "shown": number(value)})  # fmt: skip
+                         "what": safe(names[_event(event)]), "shown": number(value)})  # fmt: skip
     return rows
 
 

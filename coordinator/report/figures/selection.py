@@ -1,4 +1,4 @@
-"""Select the figures of a report: those that the plan names first, then all others that have numbers.
+"""Select the figures of a report: the charts of the plan, those that it names, then all others that have numbers.
 
 Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the requested figures without numbers,
 with the reason.
@@ -6,7 +6,11 @@ with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from proveout.coordinator.report.figures import (
@@ -18,25 +22,39 @@ from proveout.coordinator.report.figures import (
     stage_figures,
     system_figures,
 )
-from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.grammar import Declared
+from proveout.coordinator.report.figures.figure import PALE, PALETTE, Figure, Spec
+from proveout.coordinator.report.figures.grammar import Declared, named_apart
+from proveout.coordinator.report.figures.system_figures import events
 from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.report.tables import climbing
 from proveout.coordinator.results.results import RunResults
+from proveout.core.json_data import at_path
+from proveout.core.numbers import safe
+from proveout.dsl.metrics import load_paths
 from proveout.dsl.schema.models import FIGURES, OTHERS
 
-MODULES = (
-    fault_figures,
-    latency_figures,
-    load_figures,
-    matrix_figures,
-    rung_timeline,
-    stage_figures,
-    system_figures,
-)
+MODULES: Mapping[str, ModuleType] = {
+    "Throughput and loads": load_figures,
+    "Response times": latency_figures,
+    "Hosts, waits and replication": system_figures,
+    "One rung over time": rung_timeline,
+    "Stages and query sets": stage_figures,
+    "Matrices and searches": matrix_figures,
+    "Faults": fault_figures,
+}
+"""The modules that draw, by their subject."""
 DECLARED: Mapping[str, Declared] = {
-    one.name: one for module in MODULES for one in vars(module).values() if isinstance(one, Declared)
+    one.name: one for module in MODULES.values() for one in vars(module).values() if isinstance(one, Declared)
 }
 """Every figure by its name."""
+_SUBJECTS: Mapping[str, str] = {
+    one.name: subject
+    for subject, module in MODULES.items()
+    for one in vars(module).values()
+    if isinstance(one, Declared)
+}
+SHOWN_MAX = 6
+"""Figures that a page shows beside the charts of the plan; it folds the others."""
 
 
 def wanted(results: RunResults) -> tuple[str, ...]:
@@ -59,7 +77,16 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
         if not found and name in named:
             missing[name] = DECLARED[name].needs
     declared, without = stage_figures.charts(results)
-    return [*drawn, *declared], missing | without
+    return coloured([*declared, *drawn], _kinds(results), [one.id for one in climbing(results)]), missing | without
+
+
+def shown(drawn: Sequence[Figure]) -> tuple[Sequence[Figure], Mapping[str, Sequence[Figure]]]:
+    """The figures that a page shows, and by subject those that it folds."""
+    own = sum(one.name not in DECLARED for one in drawn)
+    folded: dict[str, list[Figure]] = {}
+    for one in drawn[own + SHOWN_MAX :]:
+        folded.setdefault(_SUBJECTS[one.name], []).append(one)
+    return drawn[: own + SHOWN_MAX], folded
 
 
 def _plan(results: RunResults) -> Mapping[str, Any]:
@@ -68,3 +95,63 @@ def _plan(results: RunResults) -> Mapping[str, Any]:
 
 def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in plan.get("figures") or () if name in DECLARED)
+
+
+# ---- one colour for one name -------------------------------------------------------------------------------------
+
+_CHANNELS = ("color", "stroke", "fill")
+_LADDER = re.compile(r" on |, (?=\d+ threads?\b)")
+
+
+def coloured(
+    drawn: Sequence[Figure], kinds: Mapping[str, Collection[str]], ladders: Sequence[str] = ()
+) -> list[Figure]:
+    """The figures with one colour for one name of a kind, such as `transaction`, and for one ladder, whatever follows
+    its id, in all of them; the `ladders` have the first colours. Two names of one figure never
+    share a colour while there are as many colours as names."""
+    places = {"": {name: at for at, name in enumerate(ladders)}}
+    return [replace(one, spec=_with_colours(one.spec, places, kinds)) for one in drawn]
+
+
+def _with_colours(spec: Spec, places: dict[str, dict[str, int]], kinds: Mapping[str, Collection[str]]) -> Spec:
+    whole = copy.deepcopy(spec)
+    rows = [row for data in _below(whole, "data") for row in data.get("values", ())]
+    for channel in [one for name in _CHANNELS for one in _below(whole, name) if one.get("type") == "nominal"]:
+        scale, field = channel.get("scale") or {}, channel["field"]
+        given = tuple(scale.get("range") or ())
+        shades = PALE if given and given == PALE[: len(given)] else PALETTE
+        if given and given != shades[: len(given)]:
+            continue  # the colours have a meaning of their own
+        names = [*(scale.get("domain") or dict.fromkeys(row[field] for row in rows if row.get(field) is not None))]
+        kind = next((kind for kind, known in kinds.items() if {*names} & {*known}), "")
+        known = places.setdefault(kind, {})
+        taken: list[int] = []
+        for name in names:
+            place = known.setdefault(name if kind else _LADDER.split(str(name))[0], len(known)) % len(shades)
+            free = [at for at in range(len(shades)) if at not in taken]
+            taken.append(place if place in free or not free else free[0])
+        channel["scale"] = {**scale, "domain": names, "range": [shades[at] for at in taken]}
+    return whole
+
+
+def _below(node: Any, name: str) -> Iterator[dict[str, Any]]:
+    """The mappings under this key, wherever they are, in order; not in the rows of data."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == name and isinstance(value, dict):
+                yield value
+            if key != "values":
+                yield from _below(value, name)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _below(item, name)
+
+
+def _kinds(results: RunResults) -> Mapping[str, Collection[str]]:
+    """The names of a run that are those of one kind of thing."""
+    rungs = [rung for stage in results.stages.values() for rung in stage.rungs]
+    trees = (at_path(rung.tree, *path) or {} for rung in rungs for path in load_paths(rung.tree))
+    return {
+        "event": {safe(name) for name in named_apart(events(results)).values()},
+        "transaction": {safe(name) for tree in trees for name in tree.get("transactions", {})},
+    }

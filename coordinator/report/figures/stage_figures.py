@@ -107,7 +107,7 @@ def stage_times(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             "Time of statements and commands by stage",
-            "Time of all statements of a stage, or of its command: mean over the repeats, with {}. Shorter is better.",
+            "Time of all statements of a stage, or of its command. Mean over the repeats, with {}. Shorter is better.",
             "",
             head="stage",
         )
@@ -122,8 +122,6 @@ def _step(results: RunResults, stage: str) -> tuple[str, str]:
     return f"{cell.of}, {found['side']} {found['number']}", str(cell)
 
 
-_LINE = "#8f5800"
-_LEGEND = {"symbolType": "stroke", "symbolStrokeColor": _LINE, "symbolStrokeWidth": 2.5, "symbolSize": 600}
 LARGE_BYTES = 128 * 1024
 """From this size on what counts is how much is moved, not how often."""
 
@@ -140,8 +138,7 @@ def iops_by_queue_depth(results: RunResults, _: Timeline) -> Iterator[Figure]:
             of=(stage.id,),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
             caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
-            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
-            "each job.",
+            "Below: response time of an I/O, mean and 99th percentile. The depth is that of each job.",
             spec=_drawn(rungs, unit),
             heads=heads,
             rows=tuple(zip(*cells, strict=True)),
@@ -165,7 +162,7 @@ def _drawn(rungs: Sequence[RungResult], unit: str) -> Spec:
         layer("bar", look, **shared, y=y, tooltip=tips(**about, shown=unit)),
         *only_with(interval, values, "lower"),
     ]
-    return bars_and_times(values, bars, shared, about, {"color": _LINE}, key=_LEGEND)
+    return bars_and_times(values, bars, shared, about)
 
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "speed, relative", "CI")
@@ -222,8 +219,8 @@ def time_to_solve(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(of,),
             title=f"Time to solve{named(of)}",
-            caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case "
-            f"(half its time is 200 %), with {intervals(row.relative for row in rows)} "
+            caption=f"The speed of one pass over the set of queries, with {safe(rows[0].mode)} = 100 % in each case. "
+            f"Half its time is 200 %. Whiskers: {intervals(row.relative for row in rows)} "
             "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
             "order. Higher is better.",
             spec=_solve_chart(values),
@@ -266,8 +263,8 @@ def update_time(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             f"Time to update{named(group.of)}",
-            "The sum of the mean response times of the transactions that change rows, one of each: a refresh set "
-            "inserted (RF1) and one deleted (RF2); with {}.",
+            "The time of one refresh set inserted (RF1) and one deleted (RF2): the sum of their mean response times. "
+            "Whiskers: {}.",
             group.place,
             of=(group.of,),
             series="mode" if group.of else "ladder",
@@ -287,8 +284,8 @@ def sizes_compression(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(of,),
             title=f"Sizes and compression{named(of)}",
-            caption="Size of tables and their indexes at the end of the load, or as queries gave it, "
-            f"in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the mode: above 1, the "
+            caption="Size of tables and their indexes, in MB (10^6 bytes). At the end of the load, or as queries gave "
+            f"it. The factor is the size in {safe(rows[0].mode)} over that in the mode: above 1, the "
             "mode is smaller.",
             spec=_size_chart(rows),
             heads=SIZE_HEADS,
@@ -345,7 +342,7 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
         made = of_points(
             points,
             safe(str(one.get("title") or one["id"])),
-            f"Means over the repeats{against}, with {{}}.{remarks}",
+            f"Means over the repeats{against}{'. Whiskers:' if against else ', with'} {{}}.{remarks}",
             place,
             of=(str(one["id"]),),
             mark="line" if one.get("lines") else "bar",

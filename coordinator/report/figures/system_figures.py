@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeAlias
 
 from proveout.coordinator.report.figures.figure import (
     GREY,
@@ -25,6 +26,7 @@ from proveout.coordinator.report.figures.figure import (
     tips,
 )
 from proveout.coordinator.report.figures.grammar import (
+    LETTER,
     Point,
     cases,
     figure,
@@ -32,6 +34,7 @@ from proveout.coordinator.report.figures.grammar import (
     heading,
     label,
     named,
+    named_apart,
     of_points,
 )
 from proveout.coordinator.report.figures.timeline import GAP_S, Line, Timeline, pieces
@@ -68,26 +71,87 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         found = [(line, inside) for line in lines if (inside := timeline.readings(line))]
         if not found:
             continue
-        drawn = found[-PANELS_MAX:]  # of a search the last ones, which it ends with
+        if stage.search is not None or stage.kind == "search":
+            yield _lag_of_search(results, stage, found)
+            continue
+        drawn = found[-PANELS_MAX:]
         least = f" The last {len(drawn)} of {len(found)} iterations are drawn." if len(drawn) < len(found) else ""
         yield Figure(
             of=(stage.id,),
             title=f"Replication lag: {label(results, stage)}",
-            caption="Each iteration's lag over its measure window, on the same axes; dashed, its slope, the mean of 5 "
+            caption="Each iteration's lag over its measure window, on the same axes. Dashed: its slope, the mean of 5 "
             "blocks of the window: upwards means that the sink cannot keep up. Verdicts use its bounds. Grey: an "
             f"attempt that does not count.{least}",
             spec=_lag_spec(drawn, stage.kind),
-            heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
+            heads=_LAG_HEADS,
             rows=tuple(_row(line.iteration, stage.kind) for line in lines),
-            alt=ends("mean lag", "avg_s", [
-                (iteration_name(line.iteration, stage.kind), mean)
-                for line, _ in found
-                if (mean := number_at(line.iteration.metrics, "lag", "avg_s")) is not None
-            ]),
-        )  # fmt: skip
+            alt=_mean_lags(found, stage.kind),
+        )
 
 
-def _lag_spec(drawn: Sequence[tuple[Line, Sequence[tuple[float, float]]]], kind: str) -> Spec:
+_Readings: TypeAlias = Sequence[tuple[Line, Sequence[tuple[float, float]]]]
+"""Lines with their readings inside the measure window: (s of the window, lag in s)."""
+_LAG_HEADS = ("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts")
+
+
+def _mean_lags(found: _Readings, kind: str) -> str:
+    return ends("mean lag", "avg_s", [
+        (iteration_name(line.iteration, kind), mean)
+        for line, _ in found
+        if (mean := number_at(line.iteration.metrics, "lag", "avg_s")) is not None
+    ])  # fmt: skip
+
+
+def _lag_of_search(results: RunResults, stage: StageResult, found: _Readings) -> Figure:
+    """The probes of a search beside each other in one strip: of each the range of its lag and the mean."""
+    outcomes = {probe.probe: "accepted" if probe.accepted else "refused" for probe in stage.probes}
+    values = [
+        {
+            "probe": line.iteration.id.repeat,
+            "low": min(lags),
+            "high": max(lags),
+            "mean": float(f"{fmean(lags):.5g}"),
+            "rate": "" if line.iteration.rate is None else f"{number(line.iteration.rate)}/s",
+            "outcome": outcomes.get(line.iteration.id.repeat, "not judged") if line.iteration.valid else "void",
+        }
+        for line, inside in found
+        for lags in [[float(f"{value * 1e3:.5g}") for _, value in inside]]
+    ]
+    x = {"field": "probe", "type": "ordinal", "title": "probe", "axis": {"labelAngle": 0}}
+    y = quantity("low", "lag, ms", scale={"domainMin": 0})
+    forms = {word: form for word, form in PROBE_FORMS.items() if any(value["outcome"] == word for value in values)}
+    colour, shape = (
+        category("outcome", scale={"domain": [*forms], "range": list(kinds)})
+        for kinds in zip(*forms.values(), strict=True)
+    )
+    about = tips(probe="probe", rate="rate", low="least, ms", mean="mean, ms", high="largest, ms", outcome="")
+    layers = [
+        layer("rule", {"strokeWidth": 3, "opacity": 0.5}, x=x, y=y, y2={"field": "high"}, color=colour),
+        layer("point", {"filled": True, "size": 80, "opacity": 1}, x=x, y={**y, "field": "mean"}, color=colour,
+              shape=shape, tooltip=about),
+    ]  # fmt: skip
+    return Figure(
+        of=(stage.id,),
+        title=f"Replication lag: {label(results, stage)}",
+        caption="Each probe's lag in its measure window: from the least to the largest, and the mean. The search "
+        "accepts a probe by the bounds of the slope, which the table has, and not by the height.",
+        spec=chart(values, layers, height=200),
+        heads=_LAG_HEADS,
+        rows=tuple(_row(line.iteration, stage.kind) for line, _ in found),
+        alt=_mean_lags(found, stage.kind),
+    )
+
+
+PROBE_FORMS = {
+    "accepted": (PALETTE[2], "circle"),
+    "refused": (PALETTE[7], "cross"),
+    "not judged": (GREY, "square"),
+    "void": (GREY, "square"),
+}
+"""The colour and the shape of a probe by its outcome."""
+
+
+def _lag_spec(drawn: _Readings, kind: str) -> Spec:
     names = [iteration_name(line.iteration, kind) for line, _ in drawn]
     rows: list[list[dict[str, Any]]] = [
         [{"t": round(at, 3), "ms": float(f"{value * 1e3:.5g}"), "iteration": name} for at, value in inside]
@@ -150,9 +214,8 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     numbers = [cells for _, _, cells in columns(CPU_NUMBERS[:-1], (tree for *_, tree in measured))]
     yield Figure(
         title="CPU over time",
-        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
-        "measured. The table has the measure windows alone, as means over the repeats; the peak is the busiest second "
-        "of all of them.",
+        caption="Busy share of all processors of each machine; shaded, the windows that were measured. The table has "
+        "the measure windows alone, as means over the repeats; the peak is the busiest second of all of them.",
         spec=_cpu_chart(points, _spans(results, timeline)),
         heads=("ladder", "rung", "machine", "busy", "peak", "user", "system", "iowait", "servers, cores",
         "load, cores"),
@@ -222,8 +285,8 @@ def peak_cpu(results: RunResults, _: Timeline) -> Iterator[Figure]:
             yield of_points(
                 points,
                 f"Peak CPU{named(group.of)}",
-                "Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
-                "over the repeats with {}. Ticks: the mean of the window.",
+                "Bars: busy share of all processors in the busiest second of the measure window. Mean "
+                "over the repeats, with {}. Ticks: the mean of the window.",
                 group.place,
                 of=(group.of,) if group.of else (),
                 series="mode" if group.of else "ladder",
@@ -237,11 +300,14 @@ OTHERS = "other events"
 BARS_MAX = 40
 """Rungs that are drawn; the table has all."""
 _ALL = 1000
+NAMES_MAX = 300
+"""Pixels of the names at the left of bars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bar:
-    """A rung, or one of its systems: its waits, the seconds that were measured, and the transactions in them."""
+    """A rung, or one of its systems: its waits, the seconds that were measured, and the transactions in them. The names
+    of its events are `named_apart`."""
 
     place: str
     rows: tuple[WaitRow, ...]
@@ -267,9 +333,9 @@ def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield Figure(
             of=(stages[0].id,),
             title="Waits: " + heading(results, having),
-            caption="Above: average active sessions, the seconds that foreground sessions waited or used a CPU in each "
-            "second of the measure windows of all repeats. Below: the same time per transaction: what grows there with "
-            f"the load is what stops it.{cut}",
+            caption="Above: average active sessions. Below: the same time per transaction, which grows with what stops "
+            "the load. A session is active in the seconds in which it waited or used a CPU, in the measure windows of "
+            f"all repeats.{cut}",
             spec=_spec(bars[:BARS_MAX]),
             heads=("at", "event", "class", "active sessions", "per transaction", "DB time"),
             rows=tuple(
@@ -286,10 +352,18 @@ def wait_events(results: RunResults, _: Timeline) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def events(results: RunResults) -> set[tuple[str, str]]:
+    """(event, class) of the waits of a run."""
+    rungs = (rung for stage in results.stages.values() for rung in stage.rungs)
+    return {(line.event, line.wait_class) for rung in rungs for item in rung.iterations for line in item.waits}
+
+
 def _bars(results: RunResults, stage: StageResult, *, alone: bool) -> Iterator[_Bar]:
+    names = named_apart(events(results))
     for rung in stage.rungs:
         for system in wait_systems(rung.iterations):
-            rows = wait_rows(rung.iterations, most=_ALL, system=system)
+            found = wait_rows(rung.iterations, most=_ALL, system=system)
+            rows = [replace(row, event=names[row.event, row.wait_class]) for row in found]
             measured = sum(item.measure_s for item in rung.iterations)
             if rows and measured:
                 parts = ("" if alone else label(results, stage), threads(rung.threads), safe(system))
@@ -306,13 +380,12 @@ def _spec(bars: Sequence[_Bar]) -> Spec:
     ranked = sorted(spent, key=lambda event: -spent[event])
     named = ranked[:EVENTS_MAX]
     domain = [safe(event) for event in named] + ([OTHERS] if len(ranked) > EVENTS_MAX else [])
-    colour = category("event", scale={"domain": domain, "range": list(PALETTE[: len(domain)])},
-                      legend={"columns": 3, "symbolType": "square"})  # fmt: skip
+    colour = category("event", scale={"domain": domain}, legend={"columns": 3, "symbolType": "square"})
     values = [value for bar in bars for value in _values(bar, named)]
     longest = max((bar.place for bar in bars), key=len)
-    width, height = WIDTH - (60 if len(longest) < 12 else 190), max(50, 24 * len(bars))
+    width, height = WIDTH - max(60, min(NAMES_MAX, LETTER * len(longest))), max(50, 24 * len(bars))
     places = {"domain": list(dict.fromkeys(bar.place for bar in bars)), "paddingInner": 0.25}
-    y, order = category("at", axis={"labelLimit": 220}, scale=places), {"field": "rank", "type": "quantitative"}
+    y, order = category("at", axis={"labelLimit": NAMES_MAX}, scale=places), {"field": "rank", "type": "quantitative"}
     charts = []
     for field, title, unit in (("sessions", "average active sessions", ""), ("us", "time per transaction", "µs")):
         if found := [value for value in values if value[field] is not None]:
@@ -357,7 +430,7 @@ def transaction_cost(results: RunResults, _: Timeline) -> Iterator[Figure]:
         yield of_points(
             points,
             f"Cost of a transaction{named(found.of)}",
-            "Per transaction that ended in the measure window: mean over the repeats, with {}. The notes below the "
+            "Per transaction in the measure window. Mean over the repeats, with {}. The notes below the "
             "tables of the cost name the source of each number: a whole host, or the processes of the servers alone. A "
             "number that was not captured, or is 0 at every rung, has no panel.",
             found.place,

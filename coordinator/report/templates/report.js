@@ -2,7 +2,7 @@
 // Each figure is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that cannot be
 // drawn leaves its picture.
 (function () {
-  var PHONE = 560, PICTURE = 780, LETTER = 7, AXIS = 90, NAMES = 130;  // pixels
+  var PHONE = 560, PICTURE = 780, LETTER = 7, AXIS = 90;  // pixels
   // For a page that is wider than a picture: panels that share the width.
   function widen(spec, width) {
     if (!spec.concat || width <= PICTURE) { return; }
@@ -16,15 +16,16 @@
   // For a phone: the entries of legends and the panels of a figure below each other, long names of places inclined.
   function narrow(spec, width) {
     spec.config.legend.columns = 1;
-    var wide = (spec.concat || [spec]).some(function (panel) { return (panel.layer || [panel]).some(lies); });
-    spec.config.legend.labelLimit = width - (wide ? NAMES + 45 : NAMES);
+    spec.config.axis.tickCount = 4;
+    var names = Math.min(longest(spec) * LETTER, width / 2);
+    spec.config.legend.labelLimit = width - names - 45;
     spec.config.legend.layout = { top: { direction: "vertical" } };
     if (spec.concat) { spec.columns = 1; }
     (spec.concat || [spec]).forEach(function (panel) {
       var layers = panel.layer || [panel];
       var lying = layers.some(lies);
       if (spec.concat) {
-        panel.width = width - (lying ? NAMES + 45 : AXIS);
+        panel.width = width - (lying ? names + 45 : AXIS);
         limit(panel);
       }
       layers.forEach(function (layer) {
@@ -32,22 +33,34 @@
         Object.keys(channels).forEach(function (name) {
           if (channels[name].legend && channels[name].legend.columns) { channels[name].legend.columns = 1; }
         });
-        if (lying && channels.y && channels.y.axis) { channels.y.axis.labelLimit = NAMES; }
+        if (lying && channels.y && channels.y.axis) { channels.y.axis.labelLimit = names; }
         if (channels.x && channels.x.type === "nominal" && channels.x.axis) { incline(channels.x, panel, width - AXIS); }
       });
     });
   }
   // Whether the names of places are at the left; a legend then begins behind them.
   function lies(layer) { return Boolean(layer.encoding) && (layer.encoding.y || {}).type === "nominal"; }
+  // Letters of the longest name at the left of a panel.
+  function longest(spec) {
+    var most = 12;
+    (spec.concat || [spec]).forEach(function (panel) {
+      (panel.layer || [panel]).filter(lies).forEach(function (layer) {
+        ((panel.data || spec.data || {}).values || []).forEach(function (value) {
+          most = Math.max(most, String(value[layer.encoding.y.field] || "").length);
+        });
+      });
+    });
+    return most;
+  }
   function incline(axis, panel, width) {
     var names = {};
     ((panel.data || {}).values || []).forEach(function (value) { names[value[axis.field]] = true; });
     names = Object.keys(names);
-    var longest = Math.max.apply(null, names.map(function (name) { return name.length; }));
-    if (longest * LETTER * names.length > width) { axis.axis.labelAngle = -40; }
+    var most = Math.max.apply(null, names.map(function (name) { return name.length; }));
+    if (most * LETTER * names.length > width) { axis.axis.labelAngle = -40; }
   }
   var specs = JSON.parse(document.getElementById("specs").textContent);
-  Object.keys(specs).forEach(function (name) {
+  function draw(name) {
     var place = document.getElementById("plot-" + name);
     if (place.clientWidth < PHONE) { narrow(specs[name], place.clientWidth); } else { widen(specs[name], place.clientWidth); }
     var stage = document.createElement("div");
@@ -63,6 +76,11 @@
       stage.remove();
       console.error(name + " could not be drawn: " + fault);
     });
+  }
+  // A chart in a fold has no width before the fold is open.
+  Object.keys(specs).forEach(function (name) {
+    var fold = document.getElementById("plot-" + name).closest("details");
+    if (!fold || fold.open) { draw(name); } else { fold.addEventListener("toggle", function () { draw(name); }, { once: true }); }
   });
   // The section on the screen, in the navigation.
   var heads = Array.prototype.slice.call(document.querySelectorAll("h2[id]"));
@@ -77,7 +95,7 @@
   // On paper the tables of sections and the evidence of what is not passed are open; the numbers of figures are not printed.
   var closed = [];
   window.addEventListener("beforeprint", function () {
-    closed = Array.prototype.filter.call(document.querySelectorAll("details.data, .bad details.why, .warn details.why, .card > details"), function (one) { return !one.open; });
+    closed = Array.prototype.filter.call(document.querySelectorAll("details.data, .bad details.why, .warn details.why, .card > details, .how"), function (one) { return !one.open; });
     closed.forEach(function (one) { one.open = true; });
   });
   window.addEventListener("afterprint", function () { closed.forEach(function (one) { one.open = false; }); });

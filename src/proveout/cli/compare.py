@@ -119,9 +119,10 @@ def _annotate(annotations: Annotations, compared: Sequence[ComparedRuns], judged
 
 def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:
     """Print the conditions alone, the short form, where `whole` is the command that prints everything, or all."""
-    from proveout.coordinator.comparison import legend, sentence
+    from proveout.coordinator.comparison import legend
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.comparison_document import comparison_document
+    from proveout.coordinator.report.comparison_tables import sentence
 
     if not quiet:
         document = comparison_document(compared, judged)

@@ -307,15 +307,18 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
 
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     """The result of a run, finished or broken off, from its events."""
+    from proveout.coordinator.report.answer import answer
     from proveout.coordinator.report.summary import end_sentence, headline, resume_command
     from proveout.coordinator.report.tables import notices, validity_notes
 
-    outcome, tone = end_sentence(results)
+    told = answer(results)
+    outcome, tone = end_sentence(results, answered=told is not None)
     notes = [*validity_notes(results), *notices(results)]
     more = [f"and {len(notes) - NOTES_MAX} more in the report"] if len(notes) > NOTES_MAX else []
     return shown.Result(
         outcome=outcome,
         tone=tone,
+        answer=told[0] if told else "",
         headline=headline(results),
         verdicts=tuple(_verdict(one, results) for one in results.verdicts),
         notes=(*notes[:NOTES_MAX], *more),

@@ -21,6 +21,8 @@ CONFIDENCE = 0.90
 """The level of the interval: each end is wrong in at most 5 % of searches."""
 SEARCH = "search"
 """The method of the estimate."""
+RATIO = "ratio"
+"""The name of a number that is a ratio of two of one metric."""
 
 
 def confirmed(rate: float, upper: float | None, confirmations: int) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _units(name: str) -> tuple[_Unit, ...]:
             return (_Unit(suffix),)
     if whole.endswith("_s"):
         return _SECONDS
-    return (_Unit("/s" if name in ("tps", "rate") else ""),)
+    return (_Unit("/s" if name in ("tps", "rate") else " ×" if name == RATIO else ""),)
 
 
 def _common(values: Iterable[float], units: Sequence[_Unit]) -> _Unit:
@@ -510,6 +512,26 @@ def threads_by_rung(counts: Sequence[int]) -> str:
 def counted(repeats: int, excluded: int) -> str:
     """The number of repeats of an estimate: `3`, `2 (1 invalid)`."""
     return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"
+
+
+_ENDS = re.compile(r"CI (.+?)(?:, (?!\d)|$)")
+_FIGURE = re.compile(r"^[-+≥ ]*[\d.,]+(?:e[-+]?\d+)?")
+
+_NOTHING = re.compile(r"(?<![\d.])0\.0+(?!\d)")
+
+
+def ranged(value: str, interval: str) -> str:
+    """A printed number with its printed interval, the unit once.
+
+    >>> ranged("2.28 ms", "95 % CI 2.10 ms … 2.48 ms, n = 5"), ranged("3/s", "")
+    ('2.28 ms (2.10 to 2.48)', '3/s')
+    """
+    ends = _ENDS.search(interval)
+    if ends is None or ends[1].startswith(f"{value} or"):
+        return value
+    unit = _FIGURE.sub("", value)
+    shown = (ends[1].replace(unit, "") if unit else ends[1]).replace(" … ", " to ")
+    return f"{value} ({_NOTHING.sub('0', shown)})"
 
 
 def pieces(evidence: str) -> list[str]:

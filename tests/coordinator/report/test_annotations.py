@@ -115,4 +115,4 @@ def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None
     outcomes: tuple[Outcome, ...] = ("PASS", "FAIL")
     judged = [Judgement(text="tps.change.upper < -5%", outcome=outcome, evidence=("e",)) for outcome in outcomes]
     (found,) = ci_reports.of_conditions(judged)
-    assert (found.level, found.title, found.text) == ("error", "FAILED: tps.change.upper < -5% holds", "e")
+    assert (found.level, found.title, found.text) == ("error", "FAILED: TPS fell by more than 5 %", "e")

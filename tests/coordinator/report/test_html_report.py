@@ -111,7 +111,7 @@ def test_the_page_has_verdicts_findings_topology_and_the_command(html: str) -> N
     text = "".join(Reader(html).text)
     for part in ("1 > 2", "slow against fast", "steady-state", "4 of 4", "proveout run study.yaml -p 'a=1; rm -rf /'"):
         assert part in text, part
-    order = ("A verdict failed. Failed:", "fast against slow", "✗ FAIL", "Scaling:", "Topology", "To repeat the run")
+    order = ("Failed: ", "fast against slow", "✗ FAIL", "Scaling:", "Topology", "To repeat the run")
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert 3 <= html.count('class="tile ') <= 5
@@ -288,7 +288,7 @@ def test_the_page_works_in_chromium_from_a_file(html: str, cache: Path, tmp_path
     """In a frame of a small width, because the windows of a browser have a minimum width: each figure has its chart,
     none is drawn wider than the page and made smaller with its letters. Nothing is said on the console and nothing
     asked for but by a page beside it."""
-    text = html.replace(NO_LIBRARIES, vega.javascript())
+    text = html.replace(NO_LIBRARIES, vega.javascript()).replace('<details class="">', '<details class="" open>')
     charts = "[...document.querySelectorAll('svg.marks')]"
     scale = f"Math.min(...{charts}.map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width))"
     drawn = "document.querySelectorAll('div[data-drawn=yes]').length"
@@ -325,11 +325,13 @@ def test_the_script_cannot_end_its_element(cache: Path) -> None:
 def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() -> None:
     claim = Claim(of=HOSTILE, value="3 ms", limit="≤ 5 ms", operator="<=", mean=3e3, lower=2e3, upper=4e3, bound=5e3)
     evidence = ("read: 3 ms", "note: busy")
-    one = Outcome(outcome="PASS", tone="good", title="v", evidence=evidence, check="a <= b", claims=(claim,))
+    one = Outcome(outcome="FAIL", tone="bad", title="v", evidence=evidence, check="a <= b", claims=(claim,))
     plain = replace(one, claims=())
     section = Section(title="Verdicts", blocks=(Outcomes((one, plain)),))
-    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split("card verdict")[1:]
-    assert "<b>3 ms</b>, limit ≤ 5 ms" in drawn
-    assert drawn.index('<svg class="claim"') < drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>")
-    assert "<img" not in drawn
-    assert bare.index("read: 3 ms</p>") < bare.index('<details class="why">') < bare.index("<li>note: busy</li>")
+    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split('class="verdict ')[1:]
+    assert "<b>3 ms</b>, limit 5 ms" in drawn, "`3 ms ≤ 5 ms` under a FAIL reads as true"
+    assert drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>") < drawn.index('<svg class="claim"')
+    assert bare.index('<details class="why">') < bare.index("<li>note: busy</li>") < bare.index("read: 3 ms</p>")
+    several = replace(section, blocks=(Outcomes((replace(one, claims=(claim, claim)),)),))
+    page = html_renderer.render(Document(title="t", about="", sections=(several,)))
+    assert page.count("&lt;img") and "<img" not in page

@@ -177,15 +177,17 @@ def test_a_load_that_was_not_the_workload_is_in_the_first_line_of_every_report()
     said = f"the load of get was not the workload in 3 of 3 iterations: {evidence}"
     assert found.cautions == (said,)
     found = replace(found, ended=records.run_finished(reason=outcome_text((), found.cautions)))
-    answer = f"T{said[1:]}; there was nothing to judge."
-    text = printed(found, width=200)
-    assert text.splitlines()[0] == answer
-    assert markdown.render(run_document(found)).splitlines()[2] == f"**{markdown.escape(answer)}**"
+    answer = f"T{said[1:]}. Peak throughput, get, 4 threads, 80 % failed logically: 5,002.0/s (4,999.5 to 5,004.5)."
+    text = printed(found, width=400)
+    assert text.splitlines()[0].startswith(answer)
+    assert markdown.escape(answer) in markdown.render(run_document(found)).splitlines()[2]
     assert end_sentence(found)[1] == "warn"
     assert said in end_sentence(found)[0]
     assert json.loads(json_documents.result_to_json(found))["run"]["reason"].startswith(said)
-    (outcome, *_) = ET.fromstring(ci_reports.to_xml(found)).iter("property")
+    (told, outcome, *_) = ET.fromstring(ci_reports.to_xml(found)).iter("property")
+    assert told.attrib["value"].startswith(answer)
     assert outcome.attrib["value"].startswith(said)
+    assert said not in end_sentence(found, answered=True)[0], "told once"
     assert re.search(r"Peak throughput \(get, 4 threads, 80 % failed logically\) +5,002.0/s", text)
     assert re.search(r"\n4 +5,002.0 +\S+ … \S+ +1,000 +4,002 ", text), "ok beside failed"
     (validity,) = (part for part in run_document(found).sections if part.anchor == "validity")
@@ -204,7 +206,7 @@ def test_a_restart_of_the_server_is_in_the_first_line_and_at_its_rung() -> None:
     assert found.cautions == (said,)
     ended = records.run_finished(reason=outcome_text((), found.cautions))
     text = printed(replace(found, ended=ended), width=200)
-    assert text.splitlines()[0] == f"{said[:1].upper()}{said[1:]}; there was nothing to judge."
+    assert text.splitlines()[0].startswith(f"{said[:1].upper()}{said[1:]}. ")
     assert f"8 threads: {evidence}" in text
 
 
@@ -333,11 +335,12 @@ def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     assert row.count("…") == 1
 
 
-def test_terminal_begins_with_the_headline_and_the_verdicts_and_ends_with_the_directory() -> None:
-    lines = [line for line in printed(loaded(*ALL), width=100).splitlines() if line.strip()]
-    assert lines[0] == "Result"
-    verdict = next(line for line in lines if not line.startswith(" ") and "Title of good" in line)
-    assert verdict.startswith("PASS")
+def test_terminal_begins_with_the_answer_and_the_headline_and_ends_with_the_directory() -> None:
+    lines = [line for line in printed(loaded(*ALL), width=300).splitlines() if line.strip()]
+    assert lines[0].startswith("Failed: Title of bad: ")
+    assert lines[1] == "Result"
+    (row,) = (line for line in lines if line.startswith("PASS"))
+    assert row.removeprefix("PASS").lstrip().startswith("Title of good ")
     assert lines[-1] == "All recorded data: /var/lib/proveout/runs/study-1"
     assert "exit code 0" in lines[-2]
 
@@ -351,8 +354,34 @@ def test_the_last_lines_of_a_run_are_its_answers_what_to_do_and_the_page() -> No
     stream = io.StringIO()
     terminal.render(run_summary(loaded(*ALL, open_one), "runs/study-1"), Console(file=stream, width=100))
     *_, undecided, page = stream.getvalue().splitlines()
-    assert undecided == "INCONCLUSIVE  Title of undecided: 4,020/s, limit ≥ 4,010/s; what to do: more repeats"
+    assert (
+        undecided
+        == "INCONCLUSIVE  Title of undecided: 4,020/s (3,995 to 4,045), limit 4,010/s; what to do: more repeats"
+    )
     assert page == "Report: runs/study-1/report.html"
+
+
+def test_verdicts_are_one_table_and_a_note_of_several_stands_once() -> None:
+    note = "note: client-handling flagged in 3 of 3 iterations"
+    low = replace(verdict("low", "FAIL"), check="base.at(4).tps.mean >= 5000")
+    low = replace(low, evidence=f"base.at(4).tps.mean = 4,020/s, limit >= 5,000/s: does not hold; {note}")
+    few = replace(verdict("few", "PASS"), check="base.at(4).tps >= 1000")
+    few = replace(few, evidence=f"base.at(4).tps = 4,020/s, limit >= 1,000/s: holds; {note}")
+    document = run_document(loaded(low, few))
+    stream = io.StringIO()
+    terminal.render(document.brief(), Console(file=stream, width=120))
+    text = stream.getvalue()
+    rows = [re.split(r"  +", line.strip()) for line in text.splitlines() if line.startswith(("FAIL", "PASS"))]
+    assert rows == [
+        ["FAIL", "Title of low (point estimate)", "4,020/s (3,995 to 4,045)", "≥ 5,000/s"],
+        ["PASS", "Title of few", "4,020/s (3,995 to 4,045)", "≥ 1,000/s"],
+    ]
+    assert text.count("client-handling") == 1
+    assert "Notes: client-handling (2 verdicts); see Validity." in text
+    assert "limit >= 5,000/s" not in text, "evidence that the table tells"
+    assert "| ❌ FAIL (point estimate) | Title of low | 4,020/s (3,995 to 4,045) | ≥ 5,000/s |  |" in (
+        markdown.render(document).replace("\\", "")
+    )
 
 
 def test_the_short_form_has_answers_and_names_the_command_for_the_rest() -> None:

@@ -78,6 +78,21 @@ def test_the_report_has_them_beside_each_other(plan: Plan) -> None:
     assert "Published numbers" in text
     headline, line = (line for line in text.splitlines() if line.startswith("4 threads over 1"))
     assert headline.split("  ")[-2:] == [" 1.000 ×", "95 % CI 0.978 … 1.023"]
-    assert line.split()[4:] == ["Table", "1", "3.5", "3.500", "1.000", "×", "(0.978", "…", "1.023)", "7", "%:", "PASS"]
+    assert line.split()[4:] == [
+        "Table",
+        "1",
+        "3.5",
+        "×",
+        "3.500",
+        "×",
+        "1.000",
+        "×",
+        "(0.978",
+        "…",
+        "1.023)",
+        "7",
+        "%:",
+        "PASS",
+    ]
     assert "updates a second: " in text, "the reason for which the number is missing"
     assert [one["id"] for one in result_document(results)["published"]] == ["scaling", "per-thread", "updates"]

@@ -150,7 +150,7 @@ def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
     assert verdict("fast.at(4).tps > base.at(4).tps", near).outcome == "PASS"
     assert verdict("fast.at(4).tps <= base.at(4).tps", near).outcome == "FAIL"
     assert verdict("base.at(4).tps != fast.at(4).tps", near).outcome == "PASS"
-    assert "ratio 1.028 (95 % CI" in verdict("fast.at(4).tps > base.at(4).tps", near).evidence
+    assert "ratio 1.028 × (95 % CI" in verdict("fast.at(4).tps > base.at(4).tps", near).evidence
     wide = [*BASE, *ladder("fast", {4: [303.0, 313.0, 292.0]})]
     assert verdict("fast.at(4).tps > base.at(4).tps", wide).outcome == "INCONCLUSIVE"
 
@@ -556,7 +556,7 @@ def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
         ),
         (
             "base.peak.tps.mean / base.at(1).tps.mean >= 4",
-            "base.peak.tps.mean / base.at(1).tps.mean = 3, limit >= 4: does not hold",
+            "base.peak.tps.mean / base.at(1).tps.mean = 3 ×, limit >= 4 ×: does not hold",
         ),
         ("300.01 <= base.at(4).tps.mean", "base.at(4).tps.mean = 300/s, limit >= 300.01/s: does not hold"),
     ],

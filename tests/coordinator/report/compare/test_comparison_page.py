@@ -15,11 +15,11 @@ from compiled_plans import compiled
 from runs_to_compare import BASE, FACTS, HOSTILE, iteration, results, searched, slower
 
 from proveout.coordinator import comparison
-from proveout.coordinator.comparison import ComparedRuns, Row, compare, legend, short_name
+from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
 from proveout.coordinator.report.comparison_figures import forest
-from proveout.coordinator.report.comparison_tables import main_numbers, outcome, ratio_in_words
+from proveout.coordinator.report.comparison_tables import finding, main_numbers, outcome, ratio_in_words
 from proveout.coordinator.results.results import RunResults, ladder_metrics
 from proveout.dsl.plan.plan import Plan
 
@@ -104,11 +104,11 @@ def test_what_is_not_judged_has_its_reason(row: Row, reason: str) -> None:
     assert (reason in outcome(row, "C")) and ("not judged" in outcome(row, "C")) == bool(reason)
 
 
-def test_the_answer_says_what_is_comparable_then_the_numbers(plan: Plan) -> None:
+def test_the_answer_is_the_numbers_then_what_else_differs(plan: Plan) -> None:
     text = answer([compare(run(plan), run(plan, 1.2, 1_100.0, IDS[1]))]).text
-    assert text.startswith("A and B: same plan and environment. Throughput of B is better at all 2 rungs, by 1.200 ×.")
-    assert " Response p99 is better at all 2 rungs, by 0.833 ×. The rate of cap is 1.100 × (" in text
-    assert text.endswith("), better. Of 7 main numbers: 7 better.")
+    assert text.startswith("B is faster at all 2 rungs, by 1.200 ×. Response p99 is better at all 2 rungs, by 0.833 ×.")
+    assert " The rate of cap is 1.100 × (" in text
+    assert text.endswith("), better. Of 7 main numbers: 7 better. A and B: same plan and environment.")
     one = {4: BASE[4]}
     text = answer([compare(results(plan, one), results(plan, slower(1.2, one), run_id=IDS[1]))]).text
     assert "B is 1.200 × (" in text
@@ -119,8 +119,28 @@ def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
     compared = compare(run(plan), run(plan, 0.8, run_id=IDS[1], facts=FACTS | {"kernel": "6.2"}), despite=True)
     judged = [comparison.judge(comparison.check("tps.ratio.upper < 0.95", plan), compared)]
     found = answer([compared], judged)
-    assert found.text.startswith("Failed: 1 condition holds. A and B are compared despite 1 difference of plan or")
+    assert found.text.startswith(
+        "Failed: TPS fell below 0.95 × at 2 of 2 rungs. B is slower at all 2 rungs, by 0.800 ×."
+    )
+    assert " A and B are compared despite 1 difference of plan or environment (" in found.text
     assert found.tone == "bad"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "words"),
+    [
+        ("tps.ratio.lower > 1.5", "PASS", "TPS rose above 1.5 × at 2 of 3 rungs"),
+        ("tps.ratio.lower > 1.5", "FAIL", "TPS is not shown to have risen above 1.5 × at any of 3 rungs"),
+        ("response.p99_us.change.upper > 5%", "PASS", "response p99 may have risen by more than 5 % at 2 of 3 rungs"),
+        ("response.p99_us.change.upper > 5%", "FAIL", "response p99 has not risen by more than 5 % at any of 3 rungs"),
+        ("tps.change < -5%", "INCONCLUSIVE", "whether TPS fell by more than 5 % is undecided at 2 of 3 rungs"),
+        ("ladder.at(4).tps.ratio.upper < 0.95", "PASS", "TPS of ladder at 4 threads fell below 0.95 × at 2 of 3 rungs"),
+        ("tps.ratio.upper < 1.2", "PASS", "tps.ratio.upper < 1.2 holds at 2 of 3 rungs"),
+        ("a.tps.other.mean < 9", "FAIL", "a.tps.other.mean < 9 does not hold at any of 3 rungs"),
+    ],
+)
+def test_a_condition_is_worded_by_what_happened(text: str, outcome: Any, words: str) -> None:
+    assert finding(Judgement(text=text, outcome=outcome, evidence=("one", "two"), rungs=3)) == words
 
 
 def test_one_repeat_is_shown_and_not_judged(plan: Plan) -> None:
@@ -135,12 +155,12 @@ def test_one_repeat_is_shown_and_not_judged(plan: Plan) -> None:
     [
         (
             (4.2, 4.4, 5.0, 4.7, (0.5, 1.0, 9.0, 20.0)),
-            r"Throughput of B is better at 4 of 5 rungs, by 4\.2\S* … 5\.0\S* ×; undecided with 16 threads, \S+ × \(",
+            r"B is faster at 4 of 5 rungs, by 4\.2\S* to 5\.0\S* ×; 16 threads undecided, \S+ × \(",
             {"better": [1, 2, 4, 8], "undecided": [16]},
         ),
         (
             (1.2, 1.3, 1.5, 0.8, (0.5, 0.6, 2.0, 1.0)),
-            r"better at 3, by 1\.2\S* … 1\.5\S* ×, and worse at 1 of 5 rungs, by 0\.80* ×; undecided with 16 threads, ",
+            r"B is faster at 3, by 1\.2\S* to 1\.5\S* ×, and slower at 1 of 5 rungs, by 0\.80* ×; 16 threads undecided, ",
             {"better": [1, 2, 4], "worse": [8], "undecided": [16]},
         ),
     ],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import records
 import verdict_histories as made
 from records import begun, ended, run_started
 
+from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.document import Paragraph, Section, Table
 from proveout.coordinator.report.figures import load_figures
 from proveout.coordinator.report.run_document import run_document
@@ -132,9 +135,9 @@ def test_a_run_that_measured_nothing_has_no_headline() -> None:
         ("base.at(4).tps.mean >= 2000", "4,000/s", "≥ 2,000/s"),
         ("2000 <= base.at(4).tps", "4,000/s", "≥ 2,000/s"),
         ("base.at(4).response.avg_us.mean <= ms(50)", "1.000 ms", "≤ 50.0 ms"),
-        ("ratio(fast.at(4).tps, base.at(4).tps) >= 1.2", "2.00", "≥ 1.2"),
-        ("fast.at(4).tps > base.at(4).tps", "2.00", "> 1"),
-        ("fast.at(4).tps.mean / base.at(4).tps.mean < 3", "2", "< 3"),
+        ("ratio(fast.at(4).tps, base.at(4).tps) >= 1.2", "2.00 ×", "≥ 1.2 ×"),
+        ("fast.at(4).tps > base.at(4).tps", "2.00 ×", "> 1 ×"),
+        ("fast.at(4).tps.mean / base.at(4).tps.mean < 3", "2 ×", "< 3 ×"),
     ],
 )
 def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: str) -> None:
@@ -154,3 +157,66 @@ def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     assert (missing.value, missing.limit, missing.mean) == ("no data", "≤ 5.00 ms", None)
     prose = replace(made.verdict("base.at(1).tps.mean > 1", BASE), check="db and cache hold the same rows")
     assert claims(prose, run(*BASE)) == ()
+
+
+# ---- the answer in words -----------------------------------------------------------------------------------------
+
+FASTER = "ratio(fast.at(4).tps, base.at(4).tps) >= 1.2"
+
+
+def judged(*checks: tuple[str, str], ended_s: float = 120.0, **plan: Any) -> RunResults:
+    """A run of both ladders with these (check, sentence), whose ids are v1, v2, …"""
+    history = [*BASE, *FAST, *search(4000.0)]
+    verdicts = [
+        replace(made.verdict(check, history), id=f"v{place}", title=f"Claim {place}")
+        for place, (check, _) in enumerate(checks, 1)
+    ]
+    written = [
+        {"id": one.id, "answer": said, "check": {"text": check, "needs": ["base"]}}
+        for one, (check, said) in zip(verdicts, checks, strict=True)
+    ]
+    found = run(*history, *verdicts, records.run_finished(seconds=ended_s))
+    assert found.run is not None
+    return replace(found, run=replace(found.run, plan=LADDERS | {"verdicts": written} | plan))
+
+
+def test_the_answer_is_the_claim_of_each_verdict_with_its_number_then_the_rate() -> None:
+    found = judged((FASTER, ""), ("base.at(4).response.avg_us.mean <= ms(0.5)", ""))
+    assert answer(found) == (
+        "Failed: Claim 2: 1.000 ms (0.940 to 1.065), limit 0.500 ms, point estimate. "
+        "Claim 1: 2.00 × (1.90 to 2.11), limit 1.2 ×. Highest rate found by cap: 4,000/s.",
+        "good",
+    )
+
+
+def test_sentences_of_the_plan_stand_for_verdicts_that_passed() -> None:
+    said = (
+        "F does ${ratio(fast.at(4).tps, base.at(4).tps)} of B, ${fast.at(4).tps * 0.5} at the ${cap.rate} it keeps up"
+    )
+    other = ("base.at(1).tps >= 900", "")
+    assert answer(judged((FASTER, said), other)) == (
+        "F does 2.00 × (1.90 to 2.11) of B, 4,000 at the 4,000/s it keeps up.", "good"
+    )  # fmt: skip
+    text, _ = answer(judged(("ratio(fast.at(4).tps, base.at(4).tps) >= 3", said), other)) or ("", "")
+    assert text.startswith("Failed: Claim 1: 2.00 × (1.90 to 2.11), limit 3 ×."), "what did not pass is not claimed"
+
+
+def test_an_undecided_verdict_has_the_command_that_decides_it_and_its_minutes() -> None:
+    check = ("base.at(4).tps >= 3770", "")
+    found = judged(check)
+    assert "about 3 to 30 repeats would decide it" in found.verdicts[0].evidence
+    text, _ = answer(found) or ("", "")
+    assert text.startswith("Undecided: Claim 1: 4,000/s (3,760 to 4,260), limit 3,770/s. ")
+    assert "proveout run" not in text, "no parameter sets the repeats"
+    parameters = [{"name": "repeats", "type": "int", "value": 3}]
+    known = judged(check, parameters=parameters)
+    text, _ = answer(replace(known, overrides={"threads": "1,4"})) or ("", "")
+    assert "; to decide it: `proveout run plan.yaml -p threads=1,4 -p repeats=30` (about 2 min). " in text
+
+
+def test_without_verdicts_the_answer_is_the_headline_numbers_and_of_an_unfinished_run_there_is_none() -> None:
+    assert answer(run(*BASE)) is None
+    found = run(*BASE, records.run_finished(status="interrupted", reason="interrupted by Ctrl-C", exit_code=4))
+    assert answer(found) == (
+        "Interrupted by Ctrl-C. Peak throughput, base, 4 threads: 4,000/s (3,760 to 4,260).", "bad"
+    )  # fmt: skip
