@@ -424,6 +424,21 @@ def _is_of_fault(path: Sequence[str]) -> bool:
     return names[-1] in FAULT_COUNTS and FAULTS in (names[-3:-2] + names[-4:-3])
 
 
+THROUGHPUT = ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s")
+_TIMES = ("solve_s", "geomean_s", "update_s", "elapsed_s")
+
+
+def lower_is_better(path: Sequence[str]) -> bool | None:
+    """Whether a smaller number is the better one; None where a change is neither better nor worse.
+
+    >>> lower_is_better(("response", "avg_us")), lower_is_better(("tps",)), lower_is_better(("cpu", "busy_fraction"))
+    (True, False, None)
+    """
+    if path[-1].endswith("_us") or path[-1] in _TIMES or tuple(path[-2:]) == ("errors", "fraction"):
+        return True
+    return False if path[-1] in THROUGHPUT else None
+
+
 def is_largest(path: Sequence[str]) -> bool:
     """Whether the metric is the largest of all occurrences of a fault (`faults.crash.max.outage_s`), a plain number."""
     return tuple(path[-2:-1]) == ("max",) and tuple(path[-4:-3]) == (FAULTS,)

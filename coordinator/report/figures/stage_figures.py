@@ -44,6 +44,7 @@ from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.syntax import Name, parse, walk
+from proveout.dsl.plan.plan import relation
 
 ELAPSED = "elapsed_s"
 SIZES = "sizes"
@@ -337,15 +338,15 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
         if not points:
             missing[str(one["id"])] = "none of its results has a number"
             continue
-        place, relative = str(one.get("place", "")), bool(one.get("relative_to"))
-        against = f", relative to {safe(str(one['relative_to']))} = 1" if relative else ""
+        place = str(one.get("place", ""))
+        ratio = relation(safe(str(one.get("relative_to") or "")), up_is_better=bool(one.get("up_is_better")))
         absent = len(one["points"]) - len(points)
         remarks = _offered(one, results)
         remarks += f" {absent} of {len(one['points'])} numbers were not measured." if absent else ""
         made = of_points(
             points,
             safe(str(one.get("title") or one["id"])),
-            f"Means over the repeats{against}, with {{}}.{remarks}",
+            f"Means over the repeats{', ' * bool(ratio)}{ratio}, with {{}}.{remarks}",
             place,
             of=(str(one["id"]),),
             mark="line" if one.get("lines") else "bar",
@@ -356,8 +357,8 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
 
 def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
     """The rates that its ladders were offered: ` Offered: uncached 2,501/s, cached 2,501/s.`; "" without any."""
-    texts = [*(one["number"]["text"] for one in chart["points"]), str(chart.get("relative_to") or "")]
-    named = {node.name for text in filter(None, texts) for node in walk(parse(text)) if isinstance(node, Name)}
+    texts = [one["number"]["text"] for one in chart["points"]]
+    named = {node.name for text in texts for node in walk(parse(text)) if isinstance(node, Name)}
     rates = {
         stage.id: list(dict.fromkeys(number(item.rate) for item in stage.iterations if item.valid and item.rate))
         for stage in results.stages.values()

@@ -147,6 +147,29 @@ def test_a_number_divides_all_numbers_of_a_chart() -> None:
     )
 
 
+def test_all_numbers_of_a_chart_relative_to_one_transaction_with_its_threads() -> None:
+    results = results_of("hlr-cache-embedded")
+    (figure,) = (one for one in charts_of(results) if one.of == ("relative-latency",))
+    rungs = {str(rung.threads): rung.tree["transactions"] for rung in results.stages["baseline"].rungs}
+    base = rungs["1"]["InsertCallForwarding"]["response"]["avg_us"]["mean"]
+    for series, at, value in shown(next(charts(figure))):
+        assert value == pytest.approx(rungs[at][series]["response"]["avg_us"]["mean"] / base, rel=0.01)
+    assert "relative to InsertCallForwarding with 1 thread = 1" in figure.caption
+
+
+def test_up_is_better_divides_the_time_of_the_same_cell_of_the_first_mode() -> None:
+    results = results_of("analytics-embedded")
+    (figure,) = (one for one in charts_of(results) if one.of == ("speed",))
+    found = {(series, at): value for series, at, value in shown(next(charts(figure)))}
+    for mode in ("rows", "columns", "packed"):
+        disk, own = (
+            results.stages[f"solve__{name}__degree_2"].rungs[1].tree["elapsed_s"]["mean"] for name in ("rows", mode)
+        )
+        assert found[mode, "2, 5 threads"] == pytest.approx(disk / own, rel=0.01)
+    assert figure.rows[0][2] == "100 %"
+    assert "= 100 % (half the time is 200 %; higher is better)" in figure.caption
+
+
 def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:
     results = results_of("tprocc-lab")
     kept = {name: stage for name, stage in results.stages.items() if name != "four_nodes"}
