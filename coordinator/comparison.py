@@ -473,7 +473,7 @@ def _unanswered(*sides: _Side) -> Iterator[str]:
     for side in sides:
         for stage in side.results.stages.values():
             if stage.search is not None and stage.search.rate is None:
-                yield f"{stage.id} found no rate in {side.name}: {stage.search.reason}"
+                yield f"{stage.id} found {stage.search.answer} in {side.name}: {stage.search.reason}"
 
 
 def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -581,7 +581,7 @@ def _value(stages: tuple[StageResult, StageResult], tree: Metrics, name: str) ->
     if (row := _at(tree, (name,))) is not None or stages[0].kind != "search":
         return row
     base, other = (stage.search.rate if stage.search else None for stage in stages)
-    found = tuple(search_metrics(stage).get("rate") for stage in stages)
+    found = tuple(search_metrics(stage).get(name) for stage in stages)
     return Row(path=(name,), base=base, other=other, change={}, estimates=(found[0], found[1]))
 
 

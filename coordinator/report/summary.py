@@ -32,6 +32,7 @@ from proveout.core import statistics
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
+    SOUGHT,
     confirmed,
     count_of,
     half_width,
@@ -41,7 +42,6 @@ from proveout.core.numbers import (
     pieces,
     quantity,
     rung_name,
-    search_answer,
     seconds,
 )
 from proveout.core.statistics import CONFIDENCE
@@ -229,11 +229,11 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage in results.stages.values():
         if (found := stage.search) is None:
             continue
-        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations)
-        value, interval = _printed(estimate, "rate")
+        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations, found.over)
+        value, interval = _printed(estimate, found.over)
         yield HeadlineNumber(
-            label="Highest rate found",
-            value=value if estimate else search_answer(None, None, 0, found.outcome),
+            label=f"Highest {SOUGHT[found.over]} found",
+            value=value if estimate else found.answer,
             interval=interval if estimate else "",
             about=f"search {stage.id}",
             tone="" if estimate else "warn",

@@ -29,6 +29,7 @@ from proveout.proto.events import (
     LadderCut,
     Metrics,
     Notice,
+    Phase,
     PopulateFinished,
     ProbeFinished,
     PropagationCompared,
@@ -70,7 +71,7 @@ class ProbeDue:
     """The next probe of a search; `number` from 1."""
 
     number: int
-    phase: Literal["bracket", "bisect", "confirm", "refusal"]
+    phase: Phase
     rate: float
 
 

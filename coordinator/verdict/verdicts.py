@@ -603,6 +603,7 @@ class PlanEvaluator:
                 rate=tried.probe.rate,
                 accepted=bool(tried.accepted),
                 evidence=tried.judged.evidence,
+                over=stage.over,
             )
             for tried in state.tried
         )
@@ -617,6 +618,7 @@ class PlanEvaluator:
             outcome=due.outcome,
             upper=due.upper,
             confirmations=due.confirmations,
+            over=stage.over,
         )
         return SearchReplayed(reports=reports, next=answer)
 

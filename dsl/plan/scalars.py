@@ -161,6 +161,7 @@ Variation: TypeAlias = Annotated[
     float, _typed(units.fraction, 0.0, 100.0, "a variation is from 0% to 10000%", _PERCENTAGE)
 ]
 """Of a rate over its mean, which has no upper bound by nature."""
+Shares: TypeAlias = Annotated[tuple[Variation, ...], Form(min_length=1, max_length=20)]
 Tolerance: TypeAlias = Annotated[
     float, _typed(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%", _PERCENTAGE)
 ]
