@@ -135,7 +135,7 @@ def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None
 
 def test_a_number_divides_all_numbers_of_a_chart() -> None:
     results = results_of("hlr-cache-lab")
-    relative, _, _ = charts_of(results)
+    relative, *_ = charts_of(results)
     first = results.stages["baseline"].rungs[0].tree["loads"]["one"]["transactions"]
     base = first["InsertCallForwarding"]["response"]["avg_us"]["mean"]
     read = first["GetAccessData"]["response"]["avg_us"]["mean"]
@@ -168,6 +168,27 @@ def test_up_is_better_divides_the_time_of_the_same_cell_of_the_first_mode() -> N
         assert found[mode, "2, 5 threads"] == pytest.approx(disk / own, rel=0.01)
     assert figure.rows[0][2] == "100 %"
     assert "= 100 % (half the time is 200 %; higher is better)" in figure.caption
+
+
+def test_published_numbers_are_drawn_beside_those_that_they_are_of_with_their_source() -> None:
+    (figure,) = (one for one in charts_of(results_of("hlr-cache-lab")) if one.of == ("relief",))
+    (busy,) = charts(figure)
+    found = [(value["at"], value["published"], value["source"]) for value in busy["data"]["values"]]
+    assert found == [("without", 0.123, "figure 5"), ("with", 0.08, "figure 5")]
+    (hollow,) = (one for one in busy["layer"] if "stroke" in one.get("encoding", {}))
+    assert hollow["mark"]["fill"] == "white"
+    assert hollow["encoding"]["stroke"]["scale"]["domain"] == ["figure 5"]
+    assert figure.rows[0][-2:] == ("12.3 %", "figure 5")
+    assert "Hollow: published numbers" in figure.caption
+
+
+def test_a_comparison_draws_the_charts_of_both_runs_in_one() -> None:
+    first, second = results_of("hlr-cache-lab"), results_of("hlr-cache-lab-2")
+    (figure,) = (one for one in stage_figures.charts_together({"A": first, "B": second}) if one.of == ("relief",))
+    places = [(series, at) for series, at, _ in shown(next(charts(figure)))]
+    assert places == [("A", "without"), ("A", "with"), ("B", "without"), ("B", "with")]
+    assert {value["published"] for value in next(charts(figure))["data"]["values"]} == {0.123, 0.08, 0.19, 0.1}
+    assert vega.png(figure).startswith(b"\x89PNG")
 
 
 def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:
