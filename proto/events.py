@@ -655,6 +655,8 @@ class InvariantsSeen:
     checks: tuple[InvariantCheck, ...]
     seconds: float
     tallies: dict[str, int] = field(default_factory=dict)
+    kind: str = ""
+    """Of the workload; a system may hold the rows of several."""
 
 
 TuningAct: TypeAlias = Literal["apply", "look", "revert"]

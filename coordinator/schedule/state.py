@@ -315,7 +315,7 @@ class RunProgress:
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
     values: Mapping[str, int] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
-    invariants: frozenset[tuple[str, str, str]] = frozenset()
+    invariants: frozenset[tuple[str, str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -367,7 +367,7 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
         case PropagationCompared():
             return replace(progress, compared={**progress.compared, event.source: event})
         case InvariantsSeen():
-            seen = (event.stage, event.iteration, event.system)
+            seen = (event.stage, event.iteration, event.system, event.kind)
             return replace(progress, invariants=progress.invariants | {seen})
         case VerdictReached():
             return replace(progress, verdicts=(*progress.verdicts, event))
