@@ -34,7 +34,6 @@ from proveout.proto.events import IterationFinished, Metrics, Outcome
 TOLERANCE = 0.02
 """The relative difference of two offered rates up to which response times are compared."""
 SAME = 1e-9
-THROUGHPUT = ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s")
 """The names of numbers that follow the offered rate."""
 
 
@@ -54,7 +53,7 @@ class OfferedRates:
 
     def compares(self, metric: str) -> bool:
         """Whether a change of the metric is a change of the system, and not of the rate that was offered to it."""
-        return self.agree and metric not in THROUGHPUT
+        return self.agree and metric not in metrics.THROUGHPUT
 
     def __str__(self) -> str:
         """`800 and 720 a second, from ${cap.rate * 0.8}`."""
@@ -189,9 +188,7 @@ class Row:
     @property
     def lower_is_better(self) -> bool | None:
         """Whether a smaller number is the better one; None where a change is neither better nor worse."""
-        if self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s") or self.path[-2:] == ERRORS:
-            return True
-        return False if self.metric in THROUGHPUT else None
+        return metrics.lower_is_better(self.path)
 
     @property
     def direction(self) -> Direction:
@@ -476,7 +473,7 @@ def _unanswered(*sides: _Side) -> Iterator[str]:
     for side in sides:
         for stage in side.results.stages.values():
             if stage.search is not None and stage.search.rate is None:
-                yield f"{stage.id} found no rate in {side.name}: {stage.search.reason}"
+                yield f"{stage.id} found {stage.search.answer} in {side.name}: {stage.search.reason}"
 
 
 def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -584,7 +581,7 @@ def _value(stages: tuple[StageResult, StageResult], tree: Metrics, name: str) ->
     if (row := _at(tree, (name,))) is not None or stages[0].kind != "search":
         return row
     base, other = (stage.search.rate if stage.search else None for stage in stages)
-    found = tuple(search_metrics(stage).get("rate") for stage in stages)
+    found = tuple(search_metrics(stage).get(name) for stage in stages)
     return Row(path=(name,), base=base, other=other, change={}, estimates=(found[0], found[1]))
 
 

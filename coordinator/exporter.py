@@ -474,9 +474,10 @@ class Instruments:
 
     def _search(self, event: ProbeFinished | SearchFinished) -> None:
         if isinstance(event, ProbeFinished):
-            self.board.put(PROBE_RATE, event.rate, event.stage)
+            if event.over == "rate":
+                self.board.put(PROBE_RATE, event.rate, event.stage)
             self.board.put(PROBE_ACCEPTED, float(event.accepted), event.stage)
-        elif event.rate is not None:
+        elif event.rate is not None and event.over == "rate":
             self.board.put(SEARCH_RATE, event.rate, event.stage)
 
     def _under_way(self, event: IterationStarted | LoadTick) -> None:

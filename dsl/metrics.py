@@ -359,6 +359,7 @@ SEARCH: Tree = {
     "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, when 9 iterations "
     "confirmed it) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "
     "(`${cap.rate}`) the number",
+    "threads": "in place of `rate` of a search for threads: the most threads confirmed, as `rate`",
     "probes": "probes run",
     "confirm": LOAD,
 }
@@ -422,6 +423,21 @@ def _is_of_fault(path: Sequence[str]) -> bool:
     """Whether the metric is a number of transactions that a fault hit (`faults.crash.lost`)."""
     names = tuple(path)
     return names[-1] in FAULT_COUNTS and FAULTS in (names[-3:-2] + names[-4:-3])
+
+
+THROUGHPUT = ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s")
+_TIMES = ("solve_s", "geomean_s", "update_s", "elapsed_s")
+
+
+def lower_is_better(path: Sequence[str]) -> bool | None:
+    """Whether a smaller number is the better one; None where a change is neither better nor worse.
+
+    >>> lower_is_better(("response", "avg_us")), lower_is_better(("tps",)), lower_is_better(("cpu", "busy_fraction"))
+    (True, False, None)
+    """
+    if path[-1].endswith("_us") or path[-1] in _TIMES or tuple(path[-2:]) == ("errors", "fraction"):
+        return True
+    return False if path[-1] in THROUGHPUT else None
 
 
 def is_largest(path: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.numbers import quantity
+from proveout.core.numbers import Sought, quantity, search_answer, sought
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import Window
 from proveout.proto.wire.results import FaultStepKind, InvariantCheck, Populated, TableDifference, TuningState
@@ -577,16 +577,27 @@ class IterationVoided:
     rerun: bool
 
 
+Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "refusal", "around"]
+"""The part of a search that a probe belongs to (`coordinator.schedule.rate_search`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFinished:
-    """A probe of a search: its rate, whether `accept` held, and the numbers that `accept` read."""
+    """A probe of a search: its rate (`over` threads: their number), whether `accept` held, and the numbers that it
+    read."""
 
     stage: str
     probe: int
-    phase: Literal["bracket", "bisect", "confirm", "refusal"]
+    phase: Phase
     rate: float
     accepted: bool
     evidence: str
+    over: Sought = "rate"
+
+    @property
+    def level(self) -> str:
+        """Its rate, or its number of threads."""
+        return sought(self.rate, self.over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -602,6 +613,12 @@ class SearchFinished:
     outcome: Literal["found", "none", "undecided"] = "found"
     upper: float | None = None
     confirmations: int = 0
+    over: Sought = "rate"
+
+    @property
+    def answer(self) -> str:
+        """The answer with its interval, or that there is none."""
+        return search_answer(self.rate, self.upper, self.confirmations, self.outcome, self.over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -638,6 +655,8 @@ class InvariantsSeen:
     checks: tuple[InvariantCheck, ...]
     seconds: float
     tallies: dict[str, int] = field(default_factory=dict)
+    kind: str = ""
+    """Of the workload; a system may hold the rows of several."""
 
 
 TuningAct: TypeAlias = Literal["apply", "look", "revert"]

@@ -20,7 +20,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanProblem
 from proveout.core.json_data import number_at
-from proveout.core.numbers import iteration_numbers, number, rate_unit, rung_name, safe, search_answer
+from proveout.core.numbers import iteration_numbers, rate_unit, rung_name, safe
 from proveout.proto.events import ValidityFinding, VerdictReached
 
 # - a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
@@ -168,11 +168,10 @@ def _search(stage: StageResult) -> Case:
     search = stage.search
     assert search is not None  # noqa: S101 - the caller has looked
     lines = [
-        f"{probe.probe} {probe.phase} {number(probe.rate)}/s {'accepted' if probe.accepted else 'refused'}: "
-        f"{probe.evidence}"
+        f"{probe.probe} {probe.phase} {probe.level} {'accepted' if probe.accepted else 'refused'}: {probe.evidence}"
         for probe in stage.probes
     ]
-    found = search_answer(search.rate, search.upper, search.confirmations, search.outcome)
+    found = search.answer
     return Case(
         group=stage.id,
         name="search",
@@ -393,7 +392,7 @@ def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]
     for stage in results.stages.values():
         yield from _rungs(stage)
         if stage.search is not None and stage.search.rate is not None:
-            yield {"stage": stage.id}, "proveout_search_rate", stage.search.rate
+            yield {"stage": stage.id}, f"proveout_search_{stage.search.over}", stage.search.rate
     for verdict in results.verdicts:
         yield {"verdict": verdict.id, "outcome": verdict.outcome}, "proveout_verdict", 1.0
 

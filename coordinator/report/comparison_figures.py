@@ -250,8 +250,9 @@ def overlaid(runs: Sequence[RunResults]) -> RunResults:
 
 
 def overlaid_figures(runs: Sequence[RunResults]) -> Iterator[Figure]:
-    """Throughput with latency, latency by transaction, IOPS by depth."""
+    """Throughput with latency, latency by transaction, IOPS by depth, and the charts that all plans have."""
     together = overlaid(runs)
     yield from load_figures.relative_tps_latency(together)
     yield from load_figures.latency_by_transaction(together)
     yield from stage_figures.iops_by_queue_depth(together)
+    yield from stage_figures.charts_together({short_name(place): one for place, one in enumerate(runs)})

@@ -208,6 +208,10 @@ class Document:
         """The short form: of each section the blocks that answer; `whole` is the command that prints the rest."""
         return replace(self, sections=tuple(_brief(self.sections)), whole=whole)
 
+    def extended(self, more: tuple[Section, ...]) -> Document:
+        """The document with more sections at its end."""
+        return replace(self, sections=(*self.sections, *more))
+
     def summary(self) -> Document:
         """The document without the blocks that only a page has, and without sections that are empty then."""
         return replace(self, sections=tuple(_summaries(self.sections)))

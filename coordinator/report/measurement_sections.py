@@ -42,7 +42,6 @@ from proveout.core.numbers import (
     percent,
     quantity,
     rung_name,
-    search_answer,
     seconds,
     threads,
     together,
@@ -355,20 +354,19 @@ def searches(results: RunResults) -> Iterator[Section]:
     for stage in results.stages.values():
         if stage.search is None:
             continue
-        rate = search_answer(stage.search.rate, stage.search.upper, stage.search.confirmations, stage.search.outcome)
+        answer = stage.search
         probes = Table.of(
             ("probe", "l", [str(one.probe) for one in stage.probes]),
             ("phase", "l", [one.phase for one in stage.probes]),
-            ("rate", "r", [f"{number(one.rate)}/s" for one in stage.probes]),
+            (answer.over, "r", [one.level for one in stage.probes]),
             ("outcome", "l", ["accepted" if one.accepted else "refused" for one in stage.probes]),
             ("evidence", "l", [one.evidence for one in stage.probes]),
             title="Probes",
         )
-        count = stage.search.probes
         yield Section(
-            title=f"Search {stage.id}: {rate} in {count_of(count, 'probe')}",
-            blocks=(Paragraph(stage.search.reason), probes),
-            brief=(Paragraph(stage.search.reason),),
+            title=f"Search {stage.id}: {answer.answer} in {count_of(answer.probes, 'probe')}",
+            blocks=(Paragraph(answer.reason), probes),
+            brief=(Paragraph(answer.reason),),
         )
 
 

@@ -33,6 +33,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     RATIO,
+    SOUGHT,
     confirmed,
     count_of,
     half_width,
@@ -42,7 +43,6 @@ from proveout.core.numbers import (
     pieces,
     quantity,
     rung_name,
-    search_answer,
     seconds,
 )
 from proveout.core.statistics import CONFIDENCE
@@ -230,11 +230,11 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage in results.stages.values():
         if (found := stage.search) is None:
             continue
-        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations)
-        value, interval = printed(estimate, "rate")
+        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations, found.over)
+        value, interval = printed(estimate, found.over)
         yield HeadlineNumber(
-            label="Highest rate found",
-            value=value if estimate else search_answer(None, None, 0, found.outcome),
+            label=f"Highest {SOUGHT[found.over]} found",
+            value=value if estimate else found.answer,
             interval=interval if estimate else "",
             about=f"search {stage.id}",
             tone="" if estimate else "warn",

@@ -155,7 +155,7 @@ def ladders(results: RunResults) -> list[StageResult]:
     """The ladders that have a valid iteration, in the order they ran; without those that ran one of several loads
     alone, whose numbers are beside those of the load among the others (`load_figures`)."""
     alone = {name for _, _, name in alone_ladders(results.run)}
-    found = (stage for stage in results.stages.values() if stage.kind == "ladder" and stage.id not in alone)
+    found = (stage for stage in results.stages.values() if stage.has_ladder and stage.id not in alone)
     return [stage for stage in found if stage.highest is not None]
 
 

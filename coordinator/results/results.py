@@ -121,14 +121,27 @@ class StageResult:
         return self.started.kind
 
     @property
+    def has_ladder(self) -> bool:
+        """Whether it is the ladder of a load, or a search with a ladder around its answer."""
+        return self.kind == "ladder" or any(one.phase == "around" for one in self.probes)
+
+    @property
     def climbs(self) -> bool:
         """Whether it is a ladder: of a load or of a tool."""
         return self.kind in ("ladder", "tool")
 
+    @property
+    def counted(self) -> tuple[IterationFinished, ...]:
+        """The iterations of its rungs: of a search with a ladder around its answer those of full length."""
+        full = {one.probe for one in self.probes if one.phase in ("confirm", "around")}
+        of_ladder = bool(self.probes) and self.has_ladder
+        return tuple(one for one in self.iterations if not of_ladder or one.id.repeat in full)
+
     @cached_property
     def rungs(self) -> tuple[RungResult, ...]:
-        """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        found = rungs(self.iterations, self.confidence, self.block, self.run)
+        """The rungs that were run, fewest threads first (for a search of a rate: its probes as one rung; for one with a
+        ladder around its answer: that ladder)."""
+        found = rungs(self.counted, self.confidence, self.block, self.run)
         for rung in found:
             with_interference(rung.tree, self.alone_at(rung.threads))
         return found
@@ -471,7 +484,7 @@ def _measured(found: Iterable[RungResult]) -> list[RungResult]:
 
 def climbed(stage: StageResult) -> Metrics:
     """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree = ladder_metrics(stage.iterations, stage.confidence, stage.block, stage.run)
+    tree = ladder_metrics(stage.counted, stage.confidence, stage.block, stage.run)
     top, bend = stage.highest, stage.knee
     chosen = {"peak": top.threads if top else 0, "knee": bend.threads if isinstance(bend, Knee) else 0}
     parts = {**tree[evaluation.RUNGS], **{name: tree[name] for name in chosen if name in tree}}
@@ -515,15 +528,15 @@ def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
 
 
 def search_metrics(result: StageResult) -> Metrics:
-    """The rate as an estimate (`numbers`), how many probes it took, and the numbers of the last iteration that
-    confirmed it; no rate, no `rate`."""
-    if result.search is None:
+    """The rate, or the threads, as an estimate (`numbers`), how many probes it took, and the numbers of the last
+    iteration that confirmed it; no rate, no `rate`."""
+    if (found := result.search) is None:
         return {}
-    tree: Metrics = {"probes": result.search.probes}
-    if result.search.rate is None:
+    tree: Metrics = {"probes": found.probes}
+    if found.rate is None:
         return tree
     confirming = confirmation(result)
-    tree["rate"] = confirmed(result.search.rate, result.search.upper, result.search.confirmations)
+    tree[found.over] = confirmed(found.rate, found.upper, found.confirmations, found.over)
     return tree | ({"confirm": confirming.metrics} if confirming else {})
 
 

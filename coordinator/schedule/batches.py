@@ -699,6 +699,7 @@ def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: Invarian
             checks=result.checks,
             seconds=result.seconds,
             tallies=dict(result.tallies),
+            kind=spec.workload.kind,
         )
     )
     for check in result.checks:

@@ -237,6 +237,8 @@ def search_part(turn: Turn, stage: Search) -> bool:
         turn.emit(report)
     if isinstance(replayed.next, ProbeDue):
         due = replayed.next
+        if stage.over == "threads":
+            return begin(turn, stage, (round(due.rate), due.number), None, due.phase)
         return begin(turn, stage, (stage.threads, due.number), due.rate, due.phase)
     turn.emit(replayed.next)
     return after_stage(turn, stage)
@@ -245,8 +247,11 @@ def search_part(turn: Turn, stage: Search) -> bool:
 def finished_probes(progress: RunProgress, stage: Search) -> tuple[IterationFinished, ...]:
     """The last attempt of every finished probe, in order of their numbers."""
     ended: list[IterationFinished] = []
-    for number in range(1, stage.probes_max + 1):
-        finished, _ = progress.tries(stage.id, stage.threads, number)
+    found: dict[int, list[IterationFinished]] = {}
+    for one in progress.of_stage(stage.id):
+        found.setdefault(one.id.repeat, []).append(one)
+    for number in range(1, len(found) + 1):
+        finished = tuple(found.get(number, ()))
         if not settled(stage, finished):
             break
         ended.append(finished[-1])

@@ -1,4 +1,4 @@
-"""Search for the highest accepted rate: bracket by doubling, bisect, confirm. Pure.
+"""Search for the highest accepted rate, or the most accepted threads: bracket by doubling, bisect, confirm. Pure.
 
 Data flow: `begin` -> state; `next_probe(state)` returns the next rate, or the answer; the caller runs that probe as an
 iteration and `record`s its judgement -> next state. The criterion of acceptance belongs to the caller.
@@ -25,6 +25,11 @@ The interval of an answer is the bracket: its lower end is the confirmed rate, i
 refused, which has a chance of 3.1 % where half of all iterations accept that rate. A refusal "for want of evidence",
 where an interval lies across the limit, moves the search and is not evidence.
 
+A search for threads is the same over whole numbers: the middle and each step are whole, a step is at least 1, and the
+bracket is narrow when its ends are neighbours. "Rate" stands for the number of threads here, and in the names below.
+
+- *around*, where the search has `then`: a ladder around the answer, whose probes say nothing about it any more.
+
 A probe that could not be judged (`accepted` None) is repeated; from the second one at a rate on it counts as refused,
 and is not evidence either. The probes that a confirmation needs are always kept from the budget. Where probes
 contradict each other at several rates, or the budget ends, the answer is `undecided`.
@@ -33,16 +38,17 @@ contradict each other at several rates, or the budget ends, the answer is `undec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import count_of
-from proveout.dsl.plan.stages import Search
+from proveout.core.numbers import SOUGHT, Sought, count_of, threads
+from proveout.dsl.plan.stages import Around, Search
+from proveout.proto.events import Phase
 
-Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "refusal"]
-FULL_LENGTH = ("confirm", "refusal")
+FULL_LENGTH = ("confirm", "refusal", "around")
 SearchOutcome: TypeAlias = Literal["found", "none", "undecided"]
 
 MAJORITY = 2
@@ -127,12 +133,23 @@ class SearchState:
     probes_max: int
     confirmations: int
     upper_end: bool
+    over: Sought = "rate"
+    around: Around | None = None
     low: float | None = None
     high: float | None = None
     candidate: float | None = None
     confirmed: float | None = None
     tried: tuple[Tried, ...] = ()
     answer: Answer | None = None
+
+    @property
+    def noun(self) -> str:
+        """Rate, or number of threads."""
+        return SOUGHT[self.over]
+
+    def text(self, rate: float) -> str:
+        """500/s, or 8 threads."""
+        return f"{rate:g}/s" if self.over == "rate" else threads(round(rate))
 
 
 def begin(stage: Search, rates: Rates) -> SearchState:
@@ -147,6 +164,8 @@ def begin(stage: Search, rates: Rates) -> SearchState:
         probes_max=stage.probes_max,
         confirmations=stage.confirmations,
         upper_end=stage.upper_end,
+        over=stage.over,
+        around=stage.around,
     )
     if not (math.isfinite(rate_from) and math.isfinite(rate_to)) or rate_from <= 0.0:
         return _without(state, "none", f"{rate_from:g}/s to {rate_to:g}/s is not a valid range of rates")
@@ -158,19 +177,20 @@ def begin(stage: Search, rates: Rates) -> SearchState:
 
 def next_probe(state: SearchState) -> Probe | Answer:
     """The next probe, or the answer."""
-    if state.answer is not None:
-        return state.answer
     number = len(state.tried) + 1
+    if state.answer is not None:
+        due = next(_around(state, state.answer), None)
+        return state.answer if due is None else Probe(number=number, phase="around", rate=due)
     if state.candidate is not None:
         return Probe(number=number, phase="confirm", rate=state.candidate)
     if state.confirmed is not None and (refused := _refused_rate(state)) is not None:
         return Probe(number=number, phase="refusal", rate=refused)
     if state.low is None:
-        rate = state.rate_start if state.high is None else max(state.high / 2.0, state.rate_from)
+        rate = state.rate_start if state.high is None else max(_whole(state, state.high / 2.0), state.rate_from)
         return Probe(number=number, phase="bracket", rate=rate)
     if state.high is None:
         return Probe(number=number, phase="bracket", rate=min(state.low * 2.0, state.rate_to))
-    return Probe(number=number, phase="bisect", rate=_middle(state.low, state.high))
+    return Probe(number=number, phase="bisect", rate=_middle(state, state.low, state.high))
 
 
 def record(state: SearchState, judged: Judgement) -> SearchState:
@@ -179,6 +199,8 @@ def record(state: SearchState, judged: Judgement) -> SearchState:
     if isinstance(probe, Answer):
         raise ValueError("the search has ended; there is no probe to record")
     state = replace(state, tried=(*state.tried, Tried(probe=probe, judged=judged)))
+    if probe.phase == "around":
+        return state
     accepted, refused = _count(_at(state, probe))
     if probe.phase == "refusal" and state.confirmed is not None:
         return _refusing(state, state.confirmed)
@@ -189,6 +211,16 @@ def record(state: SearchState, judged: Judgement) -> SearchState:
     if refused >= MAJORITY:
         return _settled(replace(state, high=probe.rate))
     return _settled(state)
+
+
+def _around(state: SearchState, answer: Answer) -> Iterator[float]:
+    """The probes of the ladder around the answer that have not run: all of its rungs in each repeat."""
+    if state.around is None or answer.rate is None:
+        return
+    rungs = sorted({max(1.0, float(round(answer.rate * share))) for share in state.around.threads} - {answer.rate})
+    ran = Counter(one.probe.rate for one in state.tried if one.probe.phase == "around")
+    for repeat in range(state.around.repeat):
+        yield from (rung for rung in rungs if ran[rung] <= repeat)
 
 
 def _at(state: SearchState, probe: Probe) -> tuple[Tried, ...]:
@@ -203,6 +235,7 @@ def _refused_rate(state: SearchState) -> float | None:
     rate, step = state.high, state.tolerance_fraction
     while rate is not None and rate <= state.rate_to and not _only_refused(state, rate):
         raised = float(f"{rate * (1.0 + step):.{DIGITS}g}")
+        raised = max(float(round(raised)), rate + 1.0) if state.over == "threads" else raised
         known = [t.probe.rate for t in state.tried if t.probe.rate > rate and _only_refused(state, t.probe.rate)]
         rate, step = min([raised, *known]), step * 2.0
     return rate if rate is not None and rate <= state.rate_to else None
@@ -228,9 +261,16 @@ def _count(tried: Iterable[Tried]) -> tuple[int, int]:
     return outcomes.count(True), outcomes.count(False) + max(outcomes.count(None) - 1, 0)
 
 
-def _middle(low: float, high: float) -> float:
-    """The geometric middle to 4 digits, as long as that still lies between the two."""
+def _whole(state: SearchState, rate: float) -> float:
+    """The rate, or the whole number of threads below it."""
+    return rate if state.over == "rate" else float(math.floor(rate))
+
+
+def _middle(state: SearchState, low: float, high: float) -> float:
+    """The geometric middle to 4 digits, or a whole one, as long as that still lies between the two."""
     middle = math.sqrt(low * high)
+    if state.over == "threads":
+        return min(max(float(round(middle)), low + 1.0), high - 1.0)
     rounded = float(f"{middle:.{DIGITS}g}")
     return rounded if low < rounded < high else middle
 
@@ -243,10 +283,13 @@ def _settled(state: SearchState) -> SearchState:
         if state.high is not None and state.high <= state.rate_from:
             return _nothing(state)
         if left <= 0:
-            return _without(state, "undecided", f"no rate was accepted in {state.probes_max} probes")
+            return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
         return state
     at_the_end = state.low >= state.rate_to
-    narrow = state.high is not None and state.high / state.low - 1.0 <= state.tolerance_fraction
+    narrow = state.high is not None and (
+        state.high / state.low - 1.0 <= state.tolerance_fraction
+        or (state.over == "threads" and state.high - state.low <= 1.0)
+    )
     if at_the_end or narrow or left <= state.confirmations:
         return _candidate(state, state.low)
     return state
@@ -256,14 +299,16 @@ def _nothing(state: SearchState) -> SearchState:
     """The lowest rate was refused."""
     at_lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
     if sum(one.accepted is False and one.judged.clear for one in at_lowest) >= MAJORITY:
-        return _without(state, "none", f"not even the lowest rate, {state.rate_from:g}/s, was accepted")
-    reason = f"the lowest rate, {state.rate_from:g}/s, was neither accepted nor shown to be too high"
+        lowest = f"not even the lowest {state.noun}, {state.text(state.rate_from)}, was accepted"
+        return _without(state, "none", lowest)
+    reason = f"the lowest {state.noun}, {state.text(state.rate_from)}, was neither accepted nor shown to be too high"
     return _without(state, "undecided", reason)
 
 
 def _candidate(state: SearchState, rate: float) -> SearchState:
     if len(state.tried) >= state.probes_max:
-        reason = f"accepted up to {state.low:g}/s by short probes, but not confirmed within {state.probes_max} probes"
+        shown = state.text(state.low or 0.0)
+        reason = f"accepted up to {shown} by short probes, but not confirmed within {state.probes_max} probes"
         return _without(state, "undecided", reason)
     return replace(state, candidate=rate)
 
@@ -292,13 +337,13 @@ def _finish(state: SearchState, rate: float) -> SearchState:
 def _found(state: SearchState, rate: float, held: int, upper: float | None) -> str:
     full = f"confirmed by {held} full-length iteration{'' if held == 1 else 's'}"
     if rate >= state.rate_to:
-        return f"{full}; limited by the range: its highest rate was accepted; the true limit is higher"
+        return f"{full}; limited by the range: its highest {state.noun} was accepted; the true limit is higher"
     if state.high is None:
-        return f"{full}; limited by {state.probes_max} probes: no rate was refused"
+        return f"{full}; limited by {state.probes_max} probes: no {state.noun} was refused"
     apart = state.high / rate - 1.0
     # A step down by the tolerance looks a little longer from below.
     widest = state.tolerance_fraction / (1.0 - state.tolerance_fraction) * 1.001
-    if apart <= widest:
+    if apart <= widest or (state.over == "threads" and state.high - rate <= 1.0):
         how = "within the tolerance"
     elif failed := _failed_confirmations(state):
         how = f"wider than the tolerance after {count_of(failed, 'failed confirmation')}"
@@ -307,9 +352,9 @@ def _found(state: SearchState, rate: float, held: int, upper: float | None) -> s
     shown = (
         ""
         if upper == state.high or not state.upper_end
-        else f"; shown to be too high: {'no rate' if upper is None else f'{upper:g}/s'}"
+        else f"; shown to be too high: {f'no {state.noun}' if upper is None else state.text(upper)}"
     )
-    return f"{full}; {state.high:g}/s ({apart * 100:+.3g} %) was refused, {how}{shown}"
+    return f"{full}; {state.text(state.high)} ({apart * 100:+.3g} %) was refused, {how}{shown}"
 
 
 def _upper(state: SearchState, rate: float) -> float | None:
@@ -338,13 +383,15 @@ def _contradictions(state: SearchState) -> list[float]:
 def _backed_off(state: SearchState, rate: float) -> SearchState:
     doublings = max(_failed_confirmations(state) - SMALL_STEPS, 0)
     step = min(state.tolerance_fraction / 2.0 * 2**doublings, STEP_MAX_FRACTION)
-    lower = max(rate * (1.0 - step), state.rate_from)
+    lower = max(_whole(state, rate * (1.0 - step)), state.rate_from)
     state = replace(state, high=rate, candidate=None)
     if len(mixed := _contradictions(state)) >= CONTRADICTIONS_MAX:
-        reason = f"full-length iterations at {len(mixed)} rates from {mixed[0]:g}/s to {mixed[-1]:g}/s contradict each "
-        return _without(state, "undecided", f"{reason}other: take longer windows")
+        reason = (
+            f"full-length iterations at {len(mixed)} places from {state.text(mixed[0])} to {state.text(mixed[-1])} "
+        )
+        return _without(state, "undecided", f"{reason}contradict each other: take longer windows")
     if lower >= rate:
-        reason = f"accepted by short probes, but no rate down to {state.rate_from:g}/s was confirmed"
+        reason = f"accepted by short probes, but no {state.noun} down to {state.text(state.rate_from)} was confirmed"
         return _without(state, "undecided", reason)
     return _candidate(state, lower)
 

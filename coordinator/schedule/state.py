@@ -29,6 +29,7 @@ from proveout.proto.events import (
     LadderCut,
     Metrics,
     Notice,
+    Phase,
     PopulateFinished,
     ProbeFinished,
     PropagationCompared,
@@ -70,7 +71,7 @@ class ProbeDue:
     """The next probe of a search; `number` from 1."""
 
     number: int
-    phase: Literal["bracket", "bisect", "confirm", "refusal"]
+    phase: Phase
     rate: float
 
 
@@ -314,7 +315,7 @@ class RunProgress:
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
     values: Mapping[str, int] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
-    invariants: frozenset[tuple[str, str, str]] = frozenset()
+    invariants: frozenset[tuple[str, str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -366,7 +367,7 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
         case PropagationCompared():
             return replace(progress, compared={**progress.compared, event.source: event})
         case InvariantsSeen():
-            seen = (event.stage, event.iteration, event.system)
+            seen = (event.stage, event.iteration, event.system, event.kind)
             return replace(progress, invariants=progress.invariants | {seen})
         case VerdictReached():
             return replace(progress, verdicts=(*progress.verdicts, event))

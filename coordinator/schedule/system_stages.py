@@ -89,8 +89,10 @@ def _due(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "stage"]
     for load in (part.stage for part in parts(stage)):
         if _checked_after(plan, load) != when:
             continue
-        reached = systems_reached(plan, load.target)
-        names = [n for n in reached if (stage.id, iteration, n) not in seen and _has_checkable_rows(plan, load, n)]
+        reached, kind = systems_reached(plan, load.target), plan.workload(load.workload).kind
+        names = [
+            n for n in reached if (stage.id, iteration, n, kind) not in seen and _has_checkable_rows(plan, load, n)
+        ]
         if names:
             _check_invariants(turn, load, names, iteration=iteration)
             return True

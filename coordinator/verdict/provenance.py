@@ -29,7 +29,7 @@ from proveout.coordinator.results.results import (
 from proveout.coordinator.verdict.checks import NEEDED, PERHAPS_NEVER, STATISTICS, Judged
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
-from proveout.core.numbers import rung_name, together
+from proveout.core.numbers import SOUGHT, rung_name, together
 from proveout.dsl.expr.syntax import (
     Call,
     ExpressionFault,
@@ -268,7 +268,7 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
     elif result.climbs and rung is not None and not any(item.threads == rung for item in result.rungs):
         yield f"{result.id} has no iteration with {rung_name(result.kind, rung)}"
     if result.search is not None and result.search.rate is None:
-        yield f"{result.id} found no rate: {result.search.reason}"
+        yield f"{result.id} found no {SOUGHT[result.search.over]}: {result.search.reason}"
 
 
 def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
@@ -406,7 +406,7 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
     for stage in provenance.stages:
         search = results.stages[stage].search
         if search is not None and search.rate is None:
-            yield f"widen the `rate` of {stage}, or see in its probes why the lowest was refused"
+            yield f"widen the `{search.over}` of {stage}, or see in its probes why the lowest was refused"
         ended = results.stages[stage].finished
         if ended is not None and ended.outcome == "failed":
             yield f"see in the run's notices why {stage} was given up"
@@ -434,6 +434,7 @@ def _repeats(stages: Sequence[str], results: RunResults, *, evidence: str) -> It
         elif kind == "tool" and data:
             yield f"`repeat: {max(3, 2 * most)}` on {stage}, or a longer `measure`"
         elif kind == "search":
-            yield f"a smaller `tolerance` of {stage}'s `rate`, or a longer `measure`"
+            over = found.over if (found := results.stages[stage].search) else "rate"
+            yield f"a smaller `tolerance` of {stage}'s `{over}`, or a longer `measure`"
         elif results.stages[stage].values:
             yield f"a larger `repeat` of {stage}"

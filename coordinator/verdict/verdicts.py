@@ -26,7 +26,7 @@ from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Search, Stage
+from proveout.dsl.plan.stages import Ladder, Populate, Search, Stage
 from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import (
     Event,
@@ -108,29 +108,30 @@ class _Reading:
 def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]]:
     """Of every system whose numbers were read: the spans between the readings, in order."""
     found: dict[str, list[Span]] = {}
-    last: dict[str, _Reading] = {}
+    last: dict[tuple[str, str], _Reading] = {}  # by system and kind of workload
     sinks = {sink.name for _, sink in propagations(plan)}
     rewritten = {stage.id: stage.rewrites for stage in plan.stages}
     for item in events:
         event = item.event if isinstance(item, Stamped) else item
         match event:
-            case InvariantsSeen(tallies=tallies, system=system) if tallies and system not in sinks:
-                if system in last:
-                    found.setdefault(system, []).extend(_between(last[system], event))
-                last[system] = _Reading(dict(tallies))
+            case InvariantsSeen(tallies=tallies, system=system, kind=kind) if tallies and system not in sinks:
+                if (system, kind) in last:
+                    found.setdefault(system, []).extend(_between(last[system, kind], event))
+                last[system, kind] = _Reading(dict(tallies))
             case IterationFinished(id=identity):
-                for load, target in _targets(plan, identity.stage):
-                    if target in last:
-                        last[target].count(event, load)
+                for load, place in _places(plan, identity.stage):
+                    if place in last:
+                        last[place].count(event, load)
             case IterationVoided(id=identity):
-                for _, target in _targets(plan, identity.stage):
-                    if target in last:
-                        last[target].spoilt = f"the clients' count of iteration {identity} is lost"
-            case PopulateFinished(system=system):
-                last.pop(system, None)
+                for _, place in _places(plan, identity.stage):
+                    if place in last:
+                        last[place].spoilt = f"the clients' count of iteration {identity} is lost"
+            case PopulateFinished(stage=name, system=system):
+                made = {(system, kind) for kind in _kinds(plan, name)}
+                last = {place: reading for place, reading in last.items() if place not in made}
             case StageStarted(stage=name):
-                for system in last.keys() & rewritten.get(name, ()):
-                    last[system].spoilt = f"stage {name} has written to it"
+                for place in (one for one in last if one[0] in rewritten.get(name, ())):
+                    last[place].spoilt = f"stage {name} has written to it"
     return found
 
 
@@ -217,10 +218,17 @@ def _commit_verdict(system: str, found: list[Span]) -> VerdictReached:
     return replace(verdict, evidence=evidence + left_out)
 
 
-def _targets(plan: Plan, stage: str) -> list[tuple[str, str]]:
-    """Each load of a stage with the system that it runs on."""
-    found = (s for s in plan.stages if s.id == stage and isinstance(s, Ladder | Search))
-    return [(part.name, part.stage.target) for one in found for part in parts(one)]
+def _places(plan: Plan, stage: str) -> list[tuple[str, tuple[str, str]]]:
+    """Each load of a stage with the system that it runs on, and the kind of its workload ("": an older journal)."""
+    found = [part for one in plan.stages if one.id == stage and isinstance(one, Ladder | Search) for part in parts(one)]
+    kinds = {part.name: (plan.workload(part.stage.workload).kind, "") for part in found}
+    return [(part.name, (part.stage.target, kind)) for part in found for kind in kinds[part.name]]
+
+
+def _kinds(plan: Plan, stage: str) -> tuple[str, str]:
+    """The kind of the workload of a populate, and that of an older journal."""
+    loaded = next((one for one in plan.stages if one.id == stage and isinstance(one, Populate)), None)
+    return "" if loaded is None else plan.workload(loaded.workload).kind, ""
 
 
 # A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):
@@ -603,6 +611,7 @@ class PlanEvaluator:
                 rate=tried.probe.rate,
                 accepted=bool(tried.accepted),
                 evidence=tried.judged.evidence,
+                over=stage.over,
             )
             for tried in state.tried
         )
@@ -617,6 +626,7 @@ class PlanEvaluator:
             outcome=due.outcome,
             upper=due.upper,
             confirmations=due.confirmations,
+            over=stage.over,
         )
         return SearchReplayed(reports=reports, next=answer)
 

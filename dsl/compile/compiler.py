@@ -414,8 +414,9 @@ class _Expressions:
             if any(entry.id == other.id for other in found):
                 message = f"another chart has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
-            relative = entry.relative_to or ""
-            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in scope.broken):
+            relative = entry.relative_to
+            texts = (*entry.of.values(), relative.of if relative else "")
+            if any(_reads(text, name) for text in texts for name in scope.broken):
                 continue
             laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:
@@ -428,7 +429,8 @@ class _Expressions:
                     title=entry.title,
                     place=entry.place or laid.place,
                     lines=laid.lines,
-                    relative_to=relative,
+                    relative_to=relative.words if relative else "",
+                    up_is_better=relative is not None and relative.up_is_better,
                     where=node.where,
                 )
             )

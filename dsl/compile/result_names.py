@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from proveout.core.numbers import SOUGHT
 from proveout.dsl import engines, metrics
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.expr.checking import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
@@ -215,9 +216,10 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
-            members = {**tree.members, "rate": ESTIMATE, "confirm": iteration(plan, stage)}
-            why = "its interval is part of the rate"
-            ends = {f"rate_{end}": (why, f"{stage.id}.rate.{end}") for end in ("lower", "upper")}
+            members = {name: one for name, one in tree.members.items() if name not in SOUGHT}
+            members |= {stage.over: ESTIMATE, "confirm": iteration(plan, stage)}
+            why = f"its interval is part of the {stage.over}"
+            ends = {f"{stage.over}_{end}": (why, f"{stage.id}.{stage.over}.{end}") for end in ("lower", "upper")}
             return Group(what=tree.what, members=members, absent=ends)
         case Populate():
             return _group(metrics.POPULATE, NUMBER, f"the populate stage `{stage.id}`")

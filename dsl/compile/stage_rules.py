@@ -31,7 +31,7 @@ from proveout.dsl.plan.stages import (
     Stage,
     Tune,
 )
-from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.topology import System, Workload
 from proveout.dsl.rules.resets import unrestorable
 from proveout.dsl.workloads.kinds import (
     division_problem,
@@ -41,6 +41,7 @@ from proveout.dsl.workloads.kinds import (
     population_problem,
     same_rows,
     stage_problems,
+    table_names,
     writes,
 )
 
@@ -88,13 +89,13 @@ def check_stages(scope: Scope, sequence: Sequence[Stage | None]) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
-    a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
-    that are in place, the last one last; `prepared`: systems in which an sql stage has run; `copied`: systems
-    that run already -> the stage that has used their copy first."""
+    """`loaded`: system -> the workloads whose tables it holds; `snapshots`: systems that a populate filled; `written`:
+    sinks that a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the
+    tune stages that are in place, the last one last; `prepared`: systems in which an sql stage has run; `copied`:
+    systems that run already -> the stage that has used their copy first."""
 
     scope: Scope
-    loaded: dict[str, str] = field(default_factory=dict)
+    loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
     turns: Sequence[Sequence[Ladder]] = ()
     snapshots: set[str] = field(default_factory=set)
     written: dict[str, str] = field(default_factory=dict)
@@ -117,16 +118,27 @@ class _Walk:
             objection = population_problem(workload, self.scope.systems[name].engine)
             if objection is not None:
                 self.problem(stage.where, objection)
-            self.loaded[name] = stage.workload
+            self.loaded[name] = self.together(name, workload)
             self.snapshots.add(name)
-            self.loaded |= {one.name: stage.workload for one in self.scope.systems.values() if one.standby_of == name}
+            standbys = (one.name for one in self.scope.systems.values() if one.standby_of == name)
+            self.loaded |= dict.fromkeys(standbys, self.loaded[name])
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
             if sink is not None:
                 self.sink(stage, name, sink)
-                self.loaded[sink] = stage.workload
+                self.loaded[sink] = (stage.workload,)
                 self.snapshots.add(sink)
         self.level(set(stage.into))
+
+    def together(self, system: str, workload: Workload) -> tuple[str, ...]:
+        """The workloads in a system after it was populated: those before it whose tables are others stay. A propagation
+        replicates the tables of one."""
+        if self.propagates(system):
+            return (workload.name,)
+        names = {name.lower() for name in table_names(workload)}
+        others = (self.scope.workloads[name] for name in self.loaded.get(system, ()))
+        kept = (one for one in others if names and names.isdisjoint(name.lower() for name in table_names(one)))
+        return (*(one.name for one in kept if one.name != workload.name), workload.name)
 
     def copy(self, stage: Populate, system: System) -> None:
         """The copy of a system that runs already is made once: after its populate."""
@@ -177,10 +189,12 @@ class _Walk:
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
                 self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
                 continue
-            if self.loaded.get(name) != stage.workload:
+            if stage.workload not in self.loaded.get(name, ()):
                 message = f"`{stage.workload}` is not loaded into `{name}` when stage `{stage.id}` drops it"
                 self.problem(stage.where, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
-            self.loaded.pop(name, None)
+            left = tuple(one for one in self.loaded.pop(name, ()) if one != stage.workload)
+            if left:
+                self.loaded[name] = left
             self.snapshots.discard(name)
 
     def restart(self, stage: Restart) -> None:
@@ -241,8 +255,9 @@ class _Walk:
         if loaded is None and known and system.provision is not None:
             hint = f"- populate: {{workload: {stage.workload}, into: [{holder}]}}"
             self.problem(stage.where, f"nothing is loaded into `{holder}` before stage `{stage.id}`", hint)
-        if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
-            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{holder}` holds the rows of `{loaded}`"
+        if loaded is not None and not any(same_rows(self.scope.workloads[one], workload) for one in loaded):
+            held = " and ".join(f"`{one}`" for one in loaded)
+            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{holder}` holds the rows of {held}"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         if has_own_arrival(workload):
             self.outside(stage)

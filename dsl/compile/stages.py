@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import Sought
 from proveout.dsl import engines
 from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.faults import check_faults, compile_faults
@@ -413,14 +414,26 @@ class _Stages(StageNames):
     def search(self, entry: stage_models.SearchKeys) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
-        low = compile_rate(self, entry.rate.from_, "rate", "from")
-        high = compile_rate(self, entry.rate.to, "rate", "to")
-        start = None if entry.rate.start is None else compile_rate(self, entry.rate.start, "rate", "start")
+        sought: stage_models.SearchRange | stage_models.ThreadRange | None = entry.rate
+        over: Sought = "rate"
+        if isinstance(entry.threads, stage_models.ThreadRange):
+            over, sought = "threads", entry.threads
+            if entry.rate is not None:
+                self.problem(
+                    "a search is for a rate or for threads", "rate", hint="leave it out, or give one number of threads"
+                )
+        if sought is None:
+            self.problem(
+                "the search has no range", "threads", hint="rate: {from: …, to: …}, or threads: {from: …, to: …}"
+            )
+            return None
+        low, high = compile_rate(self, sought.from_, over, "from"), compile_rate(self, sought.to, over, "to")
+        start = None if sought.start is None else compile_rate(self, sought.start, over, "start")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
-            self.problem("the search has no range: `from` is not below `to`", "rate", "from")
+            self.problem("the search has no range: `from` is not below `to`", over, "from")
         below = isinstance(start, float) and isinstance(low, float) and start < low
         if below or (isinstance(start, float) and isinstance(high, float) and start > high):
-            self.problem("the search starts outside its range", "rate", "start", hint="a rate between `from` and `to`")
+            self.problem("the search starts outside its range", over, "start", hint="between `from` and `to`")
         if loads is None or pool is None or captures is None or low is None or high is None:
             return None
         stage = made(
@@ -432,13 +445,18 @@ class _Stages(StageNames):
             rate_start=start,
             probe=Windows(ramp_up_s=entry.settle, measure_s=entry.measure, ramp_down_s=0.0),
             confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
-            tolerance_fraction=entry.rate.tolerance,
+            tolerance_fraction=sought.tolerance,
+            over=over,
+            threads=entry.threads if isinstance(entry.threads, int) else entry.threads.to,
             confirmations=entry.confirm.times,
             captures=captures,
             pool=pool,
             where=self.body.where,
             **vars(loads),
         )
+        if stage.around is not None and over == "rate":
+            hint = "threads: {from: …, to: …}, and no `rate`"
+            self.problem("the ladder around an answer is one of threads", "then", hint=hint)
         if stage.probes_max <= stage.confirmations:
             message = f"{stage.probes_max} probes leave none to search with: {stage.confirmations} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from proveout.core.numbers import percent, threads, threads_by_rung
+from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by_rung
 from proveout.core.units import format_duration, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.explain.changes import fault_lines
@@ -18,6 +18,7 @@ from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
+    Around,
     Arrival,
     Closed,
     Ladder,
@@ -128,28 +129,46 @@ def search(plan: Plan, stage: Search) -> Outline:
     """Its range of rates, its probes and its bounds."""
     full = stage.confirmations + (REFUSALS_EXPECTED if stage.upper_end else 0)
     probes = max(min(stage.probes_max - full, _expected_probes(stage)), 1)
-    confirm_s = full * (stage.confirm.total_s + ITERATION_OVERHEAD_S)
-    begun = "" if stage.rate_start is None else f" beginning at {_rate(stage.rate_start)},"
-    span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)},{begun}"
+    of_threads = stage.over == "threads"
+
+    def level(value: float | Expression) -> str:
+        return f"{value:g}" if of_threads else _rate(value)
+
+    begun = "" if stage.rate_start is None else f" beginning at {level(stage.rate_start)},"
+    span = f"from {level(stage.rate_from)} to {level(stage.rate_to)}{' threads' * of_threads},{begun}"
+    arrival = "closed" if of_threads else f"{threads(stage.threads)}, {stage.distribution}"
+    around = stage.around
+    full += 0 if around is None else around.repeat * len(around.threads)
     bounds = stage.bounds
     return Outline(
-        title=f"highest rate of {_title(stage)}",
-        seconds=probes * (stage.probe.total_s + ITERATION_OVERHEAD_S) + confirm_s,
+        title=f"highest {SOUGHT[stage.over]} of {_title(stage)}",
+        seconds=probes * stage.probe.total_s + full * stage.confirm.total_s + (probes + full) * ITERATION_OVERHEAD_S,
         detail=(
-            f"{threads(stage.threads)}, {stage.distribution} arrival {span} within "
-            f"{stage.tolerance_fraction * 100.0:.3g} %",
+            f"{arrival} arrival {span} within {stage.tolerance_fraction * 100.0:.3g} %",
             *_details(stage),
             *_pipelined(plan, stage),
             f"accept {stage.accept.text}",
             f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
             f"{stage.probes_max}; confirmed by {stage.confirmations} times {length(stage.confirm.ramp_up_s)} + "
             f"{length(stage.confirm.measure_s)}{'' if stage.upper_end else '; no upper end'}",
-            f"and missed at most {percent(bounds.missed_fraction_max)}, starts late by at most "
-            f"{bounds.lateness_p99_ms_max:g} ms at the 99th percentile and growing by at most "
-            f"{percent(bounds.lateness_growth_max)}",
+            *(
+                ()
+                if of_threads
+                else (
+                    f"and missed at most {percent(bounds.missed_fraction_max)}, starts late by at most "
+                    f"{bounds.lateness_p99_ms_max:g} ms at the 99th percentile and growing by at most "
+                    f"{percent(bounds.lateness_growth_max)}",
+                )
+            ),
+            *((_around(around),) if around else ()),
         ),
         work=(*_load_work(stage), *_capture_work(plan, stage)),
     )
+
+
+def _around(around: Around) -> str:
+    shares = ", ".join(percent(share) for share in around.threads)
+    return f"then a ladder around the answer: {shares} of its threads, {count_of(around.repeat, 'time')}"
 
 
 def tool(plan: Plan, stage: Tool) -> Outline:

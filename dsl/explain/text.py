@@ -166,6 +166,7 @@ def _lines(table: Timetable) -> Iterator[str]:
             for number, stage in stages:
                 yield from _stage(number, stage, stage.order)
     yield from _verdicts(table)
+    yield from _charts(table)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -400,6 +401,15 @@ def _verdicts(table: Timetable) -> Iterator[str]:
     width = max(len(name) for name, _, _ in table.verdicts)
     for name, severity, check in table.verdicts:
         yield f"  {name:<{width}}  {'(warn) ' if severity == 'warn' else ''}{check}"
+
+
+def _charts(table: Timetable) -> Iterator[str]:
+    if not table.charts:
+        return
+    yield ""
+    yield "charts of the report"
+    width = max(len(name) for name, _ in table.charts)
+    yield from (f"  {name:<{width}}  {text}" for name, text in table.charts)
 
 
 def _value(kind: str, value: Value) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proveout.core.data_classes import dataclass
+from proveout.core.numbers import count_of
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
 from proveout.dsl.explain import changes
 from proveout.dsl.explain.changes import TuningLine, TuningSum, privileges_of, tuning_lines, tuning_sums
 from proveout.dsl.explain.outlines import outline, times
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.plan import Parameter, Plan
+from proveout.dsl.plan.plan import Chart, Parameter, Plan, relation
 from proveout.dsl.plan.stages import KINDS, Ladder, Stage, Tool, tunings_s, written
 from proveout.dsl.plan.topology import Declared, Host, System
 from proveout.dsl.rules import host_rules
@@ -111,6 +112,7 @@ class Timetable:
     tuning_sums: tuple[TuningSum, ...]
     stages: tuple[StageLine, ...]
     verdicts: tuple[tuple[str, str, str], ...]
+    charts: tuple[tuple[str, str], ...]
 
 
 def timetable(plan: Plan) -> Timetable:
@@ -133,7 +135,13 @@ def timetable(plan: Plan) -> Timetable:
         tuning_sums=tuning_sums(plan),
         stages=stages,
         verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
+        charts=tuple((chart.id, _chart_text(chart)) for chart in plan.charts),
     )
+
+
+def _chart_text(chart: Chart) -> str:
+    ratio = relation(chart.relative_to, up_is_better=chart.up_is_better)
+    return ", ".join(filter(None, (count_of(len(chart.points), "number"), ratio)))
 
 
 def _facts_line(declared: Declared) -> FactsLine:

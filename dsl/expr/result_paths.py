@@ -8,6 +8,8 @@ syntax of verdicts, so that they are checked and evaluated as these are.
 Places: a result by itself is a place, named by its label; a ladder has its rungs as places and its label is the series,
 drawn as a line; a matrix has the label of its first axis as series and the other axes as places. The names that `*`
 stands for are places where the results have none of their own, and series otherwise.
+
+A divisor (`RelativeTo`) of several results is, for each number, that of the same rung and the same labels.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from dataclasses import field, replace
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
 from proveout.dsl.expr.checking import KEYED, Boolean, Estimate, Group, Shape, shape_of
-from proveout.dsl.plan.plan import ChartPoint
+from proveout.dsl.metrics import lower_is_better
+from proveout.dsl.plan.plan import ChartPoint, RelativeTo
 from proveout.dsl.plan.stages import Label, label_text, written
 from proveout.dsl.plan.topology import Expression
 from proveout.dsl.source.nodes import did_you_mean
@@ -34,7 +37,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Result:
     """A rung, an iteration or a stage: `text` is its expression.
 
-    `series` and `cell` are its labels in a matrix, `rung` its threads where the ladder has several.
+    `series` and `cell` are its labels in a matrix, `labels` all that are free in it; `rung` is its threads where the
+    ladder has several.
     """
 
     text: str
@@ -42,6 +46,7 @@ class Result:
     series: str = ""
     cell: str = ""
     rung: str = ""
+    labels: frozenset[tuple[str, Label]] = frozenset()
 
     @property
     def place(self) -> str:
@@ -72,11 +77,16 @@ class LaidOut:
     lines: bool = False
     faults: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)
 
+    def fault(self, path: tuple[str, ...], message: str, hint: str) -> None:
+        """Note a fault, once."""
+        if (problem := (path, message, hint)) not in self.faults:
+            self.faults.append(problem)
+
 
 def lay_out(
     of: Mapping[str, str],
     metrics: Mapping[str, str],
-    relative_to: str,
+    relative_to: RelativeTo | None,
     scope: Group,
     parameters: Mapping[str, float | bool],
 ) -> LaidOut:
@@ -85,7 +95,7 @@ def lay_out(
     named: dict[str, list[Result]] = {}
     for label, text in of.items():
         named[label] = _named(laid, ("of", label), text, scope, parameters)
-    base = _base(laid, relative_to, scope, parameters) if relative_to else []
+    divisors = _divisors(laid, relative_to, scope, parameters) if relative_to and relative_to.of else []
     every = [one for found in named.values() for one in found]
     laid.lines = bool(every) and all(one.rung and not one.cell for one in every)
     laid.place = "threads" if laid.lines else _axis(of.values(), scope, parameters)
@@ -94,9 +104,13 @@ def lay_out(
         for label, found in named.items():
             for one in found:
                 for leaf in _leaves(laid, one, metric, heading):
-                    number = _relative(laid, leaf, base, metric, heading) if relative_to else leaf.text
+                    number, unit = leaf.text, metric.rpartition(".")[2]
+                    if relative_to:
+                        below = _divisor(laid, one, divisors if relative_to.of else found, relative_to)
+                        if below is not None:
+                            number = _relative(laid, leaf, below, relative_to, metric=metric, heading=heading)
+                        unit = "fraction" if relative_to.up_is_better else ""
                     at, series, panel = _position(label, one, leaf, heading, several=len(of) > 1)
-                    unit = "" if relative_to else metric.rpartition(".")[2]
                     points.append(
                         ChartPoint(panel=panel, metric=unit, at=at, series=series, number=Expression(text=number))
                     )
@@ -112,15 +126,14 @@ def _axis(texts: Iterable[str], scope: Group, parameters: Mapping[str, float | b
     return ""
 
 
-def _base(laid: LaidOut, text: str, scope: Group, parameters: Mapping[str, float | bool]) -> Sequence[Result | Leaf]:
-    """The divisor of the numbers: a result, which has a number for each, or one number for all."""
-    shape, filled, _ = shape_of(text, scope, parameters)
+def _divisors(
+    laid: LaidOut, relative_to: RelativeTo, scope: Group, parameters: Mapping[str, float | bool]
+) -> Sequence[Result | Leaf]:
+    """The divisors of the numbers: results, which have a number for each, or one number for all."""
+    shape, filled, _ = shape_of(relative_to.of, scope, parameters)
     if shape is not None and not isinstance(shape, (Group, Boolean)):
         return [Leaf(text=filled, is_estimate=isinstance(shape, Estimate))]
-    found = _named(laid, ("relative_to",), text, scope, parameters)
-    if len(found) > 1:
-        laid.faults.append((("relative_to",), f"`{text}` is more than one result", f"name one: {found[0].text}"))
-    return found
+    return _named(laid, ("relative_to",), relative_to.of, scope, parameters)
 
 
 def _named(
@@ -140,25 +153,58 @@ def _leaves(laid: LaidOut, one: Result, metric: str, heading: str) -> Iterator[L
     for found in leaves(one, metric):
         if isinstance(found, Leaf):
             yield found
-        elif (problem := (("metrics", heading), *found)) not in laid.faults:
-            laid.faults.append(problem)
+        else:
+            laid.fault(("metrics", heading), *found)
 
 
-def _relative(laid: LaidOut, leaf: Leaf, base: Sequence[Result | Leaf], metric: str, heading: str) -> str:
-    """The ratio of a number to that of the base; of the base to itself 1."""
-    for below in base[:1]:
-        for found in [below] if isinstance(below, Leaf) else _leaves(laid, below, metric, heading):
-            if not isinstance(below, Leaf) and found.name != leaf.name:
-                continue
-            if not (found.is_estimate and leaf.is_estimate):
-                message = f"`{metric}` of {leaf.text} has no repeats to make a ratio of"
-                laid.faults.append((("metrics", heading), message, "leave relative_to away"))
-            return (
-                f"{leaf.text}.mean / {found.text}.mean"
-                if found.text == leaf.text
-                else f"ratio({leaf.text}, {found.text})"
-            )
+def _relative(
+    laid: LaidOut, leaf: Leaf, below: Result | Leaf, relative_to: RelativeTo, *, metric: str, heading: str
+) -> str:
+    """The ratio of a number to its divisor, or its inverse where more is better and the number is a time; of the
+    divisor to itself 1."""
+    path: tuple[str, ...] = ("metrics", heading)
+    wanted, divided = relative_to.transaction, metric
+    if wanted:
+        if EVERY not in metric.split("."):
+            laid.fault(path, f"`{metric}` has no `*` that `{wanted}` could stand for", "leave `transaction` away")
+        divided = metric.replace(EVERY, wanted, 1)
+    lower = lower_is_better(metric.split("."))
+    if relative_to.up_is_better and lower is None:
+        message = f"whether more of `{metric}` is better is not known"
+        laid.fault(path, message, "leave `up_is_better` away")
+    for found in [below] if isinstance(below, Leaf) else _leaves(laid, below, divided, heading):
+        if not isinstance(below, Leaf) and found.name != ("" if wanted else leaf.name):
+            continue
+        if not (found.is_estimate and leaf.is_estimate):
+            message = f"`{metric}` of {leaf.text} has no repeats to make a ratio of"
+            laid.fault(path, message, "leave relative_to away")
+        if found.text == leaf.text:
+            return f"{leaf.text}.mean / {leaf.text}.mean"
+        pair = (found.text, leaf.text) if relative_to.up_is_better and lower else (leaf.text, found.text)
+        return f"ratio({', '.join(pair)})"
     return leaf.text
+
+
+def _divisor(
+    laid: LaidOut, one: Result, among: Sequence[Result | Leaf], relative_to: RelativeTo
+) -> Result | Leaf | None:
+    """The divisor of a number: that of the same labels and the same rung, or of the rung that the plan names."""
+    rung = relative_to.threads
+
+    def at_rung(below: Result) -> bool:
+        return below.rung in ("", one.rung) if rung is None else below.text.endswith(f".at({rung})")
+
+    found = [below for below in among if isinstance(below, Leaf) or (below.labels <= one.labels and at_rung(below))]
+    if len(found) == 1:
+        return found[0]
+    if found or (among and rung is None and not one.rung):
+        several = (found or among)[0].text
+        laid.fault(("relative_to",), f"`{relative_to.words}` is more than one result", f"name one: {several}")
+    elif among:
+        has = ", ".join(below.text for below in among[:3])
+        lacking = f"a result for {one.text}" if rung is None else f"a rung of {threads(rung)}"
+        laid.fault(("relative_to",), f"the divisor does not have {lacking}", f"it has {has}")
+    return None
 
 
 def _position(label: str, one: Result, leaf: Leaf, heading: str, *, several: bool) -> tuple[str, str, str]:
@@ -183,7 +229,12 @@ def results(text: str, shape: Shape) -> list[Result]:
     if shape.axes:
         single = len(shape.axes) == 1
         found = [
-            replace(one, series="" if single else written(free[0][1]), cell=_rest(free if single else free[1:]))
+            replace(
+                one,
+                series="" if single else written(free[0][1]),
+                cell=_rest(free if single else free[1:]),
+                labels=frozenset(free),
+            )
             for labels, (stage, below) in shape.cells.items()
             for free in (tuple(label for label in labels if label[0] in shape.axes),)
             for one in results(stage, below)

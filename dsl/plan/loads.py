@@ -175,6 +175,8 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
 def _arrival(stage: Ladder | Search) -> Arrival:
     if isinstance(stage, Ladder):
         return stage.arrival
+    if stage.over == "threads":
+        return Closed()
     return Open(rate=stage.rate_from, distribution=stage.distribution)
 
 

@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
+from proveout.core.numbers import threads
 from proveout.dsl.plan.keys import OMITTED, Element, key
-from proveout.dsl.plan.scalars import Name, Percentage, Title
+from proveout.dsl.plan.scalars import Name, OptionalText, Percentage, Threads, Title
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
 from proveout.dsl.plan.topology import (
     Capture,
@@ -83,6 +84,30 @@ class Published(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RelativeTo(Element):
+    """The divisor of the numbers of a chart; a text alone is its `of`."""
+
+    of: OptionalText = key(
+        "",
+        text="A result, by whose own number each number is divided, or one number for all. Of several (a ladder, a "
+        "matrix) that with the same rung and the same labels. Without it, the results of the chart themselves.",
+    )
+    transaction: OptionalText = key("", text="The one of the names for which `*` stands that all are divided by.")
+    threads: Threads | None = key(None, text="The rung of the divisor.")
+    up_is_better: bool = key(
+        False,
+        text="Of times, latencies and errors the divisor over the number, so that half the time is 200 %; in percent.",
+    )
+
+    @property
+    def words(self) -> str:
+        """`InsertCallForwarding of baseline with 2 threads`."""
+        rung = "" if self.threads is None else f"with {threads(self.threads)}"
+        of = f"of {self.of}" if self.transaction and self.of else self.of
+        return " ".join(filter(None, (self.transaction, of, rung)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChartPoint:
     """A number of a chart: the heading of its panel, its place on the axis and its series ("" for a single one).
 
@@ -100,7 +125,8 @@ class ChartPoint:
 class Chart:
     """A figure that the plan declares: bars, or `lines` over rungs; `place` is the title of its axis.
 
-    With `relative_to` (the text of a result, or of a number) all numbers are ratios to those of it, or to it.
+    With `relative_to`, the divisor in words, all numbers are ratios; with `up_is_better` in the sense in which more is
+    better: of two times, the divisor's over the number's.
     """
 
     id: str
@@ -109,7 +135,16 @@ class Chart:
     place: str = ""
     lines: bool = False
     relative_to: str = ""
+    up_is_better: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE
+
+
+def relation(relative_to: str, *, up_is_better: bool) -> str:
+    """How to read the ratios of a chart: `relative to base.at(2) = 1`; "" without a divisor."""
+    if not relative_to:
+        return ""
+    sense = "100 % (half the time is 200 %; higher is better)" if up_is_better else "1"
+    return f"relative to {relative_to} = {sense}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,8 @@ class Form:
     `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
     `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
     takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
-    written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text.
+    written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text;
+    `or_text`: the text of one key may stand for a record, of which `before` makes it.
 
     `written`: the type of what is written, where it is another one. A tuple is written as a list.
     """
@@ -64,10 +65,12 @@ class Form:
         schema: Mapping[str, Any] | None = None,
         or_one: bool = False,
         or_boolean: bool = False,
+        or_text: bool = False,
         **bounds: Any,
     ) -> None:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
-        self._written, self._or_one, self._or_boolean, self._bounds = written, or_one, or_boolean, bounds
+        self._written, self._or_one, self._bounds = written, or_one, bounds
+        self._or = [{"type": "boolean"}] * or_boolean + [{"type": "string"}] * or_text
 
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
@@ -96,8 +99,8 @@ class Form:
         if self._schema is not None:
             return dict(self._schema)
         whole = handler(core)
-        if self._or_boolean:
-            return {"anyOf": [whole, {"type": "boolean"}]}
+        if self._or:
+            return {"anyOf": [whole, *self._or]}
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
@@ -158,6 +161,7 @@ Variation: TypeAlias = Annotated[
     float, _typed(units.fraction, 0.0, 100.0, "a variation is from 0% to 10000%", _PERCENTAGE)
 ]
 """Of a rate over its mean, which has no upper bound by nature."""
+Shares: TypeAlias = Annotated[tuple[Variation, ...], Form(min_length=1, max_length=20)]
 Tolerance: TypeAlias = Annotated[
     float, _typed(units.fraction, 0.001, 0.5, "a tolerance is from 0.1% to 50%", _PERCENTAGE)
 ]
@@ -202,6 +206,7 @@ def _not_reserved(name: str) -> str:
 Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
 Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]
+OptionalText: TypeAlias = Annotated[str, Form(max_length=TEXT_MAX)]
 Title: TypeAlias = Annotated[str, Form(max_length=200)]
 Word: TypeAlias = Annotated[str, Form(min_length=1, max_length=80)]
 Threads: TypeAlias = Annotated[int, Form(ge=1, le=THREADS_MAX)]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, get_a
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
+from proveout.core.numbers import Sought
 from proveout.core.units import format_duration, length
 from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
@@ -30,8 +31,8 @@ from proveout.dsl.plan.scalars import (
     Rungs,
     Selector,
     Settings,
+    Shares,
     Text,
-    Threads,
     Variation,
 )
 from proveout.dsl.plan.topology import Expression, System, Value, WrittenExpression
@@ -635,17 +636,26 @@ class SearchBounds(Element):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Around(Element):
+    """A ladder around the answer of a search, which is a rung of it too."""
+
+    threads: Shares = key((0.5, 0.75, 1.25, 1.5), text="Threads over those of the answer: 50%, 120%.")
+    repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Search(StageKind):
-    """Find the highest rate at which `accept` holds."""
+    """Find the highest rate, or the most threads, at which `accept` holds."""
 
     # It is within [`rate_from`, `rate_to`]; each probe is drain + ramp-up (settle) + measure. `rate_start`: the rate of
-    # the first probe, None for `rate_from`. `loads` as in `Ladder`.
+    # the first probe, None for `rate_from`. `over` threads: the three are numbers of threads, arrival is closed, and
+    # `threads` is the most of them. `around`: threads of a ladder around the answer, over it. `loads` as in `Ladder`.
 
     id: str
     workload: str
     target: str
     clients: tuple[str, ...]
-    threads: Threads = key(text="Threads in total, over all clients.")
+    threads: int
     rate_from: float | Expression
     rate_to: float | Expression
     accept: WrittenExpression = key(text="Condition on an iteration's numbers.")
@@ -680,12 +690,19 @@ class Search(StageKind):
     tracked: bool = field(default=False, metadata=OMITTED)
     checked: bool = field(default=False, metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
+    over: Sought = field(default="rate", metadata=OMITTED)
+    around: Around | None = key(
+        None,
+        name="then",
+        text="Of a search for threads: a ladder around the answer, with the windows of `confirm`.",
+        omitted=True,
+    )
     where: Where = NOWHERE
     kind: Literal["search"] = "search"
 
     @property
     def iterations(self) -> int:
-        return self.probes_max
+        return self.probes_max + (len(self.around.threads) * self.around.repeat if self.around else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,11 @@ from proveout.dsl.plan.bounds import (
 from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
 from proveout.dsl.plan.commands import OutputFormat, ValueTake
 from proveout.dsl.plan.keys import model_of
-from proveout.dsl.plan.plan import Check, Published
+from proveout.dsl.plan.plan import Check, Published, RelativeTo
 from proveout.dsl.plan.scalars import (
     Duration,
     Every,
+    Form,
     Id,
     Name,
     Price,
@@ -403,6 +404,13 @@ VerdictEntry = model_of(Check, "VerdictEntry")
 PublishedEntry = cast("type[PublishedKeys]", model_of(Published, "PublishedEntry", more=PublishedKeys))
 
 
+def _of(value: object) -> object:
+    return {"of": value} if isinstance(value, str) else value
+
+
+Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
+
+
 class ChartEntry(Strict):
     """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
 
@@ -421,10 +429,8 @@ class ChartEntry(Strict):
         "for every name: `transactions.*.response.avg_us`.",
     )
     place: str = Field("", max_length=60, description="The title of the axis.")
-    relative_to: Text | None = Field(
-        None,
-        description="A result, by whose own number each number is divided, or one number for all; with the interval of "
-        "the ratio.",
+    relative_to: Divisor | None = Field(
+        None, description="The divisor of all numbers; with the interval of the ratio. A text is its `of`."
     )
 
 

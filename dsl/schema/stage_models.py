@@ -114,6 +114,26 @@ class SearchRange(Strict):
     tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends.")
 
 
+class ThreadRange(Strict):
+    """The range of a search for threads."""
+
+    from_: Threads = Field(1, alias="from", description="The fewest threads tried.")
+    to: Threads = Field(description="The most threads tried.")
+    start: Threads | None = Field(
+        None, description="The threads of the first probe, doubled from there, or halved when refused; `from`."
+    )
+    tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends; at least 1 thread.")
+
+
+def _count_or_range(value: object) -> str:
+    return "range" if isinstance(value, dict | ThreadRange) else "count"
+
+
+SearchThreads: TypeAlias = Annotated[
+    Annotated[Threads, Tag("count")] | Annotated[ThreadRange, Tag("range")], Discriminator(_count_or_range)
+]
+
+
 class Confirm(Strict):
     """The full-length iterations that confirm the answer."""
 
@@ -429,9 +449,13 @@ class LadderKeys(Measured):
 
 
 class SearchKeys(Measured):
-    """Find the highest rate at which `accept` holds."""
+    """Find the highest rate, or the most threads, at which `accept` holds."""
 
-    rate: SearchRange
+    threads: SearchThreads = Field(
+        description="Threads in total, over all clients; without `rate` the range in which the most are sought, with "
+        "closed arrival."
+    )
+    rate: SearchRange | None = Field(None, description="The range in which the highest rate is sought.")
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from proveout.core.numbers import clock, number, percent, quantity, rate_unit, safe, search_answer, seconds
+from proveout.core.numbers import clock, number, percent, quantity, rate_unit, safe, seconds, sought
 from proveout.proto.events import PopulateFinished
 from proveout.tui import charts, live_load
 from proveout.tui.charts import Bar
@@ -116,22 +116,22 @@ def _search(view: RunView, stage: StageView, width: int, height: int) -> Iterato
     best, ceiling = charts.bracket(stage.probes)
     answer = stage.search
     if answer is not None:
-        shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
-        yield Text(f"answer {shown}", style="bold", no_wrap=True, end="", overflow="ellipsis")
+        yield Text(f"answer {answer.answer}", style="bold", no_wrap=True, end="", overflow="ellipsis")
     else:
-        ends = f", bracket {number(_whole(best))} … {number(_whole(ceiling))}/s" if best and ceiling else ""
-        first = f"best so far {number(_whole(best))}/s{ends}" if best else "no rate accepted yet"
+        over = stage.probes[-1].over if stage.probes else "rate"
+        ends = f", bracket {number(_whole(best))} … {sought(round(ceiling), over)}" if best and ceiling else ""
+        first = f"best so far {sought(round(best), over)}{ends}" if best else "nothing accepted yet"
         yield Text(first, style="bold", no_wrap=True, end="")
     if stage.accept:
         text = f"accepts {safe(stage.accept)}"
         yield Text(text if len(text) <= width else f"{text[: width - 1]}…", style=MUTED, no_wrap=True, end="")
     going = view.iteration if view.iteration is not None and view.iteration.id.stage == stage.id else None
-    now = (going.id.repeat, going.rate) if going is not None and going.rate else None
+    now = None if going is None else (going.id.repeat, going.rate or float(going.id.rung))
     yield from charts.draw_search(stage.probes, now, width, max(height - 4, 4))
     if stage.probes:
         last = stage.probes[-1]
         sign, style = ("✓", GOOD) if last.accepted else ("✗", BAD)
-        text = f"{sign} probe {last.probe} at {number(round(last.rate))}/s ({last.phase}): {safe(last.evidence)}"
+        text = f"{sign} probe {last.probe} at {last.level} ({last.phase}): {safe(last.evidence)}"
         yield Text(text if len(text) <= width else f"{text[: width - 1]}…", style=style, no_wrap=True, end="")
 
 

@@ -89,7 +89,9 @@ def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
 def _answer(search: SearchFinished) -> str:
     """The interval of the rate that a search has found, which begins at that rate; without confirmations the rate."""
     known = search.rate is not None and search.confirmations
-    return bounds(search.rate, search.upper, "rate") if known else f"{number(search.rate)}/s"
+    if not known or search.over != "rate":
+        return search.answer.partition(" (")[0]
+    return bounds(search.rate, search.upper, "rate")
 
 
 def _rung(stage: StageView, rung: int, room: int | None, *, running: bool) -> list[Part]:

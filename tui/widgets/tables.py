@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer, size
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, size
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     IterationFinished,
@@ -344,7 +344,9 @@ def probes(view: RunView) -> list[Row]:
             found.append((safe(stage.id), *numbers, said, safe(probe.evidence)))
         if view.iteration is not None and view.iteration.id.stage == stage.id and stage.kind == "search":
             going = view.iteration
-            found.append((safe(stage.id), str(going.id.repeat), "▶ running", number(going.rate), "", ""))
+            found.append(
+                (safe(stage.id), str(going.id.repeat), "▶ running", number(going.rate or going.id.rung), "", "")
+            )
         if stage.search is not None:
             answer = stage.search
             found.append((safe(stage.id), "answer", "", *_answer(answer), safe(answer.reason)))
@@ -353,8 +355,7 @@ def probes(view: RunView) -> list[Row]:
 
 def _answer(answer: SearchFinished) -> tuple[str, str]:
     """The rate of an answer and its interval, or that there is none."""
-    shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
-    return (number(answer.rate), shown.partition(" ")[2]) if answer.rate is not None else ("", shown)
+    return (number(answer.rate), answer.answer.partition(" ")[2]) if answer.rate is not None else ("", answer.answer)
 
 
 LOADS = (

@@ -227,6 +227,7 @@ class Point:
 
     `panel` is the heading of its chart and `metric` the name whose ending is its unit; `at` is the place on the axis;
     `series` the colour, "" for a single one. `tick`: a second number of the same unit, drawn as a tick.
+    `published`: the number of a publication for it, drawn hollow, with its `source` in the legend.
     """
 
     panel: str
@@ -235,6 +236,8 @@ class Point:
     estimate: Mapping[str, Any]
     series: str = ""
     tick: float | None = None
+    published: float | None = None
+    source: str = ""
 
 
 def of_points(
@@ -331,6 +334,8 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
             "value": _centre(point) / factor,
             **ends_of(point.estimate, factor),
             "tick": None if point.tick is None else point.tick / factor,
+            "published": None if point.published is None else point.published / factor,
+            "source": safe(point.source),
             "shown": words.text(_centre(point)),
             "interval": words.bounds(point.estimate.get("lower"), point.estimate.get("upper")),
         }
@@ -355,7 +360,7 @@ def _plain(text: str) -> str:
 
 def _domain(values: Sequence[Mapping[str, Any]]) -> Spec:
     """The ends of an axis: with 0 for numbers that are not negative, without the far ends of wide intervals."""
-    most = max(max(value["value"], value["tick"] or value["value"]) for value in values)
+    most = max(max(value["value"], value["tick"] or 0.0, value["published"] or 0.0) for value in values)
     least = min(value["value"] for value in values)
     ends = [value["upper"] for value in values if value["upper"] is not None]
     found: Spec = {"domainMin": 0} if least >= 0.0 else {}
@@ -390,6 +395,13 @@ def _layers(
             layer("line", {"strokeWidth": 2.5}, **encoding, **({"strokeDash": dash} if side else {})),
             layer("point", dot, **encoding, **({"shape": form} if side else {})),
         ]
+    if sources := list(dict.fromkeys(value["source"] for value in values if value["published"] is not None)):
+        look = {"shape": "diamond", "fill": "white", "fillOpacity": 0.6, "strokeWidth": 2, "size": 110, "opacity": 1}
+        scale = {"domain": sources, "range": [INK, *PALETTE[::-1]][: len(sources)]}
+        drawn = category("source", scale=scale, legend={"symbolType": "diamond", "symbolFillColor": "white"})
+        about = tips(source="source", series="series", at="at", published="published")
+        channels: Spec = {**shared, across: {**number, "field": "published"}, "stroke": drawn, "tooltip": about}
+        layers.append(layer("point", look, only=[{"filter": "isValid(datum.published)"}], **channels))
     if any(value["tick"] is not None for value in values):
         look = {"thickness": 3, "color": INK, **({"size": 12 if len(values) <= 12 else 7} if side else {})}
         ticks = {**shared, across: {**number, "field": "tick"}}
@@ -428,8 +440,10 @@ def table(
     named = len({point.panel for point in points}) > 1
     levels = {level(point.estimate) for point in points if point.estimate.get("lower") is not None}
     interval = f"{', '.join(sorted(levels))} CI" if levels else "CI"
+    cited = any(point.published is not None for point in points)
     optional = ([series] if several else [], ["metric"] if named else [], [tick] if tick else [])
     heads = (place or "case", *optional[0], *optional[1], "mean", interval, *optional[2], "repeats")
+    heads += ("published", "source") if cited else ()
     rows: list[tuple[str, ...]] = []
     for found in _by_panel(points).values():
         ticks = [point.tick for point in found]
@@ -445,6 +459,11 @@ def table(
                     words.bounds(lower, upper),
                     *([words.text(point.tick)] if tick else []),
                     str(round(float(point.estimate.get("n", 1)))),
+                    *(
+                        ("-" if point.published is None else words.text(point.published), safe(point.source))
+                        if cited
+                        else ()
+                    ),
                 )
             )
     return heads, tuple(rows)

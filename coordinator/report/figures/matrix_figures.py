@@ -30,7 +30,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
 from proveout.core.json_data import at_path
-from proveout.core.numbers import bounds, half_width, number, rung_name, safe, search_answer
+from proveout.core.numbers import SOUGHT, bounds, half_width, number, rung_name, safe, sought
 from proveout.core.numbers import quantity as amount
 from proveout.proto.events import ProbeFinished
 
@@ -173,20 +173,18 @@ def search(results: RunResults, _: Timeline) -> Iterator[Figure]:
     for stage in results.stages.values():
         if not stage.probes:
             continue
-        answer = "not ended" if stage.search is None else search_answer(
-            stage.search.rate, stage.search.upper, stage.search.confirmations, stage.search.outcome
-        )  # fmt: skip
+        answer = "not ended" if stage.search is None else stage.search.answer
+        over = SOUGHT[stage.probes[0].over]
         target = on_target(results, stage.id)
         yield Figure(
             of=(stage.id,),
             title=safe(f"Search {stage.id}{f' on {target}' if target else ''}: {answer}"),
-            caption="Each probe at its rate, in their order; the line is the answer. Shaded: the rates after a "
-            "probe between the highest rate that was accepted and the lowest that was refused.",
+            caption=f"Each probe at its {over}, in their order; the line is the answer. Shaded: the {over}s after a "
+            "probe between the highest that was accepted and the lowest that was refused.",
             spec=_search_spec(stage),
-            heads=("probe", "phase", "rate", "outcome", "evidence"),
+            heads=("probe", "phase", stage.probes[0].over, "outcome", "evidence"),
             rows=tuple(
-                (str(one.probe), one.phase, f"{number(one.rate)}/s", _outcome(one), safe(one.evidence))
-                for one in stage.probes
+                (str(one.probe), one.phase, one.level, _outcome(one), safe(one.evidence)) for one in stage.probes
             ),
             alt=_search_seen(stage, answer),
         )
@@ -211,26 +209,32 @@ def _brackets(probes: Sequence[ProbeFinished]) -> list[dict[str, Any]]:
     return found
 
 
+def _sought(stage: StageResult) -> list[ProbeFinished]:
+    """The probes without those of the ladder around the answer."""
+    return [one for one in stage.probes if one.phase != "around"]
+
+
 def _search_spec(stage: StageResult) -> Spec:
-    probes = stage.probes
+    probes = _sought(stage)
     rates = [one.rate for one in probes]
     values = [
         {"probe": one.probe, "rate": one.rate, "outcome": _outcome(one), "phase": one.phase,
-         "shown": f"{number(one.rate)}/s", "evidence": safe(one.evidence)[:_EVIDENCE_MAX]}
+         "shown": one.level, "evidence": safe(one.evidence)[:_EVIDENCE_MAX]}
         for one in probes
     ]  # fmt: skip
     x = quantity("probe", "probe", axis={"grid": False, "tickMinStep": 1, "format": "d"},
                  scale={"domain": [probes[0].probe - 0.5, probes[-1].probe + 0.5], "nice": False})  # fmt: skip
     is_wide = max(rates) >= _LOG_FROM * min(rates) > 0.0
-    y = logarithmic("rate", "rate, 1/s", rates) if is_wide else quantity(
-        "rate", "rate, 1/s", scale={"domain": [0, 1.08 * max(rates)]}
+    title = "rate, 1/s" if probes[0].over == "rate" else "threads"
+    y = logarithmic("rate", title, rates) if is_wide else quantity(
+        "rate", title, scale={"domain": [0, 1.08 * max(rates)]}
     )  # fmt: skip
     layers: list[Spec] = []
     if brackets := _brackets(probes):
         area = {"x": x, "x2": {"field": "next"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
         layers.append(layer("rect", {"color": PALETTE[0], "opacity": 0.16, "clip": True}, rows=brackets, **area))
     if stage.search is not None and (answer := stage.search.rate) is not None:
-        rows = [{"rate": answer, "text": f"answer {number(answer)}/s"}]
+        rows = [{"rate": answer, "text": f"answer {sought(answer, probes[0].over)}"}]
         look = {"align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 12}
         layers += [
             layer("rule", {"color": PALETTE[0], "strokeWidth": 2, "clip": True}, rows=rows, y=y),
@@ -240,20 +244,21 @@ def _search_spec(stage: StageResult) -> Spec:
         category("outcome", scale={"domain": _OUTCOMES, "range": kinds}, legend={"columns": 2})
         for kinds in (["circle", "cross"], [PALETTE[2], PALETTE[7]])
     )
-    about = tips(probe="probe", phase="phase", shown="rate", outcome="outcome", evidence="evidence")
+    about = tips(probe="probe", phase="phase", shown=probes[0].over, outcome="outcome", evidence="evidence")
     dot = {"filled": True, "opacity": 1, "size": 90}
     layers.append(layer("point", dot, x=x, y=y, shape=shape, color=colour, tooltip=about))
     return chart(values, layers, height=280)
 
 
 def _search_seen(stage: StageResult, answer: str) -> str:
-    probes = stage.probes
+    probes = _sought(stage)
     accepted = [one.rate for one in probes if one.accepted]
     refused = [one.rate for one in probes if not one.accepted]
-    low, high = (number(pick(one.rate for one in probes)) for pick in (min, max))
-    parts = [f"{len(probes)} probes between {low}/s and {high}/s: {len(accepted)} accepted, {len(refused)} refused."]
+    over = probes[0].over
+    low, high = (sought(pick(one.rate for one in probes), over) for pick in (min, max))
+    parts = [f"{len(probes)} probes between {low} and {high}: {len(accepted)} accepted, {len(refused)} refused."]
     if accepted:
-        parts.append(f"The highest accepted is {number(max(accepted))}/s.")
+        parts.append(f"The highest accepted is {sought(max(accepted), over)}.")
     if refused:
-        parts.append(f"The lowest refused is {number(min(refused))}/s.")
+        parts.append(f"The lowest refused is {sought(min(refused), over)}.")
     return safe(joined([*parts, f"Answer: {answer}."]))

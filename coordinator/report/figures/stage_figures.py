@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,7 +44,9 @@ from proveout.coordinator.results.results import FUNCTIONS, RungResult, RunResul
 from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, safe
 from proveout.dsl.expr import evaluation
+from proveout.dsl.expr.checking import KEYED
 from proveout.dsl.expr.syntax import Name, parse, walk
+from proveout.dsl.plan.plan import relation
 
 ELAPSED = "elapsed_s"
 SIZES = "sizes"
@@ -326,35 +329,64 @@ def declared(results: RunResults) -> tuple[Mapping[str, Any], ...]:
 
 def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
     """The charts in the order of the plan, and for each without a number the reason."""
+    return _drawn_charts({"": results}, {str(one["id"]): one for one in declared(results)})
+
+
+def charts_together(runs: Mapping[str, RunResults]) -> list[Figure]:
+    """The charts that the plans of all runs have, with the numbers of each run; the runs by their short names."""
+    first, *others = ({str(one["id"]): one for one in declared(results)} for results in runs.values())
+    return _drawn_charts(runs, {name: one for name, one in first.items() if all(name in other for other in others)})[0]
+
+
+def _drawn_charts(
+    runs: Mapping[str, RunResults], wanted: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[Figure], dict[str, str]]:
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
-    tree = environment(results)
-    for one in declared(results):
-        points = list(_chart_points(one, tree))
+    for name, one in wanted.items():
+        points, remarks, count = [], "", 0
+        for run, results in runs.items():
+            (own,) = (other for other in declared(results) if str(other["id"]) == name)
+            found = list(_chart_points(own, environment(results), _published(results)))
+            points += [replace(point, series=", ".join(filter(None, (run, point.series)))) for point in found]
+            remarks, count = remarks + _offered(own, results), count + len(own["points"])
         if not points:
-            missing[str(one["id"])] = "none of its results has a number"
+            missing[name] = "none of its results has a number"
             continue
-        place, relative = str(one.get("place", "")), bool(one.get("relative_to"))
-        against = f", relative to {safe(str(one['relative_to']))} = 1" if relative else ""
-        absent = len(one["points"]) - len(points)
-        remarks = _offered(one, results)
-        remarks += f" {absent} of {len(one['points'])} numbers were not measured." if absent else ""
+        ratio = relation(safe(str(one.get("relative_to") or "")), up_is_better=bool(one.get("up_is_better")))
+        remarks += " Hollow: published numbers." if any(point.published is not None for point in points) else ""
+        absent = count - len(points)
+        remarks += f" {absent} of {count} numbers were not measured." if absent else ""
         made = of_points(
             points,
-            safe(str(one.get("title") or one["id"])),
-            f"Means over the repeats{against}{'. Whiskers:' if against else ', with'} {{}}.{remarks}",
-            place,
-            of=(str(one["id"]),),
+            safe(str(one.get("title") or name)),
+            f"Means over the repeats{', ' * bool(ratio)}{ratio}{'. Whiskers:' if ratio else ', with'} {{}}.{remarks}",
+            str(one.get("place", "")),
+            of=(name,),
             mark="line" if one.get("lines") else "bar",
         )
         drawn.append(replace(made, name=NAME))
     return drawn, missing
 
 
+_CHOSEN = re.compile(rf'\.({"|".join(KEYED)})\("([^"]*)"\)')
+
+
+def _published(results: RunResults) -> dict[str, tuple[float, str]]:
+    """The published numbers and their sources by the expression of what was measured."""
+    return {_plain(one["measured"]["text"]): (one["value"], one["source"]) for one in results.plan.get("published", ())}
+
+
+def _plain(text: str) -> str:
+    """An expression without spaces, names chosen in one notation; an estimate stands for its mean."""
+    chosen = _CHOSEN.sub(lambda one: f'.{KEYED[one[1]][0]}["{one[2]}"]', text)
+    return "".join(chosen.split()).removesuffix(".mean")
+
+
 def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
     """The rates that its ladders were offered: ` Offered: uncached 2,501/s, cached 2,501/s.`; "" without any."""
-    texts = [*(one["number"]["text"] for one in chart["points"]), str(chart.get("relative_to") or "")]
-    named = {node.name for text in filter(None, texts) for node in walk(parse(text)) if isinstance(node, Name)}
+    texts = [one["number"]["text"] for one in chart["points"]]
+    named = {node.name for text in texts for node in walk(parse(text)) if isinstance(node, Name)}
     rates = {
         stage.id: list(dict.fromkeys(number(item.rate) for item in stage.iterations if item.valid and item.rate))
         for stage in results.stages.values()
@@ -364,7 +396,9 @@ def _offered(chart: Mapping[str, Any], results: RunResults) -> str:
     return f" Offered: {shown}." if shown else ""
 
 
-def _chart_points(chart: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[Point]:
+def _chart_points(
+    chart: Mapping[str, Any], tree: Mapping[str, Any], published: Mapping[str, tuple[float, str]]
+) -> Iterator[Point]:
     for one in chart["points"]:
         text = one["number"]["text"]
         try:
@@ -376,4 +410,7 @@ def _chart_points(chart: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator
         estimate = found if isinstance(found, Mapping) else {"mean": found, "n": 1}
         if "mean" in estimate:
             panel, metric, at, series = (str(one.get(name, "")) for name in ("panel", "metric", "at", "series"))
-            yield Point(panel=panel, metric=metric, at=at, series=series, estimate=estimate)
+            value, source = published.get(_plain(text), (None, ""))
+            yield Point(
+                panel=panel, metric=metric, at=at, series=series, estimate=estimate, published=value, source=source
+            )

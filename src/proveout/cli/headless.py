@@ -22,7 +22,6 @@ from proveout.core.numbers import (
     rate_unit,
     rung_name,
     safe,
-    search_answer,
     seconds,
     threads,
 )
@@ -265,10 +264,9 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             return f"  {safe(done.system)} holds {rows:,} rows after {seconds(took_s)}{rate}"
         case ProbeFinished() as probe:
             word = "accepted" if probe.accepted else "refused"
-            return f"  {safe(probe.stage)} {probe.phase}: {number(probe.rate)}/s {word}: {safe(probe.evidence)}"
+            return f"  {safe(probe.stage)} {probe.phase}: {probe.level} {word}: {safe(probe.evidence)}"
         case SearchFinished() as search:
-            rate = search_answer(search.rate, search.upper, search.confirmations, search.outcome)
-            return f"  {safe(search.stage)}: {rate} in {search.probes} probes: {safe(search.reason)}"
+            return f"  {safe(search.stage)}: {search.answer} in {search.probes} probes: {safe(search.reason)}"
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"

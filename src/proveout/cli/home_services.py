@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from proveout.cli.messages import describe
 from proveout.cli.options import SUFFIXES
 from proveout.core.errors import PlanError, ProveoutError
-from proveout.core.numbers import search_answer
 from proveout.tui import services as shown
 
 if TYPE_CHECKING:
@@ -256,10 +255,7 @@ def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float,
         ladders=tuple(
             ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
         ),
-        found=tuple(
-            f"{name}: {search_answer(one.rate, one.upper, one.confirmations, one.outcome)}, {one.reason}"
-            for name, one in facts.searches.items()
-        ),
+        found=tuple(f"{name}: {one.answer}, {one.reason}" for name, one in facts.searches.items()),
     )
 
 

@@ -16,6 +16,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 
 if TYPE_CHECKING:
+    from proveout.coordinator.report.document import Section
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -112,17 +113,19 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     return failed
 
 
-def renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str | bytes]]:
-    """The documents of a run, by the names of options and of the files of every run."""
+def renderers(
+    directory: RunDirectory, more: tuple[Section, ...] = ()
+) -> Mapping[str, Callable[[RunResults], str | bytes]]:
+    """The documents of a run, by the names of options and of the files of every run; `more`: sections at the end."""
     from proveout.coordinator import noise
     from proveout.coordinator.report import ci_reports, csv_export, html, json_documents, markdown
     from proveout.coordinator.report.run_document import page_document, run_document
 
     def page(results: RunResults) -> str:
-        return html.render(page_document(results, directory))
+        return html.render(page_document(results, directory).extended(more))
 
     def summary(results: RunResults) -> str:
-        return markdown.render(run_document(results))
+        return markdown.render(run_document(results).extended(more))
 
     return {
         RESULT: json_documents.result_to_json,

@@ -15,6 +15,7 @@ from proveout.cli.options import RunsDir, file_option
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
+    from proveout.coordinator.report.document import Section
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.run_directory import RunDirectory
 
@@ -61,6 +62,14 @@ def report(
     sizes: Annotated[Path | None, file_option("Write the sizes of tables and indexes, by iteration, as CSV.")] = None,
     values: Annotated[Path | None, file_option("Write the metrics of queries and commands as CSV.")] = None,
     faults: Annotated[Path | None, file_option("Write every occurrence of a fault, by load and host, as CSV.")] = None,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="FILE",
+            help="Show a report of others in it: AWR (HTML), Statspack, ttStats, sar. Repeatable.",
+        ),
+    ] = None,
     figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
@@ -69,15 +78,17 @@ def report(
     A missing result.json is written as well when the run has ended.
     """
     from proveout.cli import messages, outputs
+    from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
     directory = run_directory.find(run_directory.runs_directory(runs_dir), run)
     results = directory.results()
     messages.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
+    more = (brought_in.section(with_),) if with_ else ()
     wanted = {"html": html, "markdown": markdown, **tables}
     if text is not None:
-        _show_text(text, results, directory)
+        _show_text(text, results, directory, more)
     if figures is None and text is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
         result = outputs.kept(directory)[outputs.RESULT]
@@ -88,18 +99,18 @@ def report(
             typer.echo(result)
     for kind, path in wanted.items():
         if path is not None:
-            outputs.write_document(path, outputs.renderers(directory)[kind](results), failed=ReportUnwritable)
+            outputs.write_document(path, outputs.renderers(directory, more)[kind](results), failed=ReportUnwritable)
             typer.echo(str(path))
     if figures is not None:
         _export(results, directory, figures, form)
 
 
-def _show_text(path: Path, results: RunResults, directory: RunDirectory) -> None:
+def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
     from proveout.cli.outputs import write_document
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
 
-    document = run_document(results, run_dir=str(directory.path))
+    document = run_document(results, run_dir=str(directory.path)).extended(more)
     if str(path) == "-":
         terminal.show(document, sys.stdout)
         return

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
 
@@ -25,7 +25,12 @@ RATIO = "ratio"
 """The name of a number that is a ratio of two of one metric."""
 
 
-def confirmed(rate: float, upper: float | None, confirmations: int) -> dict[str, Any]:
+Sought: TypeAlias = Literal["rate", "threads"]
+"""The quantity that a search looks for."""
+SOUGHT: Mapping[Sought, str] = {"rate": "rate", "threads": "number of threads"}
+
+
+def confirmed(rate: float, upper: float | None, confirmations: int, over: Sought = "rate") -> dict[str, Any]:
     """The answer as an estimate: `mean` and `median` are the confirmed rate, `n` the number of its confirmations.
 
     `lower` is that rate, where at least `CONFIRMATIONS_MIN` full-length iterations accepted it; otherwise, or without
@@ -36,12 +41,12 @@ def confirmed(rate: float, upper: float | None, confirmations: int) -> dict[str,
     if upper is not None:
         result["upper"] = upper
     else:
-        result["reason"] = "no rate above it was shown to be too high"
+        result["reason"] = f"no {SOUGHT[over]} above it was shown to be too high"
     if confirmations >= CONFIRMATIONS_MIN:
         return result | {"lower": rate}
     times = "once" if confirmations == 1 else f"{confirmations} times"
     result["reason"] = (
-        f"the rate was confirmed {times}, and a lower end takes {CONFIRMATIONS_MIN} "
+        f"the {SOUGHT[over]} was confirmed {times}, and a lower end takes {CONFIRMATIONS_MIN} "
         f"(`confirm: {{times: {CONFIRMATIONS_MIN}}}`)"
     )
     return result
@@ -478,14 +483,22 @@ def iteration_numbers(metrics: Mapping[str, Any], unit: str) -> str:
     return f"{number(metrics.get('tps'))} {unit}, {times}"
 
 
-def search_answer(rate: float | None, upper: float | None, confirmations: int, outcome: str) -> str:
+def sought(value: float, over: Sought) -> str:
+    """A level of a search: 9,000/s, or 64 threads."""
+    return f"{number(value)}/s" if over == "rate" else threads(round(value))
+
+
+def search_answer(
+    rate: float | None, upper: float | None, confirmations: int, outcome: str, over: Sought = "rate"
+) -> str:
     """The answer of a search: `9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)`, `no rate`, `undecided`; the
     rate alone where the confirmations were not recorded (0)."""
     if rate is None:
-        return "undecided" if outcome == "undecided" else "no rate"
+        return "undecided" if outcome == "undecided" else f"no {SOUGHT[over]}"
     if not confirmations:
-        return quantity(rate, "rate")
-    return interval(confirmed(rate, upper, confirmations), "rate")
+        return sought(rate, over)
+    found, space, evidence = interval(confirmed(rate, upper, confirmations, over), over).partition(" ")
+    return f"{found if over == 'rate' else threads(round(rate))}{space}{evidence}"
 
 
 def count_of(count: int, noun: str) -> str:

@@ -134,7 +134,7 @@ def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None
 
 def test_a_number_divides_all_numbers_of_a_chart() -> None:
     results = results_of("hlr-cache-lab")
-    relative, _, _ = charts_of(results)
+    relative, *_ = charts_of(results)
     first = results.stages["baseline"].rungs[0].tree["loads"]["one"]["transactions"]
     base = first["InsertCallForwarding"]["response"]["avg_us"]["mean"]
     read = first["GetAccessData"]["response"]["avg_us"]["mean"]
@@ -144,6 +144,50 @@ def test_a_number_divides_all_numbers_of_a_chart() -> None:
     assert (
         "relative to baseline.at(2).loads.one.transactions.InsertCallForwarding.response.avg_us = 1" in relative.caption
     )
+
+
+def test_all_numbers_of_a_chart_relative_to_one_transaction_with_its_threads() -> None:
+    results = results_of("hlr-cache-embedded")
+    (figure,) = (one for one in charts_of(results) if one.of == ("relative-latency",))
+    rungs = {str(rung.threads): rung.tree["transactions"] for rung in results.stages["baseline"].rungs}
+    base = rungs["1"]["InsertCallForwarding"]["response"]["avg_us"]["mean"]
+    for series, at, value in shown(next(charts(figure))):
+        assert value == pytest.approx(rungs[at][series]["response"]["avg_us"]["mean"] / base, rel=0.01)
+    assert "relative to InsertCallForwarding with 1 thread = 1" in figure.caption
+
+
+def test_up_is_better_divides_the_time_of_the_same_cell_of_the_first_mode() -> None:
+    results = results_of("analytics-embedded")
+    (figure,) = (one for one in charts_of(results) if one.of == ("speed",))
+    found = {(series, at): value for series, at, value in shown(next(charts(figure)))}
+    for mode in ("rows", "columns", "packed"):
+        disk, own = (
+            results.stages[f"solve__{name}__degree_2"].rungs[1].tree["elapsed_s"]["mean"] for name in ("rows", mode)
+        )
+        assert found[mode, "2, 5 threads"] == pytest.approx(disk / own, rel=0.01)
+    assert figure.rows[0][2] == "100 %"
+    assert "= 100 % (half the time is 200 %; higher is better)" in figure.caption
+
+
+def test_published_numbers_are_drawn_beside_those_that_they_are_of_with_their_source() -> None:
+    (figure,) = (one for one in charts_of(results_of("hlr-cache-lab")) if one.of == ("relief",))
+    (busy,) = charts(figure)
+    found = [(value["at"], value["published"], value["source"]) for value in busy["data"]["values"]]
+    assert found == [("without", 0.123, "figure 5"), ("with", 0.08, "figure 5")]
+    (hollow,) = (one for one in busy["layer"] if "stroke" in one.get("encoding", {}))
+    assert hollow["mark"]["fill"] == "white"
+    assert hollow["encoding"]["stroke"]["scale"]["domain"] == ["figure 5"]
+    assert figure.rows[0][-2:] == ("12.3 %", "figure 5")
+    assert "Hollow: published numbers" in figure.caption
+
+
+def test_a_comparison_draws_the_charts_of_both_runs_in_one() -> None:
+    first, second = results_of("hlr-cache-lab"), results_of("hlr-cache-lab-2")
+    (figure,) = (one for one in stage_figures.charts_together({"A": first, "B": second}) if one.of == ("relief",))
+    places = [(series, at) for series, at, _ in shown(next(charts(figure)))]
+    assert places == [("A", "without"), ("A", "with"), ("B", "without"), ("B", "with")]
+    assert {value["published"] for value in next(charts(figure))["data"]["values"]} == {0.123, 0.08, 0.19, 0.1}
+    assert vega.png(figure).startswith(b"\x89PNG")
 
 
 def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:

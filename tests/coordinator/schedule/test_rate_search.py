@@ -23,7 +23,7 @@ from proveout.coordinator.schedule.rate_search import (
     next_probe,
     record,
 )
-from proveout.dsl.plan.stages import Search
+from proveout.dsl.plan.stages import Around, Search
 
 
 def stage(*, tolerance: float = 0.05, **fields: Any) -> Search:
@@ -266,3 +266,22 @@ def test_without_an_upper_end_it_ends_with_the_last_confirmation() -> None:
     assert "refusal" not in [tried.probe.phase for tried in state.tried]
     assert answer.upper is None and answer.outcome == "found" and answer.confirmations == 3
     assert "shown to be too high" not in answer.reason
+
+
+@given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([0.01, 0.05, 0.2]))
+@settings(deadline=None)
+def test_the_most_threads_are_a_whole_number_and_their_neighbour_is_refused(
+    capacity: int, start: int, tolerance: float
+) -> None:
+    search = stage(tolerance=tolerance, over="threads", around=Around(threads=(0.5, 1.0, 1.5), repeat=2))
+    state, answer = run(
+        begin(search, Rates(low=1.0, high=256.0, start=float(start))), lambda probe: probe.rate <= capacity
+    )
+    assert answer.rate is not None and answer.upper is not None
+    assert all(one.probe.rate % 1.0 == 0.0 for one in state.tried)
+    assert answer.rate <= capacity < answer.upper <= max(answer.rate * (1 + tolerance) * 1.001, answer.rate + 1)
+    around = [one.probe for one in state.tried if one.probe.phase == "around"]
+    rungs = sorted({max(1.0, float(round(answer.rate * share))) for share in (0.5, 1.5)} - {answer.rate})
+    assert [one.rate for one in around] == rungs * 2
+    assert answer.probes == len(state.tried) - len(around)
+    assert ("thread" in answer.reason, "/s" in answer.reason) == (True, False)

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 import thorough
-from run_simulator import Fault, FaultKind, Simulation, World
+from records import search_stage
+from run_simulator import Fault, FaultKind, Simulation, World, finished
 from simulated import (
+    BACKEND,
     CAPACITY,
     HOSTS,
     PLAN,
@@ -21,7 +23,8 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule import system_stages
-from proveout.coordinator.schedule.state import run_progress
+from proveout.coordinator.schedule.state import Summarise, run_progress
+from proveout.dsl.plan.stages import Around
 from proveout.dsl.plan.topology import System
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
@@ -156,3 +159,29 @@ def test_all_clients_of_an_iteration_have_one_schedule_and_each_iteration_its_ow
     seeds = {label: {load.seed for load in loads} for label, loads in seen.items()}
     assert all(len(of_label) == 1 for of_label in seeds.values()), "one schedule for all clients"
     assert len(set.union(*seeds.values())) == len(seeds)
+
+
+def test_a_search_for_threads_runs_closed_loads_of_each_number_and_the_ladder_around_the_answer() -> None:
+    class Threads(Model):
+        def work(self, command: Summarise) -> events.IterationFinished:
+            assert command.rate is None
+            return finished(command, {"tps": 1.0, "ok": command.id.rung <= 11})
+
+    search = search_stage(
+        "cap",
+        **BACKEND,
+        threads=64,
+        over="threads",
+        rate_from=1.0,
+        rate_to=64.0,
+        confirmations=2,
+        around=Around(threads=(0.5, 2.0), repeat=2),
+    )
+    plan = replace(PLAN, stages=(STAGES[0], search))
+    simulation = simulate(plan, Threads(), Fault(kind="lose", at=60, host="client1"))
+    assert assert_ended(simulation).status == "finished"
+    found = next(e for e in simulation.world.events if isinstance(e, events.SearchFinished))
+    probes = [e for e in simulation.world.events if isinstance(e, events.ProbeFinished)]
+    assert (found.rate, [e.rate for e in probes if e.phase == "around"]) == (11.0, [6.0, 22.0] * 2)
+    ran = {(e.id.rung, e.id.repeat) for e in simulation.world.events if isinstance(e, events.IterationFinished)}
+    assert ran == {(round(e.rate), e.probe) for e in probes}

@@ -64,9 +64,9 @@ def populated(system: str = "db") -> PopulateFinished:
     return PopulateFinished(stage="load", system=system, populated=Populated(tables=(), seconds=1.0))
 
 
-def read(number: int, stage: str = "load", system: str = "db") -> InvariantsSeen:
+def read(number: int, stage: str = "load", system: str = "db", kind: str = "") -> InvariantsSeen:
     return InvariantsSeen(
-        stage=stage, iteration="", system=system, checks=(), seconds=0.1, tallies={"NewOrder": number}
+        stage=stage, iteration="", system=system, checks=(), seconds=0.1, tallies={"NewOrder": number}, kind=kind
     )
 
 
@@ -106,6 +106,11 @@ LOST = IterationVoided(
             ],
             "PASS",
             "stage second is left out: stage more has written to it",
+        ),
+        (  # two workloads in one system
+            [read(100, kind="tprocc"), read(7, kind="tptbm"), ran(20), read(120, "first", kind="tprocc")],
+            "PASS",
+            "the database counts 20 NewOrder, the clients 20",
         ),
         # made again, after its server was lost: a new beginning
         ([read(100), ran(20), populated(), read(100), ran(3), read(103, "first")], "PASS", "counts 3 NewOrder"),

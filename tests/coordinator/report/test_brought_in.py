@@ -1,0 +1,81 @@
+"""Reports of others beside a run: their tables, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proveout.coordinator.report import brought_in
+from proveout.coordinator.report.document import Paragraph, Table
+
+# The forms are those of the vendors' documentation: Oracle Database Performance Tuning Guide, spdoc.txt, sar(1).
+AWR = """<html><body><h1>WORKLOAD REPOSITORY report</h1>
+<table summary="This table displays database instance information"><tr><th>DB Name</th><th>Unique Name</th></tr>
+<tr><td>HLR</td><td>hlr</td></tr></table>
+<h3>Load Profile</h3><table border="0" summary="This table displays load profile"><tr><th></th><th>Per Second</th></tr>
+<tr><td>DB Time(s):</td><td align="right">12.4</td></tr><tr><td>Redo size (bytes):</td><td>9,876.5</td></tr></table>
+<h3>Top 10 Foreground Events by Total Wait Time</h3>
+<table summary="This table displays top 10 wait events by total wait time"><tr><th>Event</th><th>Waits</th><th>% DB time</th></tr>
+<tr><td>log file sync</td><td>1,234</td><td>65.9</td></tr><tr><td>DB CPU</td><td>&#160;</td><td>5.4</td></tr></table>
+<h3>Segments by Physical Writes</h3><table summary="This table displays top segments"><tr><th>Owner</th></tr><tr><td>X</td></tr></table>
+"""
+STATSPACK = """
+Load Profile              Per Second    Per Transaction
+~~~~~~~~~~~~      ------------------  -----------------
+      DB time(s):               12.4                0.1
+       Redo size:            9,876.5              321.0
+
+Top 5 Timed Events                                                    Avg %Total
+~~~~~~~~~~~~~~~~~~                                                   wait   Call
+Event                                            Waits    Time (s)   (ms)   Time
+----------------------------------------- ------------ ----------- ------ ------
+log file sync                                    1,234       5,678      5   65.9
+CPU time                                                       100           5.4
+          -------------------------------------------------------------
+"""
+SAR = """Linux 5.4.17 (rac2) \t11/28/20 \t_x86_64_\t(40 CPU)
+
+10:00:01 AM     CPU     %user     %nice   %system   %iowait    %steal     %idle
+10:01:01 AM     all      8.10      0.00      2.90      1.30      0.00     87.70
+Average:        all      8.10      0.00      2.90      1.30      0.00     87.70
+"""
+
+
+def tables(text: str) -> dict[str, Table]:
+    return {table.title: table for table in brought_in.parsed(text)[1]}
+
+
+def test_an_awr_report_has_its_load_profile_and_its_top_events() -> None:
+    found = tables(AWR)
+    assert list(found) == ["WORKLOAD REPOSITORY report", "Load Profile", "Top 10 Foreground Events by Total Wait Time"]
+    assert found["Load Profile"].rows == (("DB Time(s):", "12.4"), ("Redo size (bytes):", "9,876.5"))
+    events = found["Top 10 Foreground Events by Total Wait Time"]
+    assert events.heads == ("Event", "Waits", "% DB time")
+    assert events.rows[0] == ("log file sync", "1,234", "65.9")
+
+
+def test_a_statspack_report_has_the_same_by_the_columns_of_its_dashes() -> None:
+    found = tables(STATSPACK)
+    assert found["Load Profile"].rows[0] == ("DB time(s):", "12.4", "0.1")
+    assert found["Top 5 Timed Events"].rows == (
+        ("log file sync", "1,234", "5,678", "5", "65.9"),
+        ("CPU time", "", "100", "", "5.4"),
+    )
+
+
+def test_sar_has_its_averages() -> None:
+    kind, (table,) = brought_in.parsed(SAR)
+    assert (kind, table.heads[:2]) == ("sar", ("CPU", "%user"))
+    assert table.rows == (("all", "8.10", "0.00", "2.90", "1.30", "0.00", "87.70"),)
+
+
+def test_a_section_says_what_was_brought_in_and_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sar.txt").write_text(SAR)
+    first, *_ = brought_in.section([tmp_path / "sar.txt"]).blocks
+    assert first == Paragraph("Brought in, not measured by proveout: sar sar.txt")
+    (tmp_path / "note.txt").write_text("nothing here\n")
+    with pytest.raises(brought_in.NotReadable, match="has no table that proveout knows"):
+        brought_in.section([tmp_path / "note.txt"])
+    with pytest.raises(brought_in.NotReadable, match="No such file"):
+        brought_in.section([tmp_path / "absent.html"])
