@@ -21,9 +21,9 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.terminal import stream_of
 from proveout.agent.load.loop.transaction import BEGIN_READ, ROLLBACK, statements
 from proveout.core.errors import ProveoutError
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import Body, Outcome, Population, Statement, Table, TransactionType, WorkloadKind
 from proveout.dsl.workloads.kinds import build, writes
-from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql.workload import SqlWorkload
 from proveout.proto.wire.results import CheckFinding
 from proveout.proto.wire.tasks import CheckedLoad, CheckedText, Endpoint

@@ -21,7 +21,7 @@ from overhead import TERMINALS, NullSession, engine
 
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.hlr.workload import FIND_NUMBER, GET_SUBSCRIBER, SET_LOCATION
+from proveout.dsl.workloads.hlr.workload import DECLARED
 from proveout.dsl.workloads.kinds import build
 from proveout.dsl.workloads.sql.parameters import Custom
 
@@ -31,31 +31,17 @@ CONNECTIONS = 4
 
 def stated(transaction: str) -> Workload:
     """Return a plan's text for one HLR transaction."""
-    basic = {
-        "binds": {"s_id": {"uniform": [1, SUBSCRIBERS]}},
-        "statements": {"get": {"sql": named(GET_SUBSCRIBER.text["postgres"], "s_id"), "expect_rows": "some"}},
-    }
-    location = {
-        "binds": {
-            "number": {"text": 15, "alphabet": "0123456789"},
+    sql = {one.name: {"sql": one.text, "expect_rows": "some"} for one in DECLARED[transaction]}
+    binds = {
+        "GetBasicSubscriberData": {"s_id": {"uniform": [1, SUBSCRIBERS]}},
+        "UpdateLocation": {
+            "sub_nbr": {"text": 15, "alphabet": "0123456789"},
             "location": {"uniform": [1, 2**32 - 1]},
-            "s_id": {"from": "find.s_id"},
-        },
-        "statements": {
-            "find": {"sql": named(FIND_NUMBER.text["postgres"], "number"), "expect_rows": "some"},
-            "set": {"sql": named(SET_LOCATION.text["postgres"], "location", "s_id"), "expect_rows": "some"},
+            "s_id": {"from": "find_number.s_id"},
         },
     }
-    entry = {"GetBasicSubscriberData": basic, "UpdateLocation": location}[transaction]
-    model = Custom.model_validate({"transactions": {transaction: entry}})
+    model = Custom.model_validate({"transactions": {transaction: {"binds": binds[transaction], "statements": sql}}})
     return Workload(name="stated", kind="sql", parameters=to_values(model))
-
-
-def named(text: str, *names: str) -> str:
-    """A built-in statement's text with named binds."""
-    for number, name in enumerate(names, 1):
-        text = text.replace(f"${number}", f":{name}")
-    return text
 
 
 def alone(of: Workload, transactions: int) -> float:

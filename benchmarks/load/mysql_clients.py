@@ -33,12 +33,13 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.load.populate import populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Statement
-from proveout.dsl.workloads.hlr import HLR_WEIGHTS
-from proveout.dsl.workloads.hlr.workload import GET_ACCESS, GET_SUBSCRIBER
+from proveout.dsl.workloads.hlr import HLR_WEIGHTS, Hlr
+from proveout.dsl.workloads.hlr.workload import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 SUBSCRIBERS = 20_000
-STATEMENTS = {"narrow": GET_ACCESS, "wide": GET_SUBSCRIBER}
+WIDE, NARROW = (kind.statements[0] for kind in build(Hlr()).transactions[:2])
+STATEMENTS = {"narrow": NARROW, "wide": WIDE}
 
 
 def ours(dsn: str, statement: Statement, connections: int, seconds: float) -> tuple[float, float]:

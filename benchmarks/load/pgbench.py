@@ -66,7 +66,7 @@ from proveout.agent.load.populate import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.hlr import HLR_WEIGHTS
-from proveout.dsl.workloads.hlr import workload as hlr_statements
+from proveout.dsl.workloads.hlr.workload import DECLARED
 from proveout.dsl.workloads.tpcb import Tpcb
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
@@ -74,62 +74,36 @@ SUBSCRIBERS = 100_000
 SAMPLED = 0.1  # share of the transactions that are logged under -R: writing all of them would cost pgbench CPU
 
 
-def pg(statement: hlr_statements.Statement, *values: str) -> str:
-    """A statement of ours in pgbench's placeholders."""
-    return re.sub(r"\$(\d)", lambda match: values[int(match[1]) - 1], statement.text["postgres"])
+VALUES: Mapping[str, str] = {
+    "s_id": f"random(1, {SUBSCRIBERS})",
+    "type": "random(1, 4)",
+    "start": "8 * random(0, 2)",
+    "end": "random(1, 24)",
+    "numberx": "random(100000000000000, 999999999999999)",
+    "bit": "random(0, 1)",
+    "data_a": "random(0, 255)",
+    "location": "random(1, 4294967295)",
+}
+"""The binds of HLR's statements as pgbench draws them."""
+THEIRS: Mapping[str, str] = {
+    "find_number": "SELECT s_id FROM subscriber WHERE sub_nbr = lpad(:s_id::text, 15, '0') \\gset",
+    "insert_forwarding": "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx)"
+    " SELECT s_id, sf_type, :start, :end, :numberx FROM special_facility WHERE s_id = :s_id AND sf_type = :type"
+    " ON CONFLICT DO NOTHING;",
+}
+"""The statements that pgbench needs in another form."""
 
 
 def scripts() -> dict[str, str]:
-    """The seven transactions of HLR for pgbench."""
-    s_id = f"\\set s random(1, {SUBSCRIBERS})\n"
-    kind, start = "\\set t random(1, 4)\n", "\\set b 8 * random(0, 2)\n"
-    find = pg(hlr_statements.FIND_NUMBER, "lpad(:s::text, 15, '0')") + " \\gset\n"
-    insert = (
-        "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx)"
-        " SELECT s_id, sf_type, :b, :e, :n FROM special_facility WHERE s_id = :s_id AND sf_type = :t"
-        " ON CONFLICT DO NOTHING;\n"
-    )
-    number = "\\set n random(100000000000000, 999999999999999)\n"
-    return {
-        "GetBasicSubscriberData": s_id + pg(hlr_statements.GET_SUBSCRIBER, ":s") + ";\n",
-        "GetAccessData": s_id + kind + pg(hlr_statements.GET_ACCESS, ":s", ":t") + ";\n",
-        "GetNewDestination": s_id
-        + kind
-        + start
-        + "\\set e random(1, 24)\n"
-        + pg(hlr_statements.GET_DESTINATION, ":s", ":t", ":b", ":e")
-        + ";\n",
-        "UpdateSubscriberData": s_id
-        + kind
-        + "\\set v random(0, 1)\n\\set d random(0, 255)\nBEGIN;\n"
-        + pg(hlr_statements.SET_BIT, ":v", ":s")
-        + ";\n"
-        + pg(hlr_statements.SET_DATA_A, ":d", ":s", ":t")
-        + ";\nCOMMIT;\n",
-        "UpdateLocation": s_id
-        + "\\set l random(1, 4294967295)\nBEGIN;\n"
-        + find
-        + pg(hlr_statements.SET_LOCATION, ":l", ":s_id")
-        + ";\nCOMMIT;\n",
-        "InsertCallForwarding": s_id
-        + kind
-        + start
-        + "\\set e random(1, 24)\n"
-        + number
-        + "BEGIN;\n"
-        + find
-        + pg(hlr_statements.GET_FACILITIES, ":s_id")
-        + ";\n"
-        + insert
-        + "COMMIT;\n",
-        "DeleteCallForwarding": s_id
-        + kind
-        + start
-        + "BEGIN;\n"
-        + find
-        + pg(hlr_statements.DELETE_FORWARDING, ":s_id", ":t", ":b")
-        + ";\nCOMMIT;\n",
-    }
+    """The seven transactions of HLR for pgbench, which writes binds as we do."""
+    made: dict[str, str] = {}
+    for name, statements in DECLARED.items():
+        texts = [THEIRS.get(one.name, f"{one.text};") for one in statements]
+        used = re.findall(r"(?<!:):(\w+)", " ".join(texts))
+        sets = [f"\\set {bind} {value}" for bind, value in VALUES.items() if bind in used]
+        bracketed = texts if len(texts) == 1 else ["BEGIN;", *texts, "COMMIT;"]
+        made[name] = "\n".join((*sets, *bracketed, ""))
+    return made
 
 
 BUILT_IN: Mapping[str, str] = {"TpcbLike": "tpcb-like", "SimpleUpdate": "simple-update", "SelectOnly": "select-only"}
@@ -394,10 +368,11 @@ def _ratio(ours: list[Figures], theirs: list[Figures], what: str) -> float:
 
 def _loop(program: Path, dsn: str, connections: int, seconds: float) -> Figures:
     """The loop in C for some seconds, on sessions that are opened here."""
+    (select,) = DECLARED["GetBasicSubscriberData"]
     with ExitStack() as stack:
         sessions = [stack.enter_context(psycopg.connect(dsn, autocommit=True)) for _ in range(connections)]
         for session in sessions:
-            session.execute(f"PREPARE s (int8) AS {pg(hlr_statements.GET_SUBSCRIBER, '$1')}")
+            session.execute(f"PREPARE s (int8) AS {select.text.replace(':s_id', '$1')}")
         descriptors = [session.fileno() for session in sessions]
         argv = [program, *map(str, (SUBSCRIBERS, seconds, *descriptors))]
         done = subprocess.run(argv, stdout=PIPE, text=True, check=True, pass_fds=descriptors)

@@ -35,7 +35,7 @@ from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order
 from proveout.dsl.workloads.kinds import writes as workload_writes
-from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
+from proveout.dsl.workloads.sql_text import reads, scan, writes
 
 # A window in which a capture takes too few readings has no bounds of the slope (`lag.slope_…`); a search that accepts
 # by such a bound would refuse every rate.

@@ -14,7 +14,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.workloads.sql.sql_text import scan
+from proveout.dsl.workloads.sql_text import scan
 
 # A system that proveout starts has its copy without a key; one that runs already needs the key,
 # because a copy needs rights, disk and the end of other sessions.

@@ -152,19 +152,6 @@ def batch_of(share: float) -> int:
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 
-def sources(
-    draws: Iterable[Draw | RowDraw], weights: Iterable[float], total: float, *, seed: int, purpose: int, stream: int
-) -> list[Callable[[], Any]]:
-    """For each transaction a function that gives its next inputs; batches are sized by the shares `weights` / `total`.
-
-    `purpose` is that of the first transaction; the purposes of two workload kinds must not overlap.
-    """
-    return [
-        endless(draw, batch_of(weight / total), seed, purpose + number, stream).__next__
-        for number, (draw, weight) in enumerate(zip(draws, weights, strict=True))
-    ]
-
-
 def endless(draw: Draw | RowDraw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:
     """Batch after batch, 0 <= stream < 2^128. A batch is drawn as a whole when its first item is needed, so that a
     terminal only takes prepared values between two statements, which disturbs the processor's caches least."""

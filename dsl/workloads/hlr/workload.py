@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.base import (
-    Body,
-    Invariant,
-    Outcome,
-    Population,
-    Request,
-    Row,
-    Statement,
-    Step,
-    Table,
-    TransactionType,
-    walk,
-)
+from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.hlr import HLR_TRANSACTIONS, Hlr
+from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr import tables as hlr_tables
-from proveout.dsl.workloads.hlr.tables import END_TIMES, START_TIMES, columns, shares, types_of
-from proveout.dsl.workloads.random_streams import RowDraw, Rows, row, sources, steps
+from proveout.dsl.workloads.hlr.tables import END_TIMES, START_TIMES, Share, columns, shares, types_of
+from proveout.dsl.workloads.transactions import WHOLE, Bind, Declared, Sql, digits, whole
 
 # SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's
 # 1216
@@ -43,136 +27,57 @@ _MISFITS = frozenset(
 )  # fmt: skip
 
 
-def _all(text: str) -> Mapping[Dialect, str]:
-    return dict.fromkeys(DIALECTS, text)
+_SUBSCRIBER = ", ".join(name for name, _ in columns(1)["subscriber"])
+_FIND = Sql("find_number", "SELECT s_id FROM subscriber WHERE sub_nbr = :sub_nbr", keeps=("s_id",))
 
-
-_SUBSCRIBER_COLUMNS = columns(1)["subscriber"]
-_SUBSCRIBER_NAMES = ", ".join(name for name, _ in _SUBSCRIBER_COLUMNS)
-
-GET_SUBSCRIBER = Statement(
-    name="get_subscriber",
-    text=_all(f"SELECT {_SUBSCRIBER_NAMES} FROM subscriber WHERE s_id = $1"),  # noqa: S608 (our own column names)
-    arguments=(int,),
-    columns=tuple(int if kind.startswith("int") else str for _, kind in _SUBSCRIBER_COLUMNS),
-    rows_max=1,
-)
-GET_ACCESS = Statement(
-    name="get_access",
-    text=_all("SELECT data1, data2, data3, data4 FROM access_info WHERE s_id = $1 AND ai_type = $2"),
-    arguments=(int, int),
-    columns=(int, int, str, str),
-    rows_max=1,
-)
-GET_DESTINATION = Statement(
-    name="get_destination",
-    text=_all(
-        "SELECT cf.numberx FROM special_facility sf, call_forwarding cf"
-        " WHERE sf.s_id = $1 AND sf.sf_type = $2 AND sf.is_active = 1"
-        " AND cf.s_id = sf.s_id AND cf.sf_type = sf.sf_type AND cf.start_time <= $3 AND $4 < cf.end_time"
+# Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
+# inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and
+# counted apart.
+DECLARED: Mapping[str, Sequence[Sql]] = {
+    "GetBasicSubscriberData": (Sql("get_subscriber", f"SELECT {_SUBSCRIBER} FROM subscriber WHERE s_id = :s_id"),),  # noqa: S608 (our own column names)
+    "GetAccessData": (
+        Sql("get_access", "SELECT data1, data2, data3, data4 FROM access_info WHERE s_id = :s_id AND ai_type = :type"),
     ),
-    arguments=(int, int, int, int),
-    columns=(str,),
-    rows_max=3,
-)
-SET_BIT = Statement(
-    name="set_bit",
-    text=_all("UPDATE subscriber SET bit_1 = $1 WHERE s_id = $2"),
-    arguments=(int, int),
-    reads=False,
-    rows_only=True,
-)
-SET_DATA_A = Statement(
-    name="set_data_a",
-    text=_all("UPDATE special_facility SET data_a = $1 WHERE s_id = $2 AND sf_type = $3"),
-    arguments=(int, int, int),
-    reads=False,
-    rows_only=True,
-)
-FIND_NUMBER = Statement(
-    name="find_number",
-    text=_all("SELECT s_id FROM subscriber WHERE sub_nbr = $1"),
-    arguments=(str,),
-    columns=(int,),
-    rows_max=1,
-)
-SET_LOCATION = Statement(
-    name="set_location",
-    text=_all("UPDATE subscriber SET vlr_location = $1 WHERE s_id = $2"),
-    arguments=(int, int),
-    reads=False,
-    rows_only=True,
-)
-GET_FACILITIES = Statement(
-    name="get_facilities",
-    text=_all("SELECT sf_type FROM special_facility WHERE s_id = $1"),
-    arguments=(int,),
-    columns=(int,),
-    rows_max=5,
-)
-INSERT_FORWARDING = Statement(
-    name="insert_forwarding",
-    text=_all("INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx) VALUES ($1, $2, $3, $4, $5)"),
-    arguments=(int, int, int, int, str),
-    reads=False,
-    rows_only=True,
-    logical_errors=_MISFITS,
-)
-DELETE_FORWARDING = Statement(
-    name="delete_forwarding",
-    text=_all("DELETE FROM call_forwarding WHERE s_id = $1 AND sf_type = $2 AND start_time = $3"),
-    arguments=(int, int, int),
-    reads=False,
-    rows_only=True,
-)
-
+    "GetNewDestination": (
+        Sql(
+            "get_destination",
+            "SELECT cf.numberx FROM special_facility sf, call_forwarding cf"
+            " WHERE sf.s_id = :s_id AND sf.sf_type = :type AND sf.is_active = 1 AND cf.s_id = sf.s_id"
+            " AND cf.sf_type = sf.sf_type AND cf.start_time <= :start AND :end < cf.end_time",
+            rows_max=3,
+        ),
+    ),
+    # A bit of a subscriber and a byte of one of its facilities, which it may not have: then neither
+    "UpdateSubscriberData": (
+        Sql("set_bit", "UPDATE subscriber SET bit_1 = :bit WHERE s_id = :s_id"),
+        Sql("set_data_a", "UPDATE special_facility SET data_a = :data_a WHERE s_id = :s_id AND sf_type = :type"),
+    ),
+    "UpdateLocation": (
+        _FIND,
+        Sql("set_location", "UPDATE subscriber SET vlr_location = :location WHERE s_id = :s_id"),
+    ),
+    # Its facility may not be there, or have a forwarding at that time already
+    "InsertCallForwarding": (
+        _FIND,
+        Sql("get_facilities", "SELECT sf_type FROM special_facility WHERE s_id = :s_id", least=0, rows_max=5),
+        Sql(
+            "insert_forwarding",
+            "INSERT INTO call_forwarding (s_id, sf_type, start_time, end_time, numberx)"
+            " VALUES (:s_id, :type, :start, :end, :numberx)",
+            logical_errors=_MISFITS,
+        ),
+    ),
+    "DeleteCallForwarding": (
+        _FIND,
+        Sql(
+            "delete_forwarding",
+            "DELETE FROM call_forwarding WHERE s_id = :s_id AND sf_type = :type AND start_time = :start",
+        ),
+    ),
+}
 
 COLLISION_DRAWS = 2**18
 Ints = npt.NDArray[np.int64]
-Subscribers = Callable[[np.random.Generator, int], Ints]
-Values = tuple[Row, ...]  # the values drawn for each statement
-NUMBER = "U15"
-
-
-class Keys:
-    """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own
-    stream.
-
-    Reads give their request, the others the drawn values of each of their statements. Streams are Philox, keyed
-    (seed, transaction) and set apart by `stream` (0 <= stream < 2^128), so no two terminals draw the same keys and the
-    same stream draws the same again.
-    """
-
-    __slots__ = ("access", "delete", "destination", "insert", "location", "subscriber", "subscriber_data")
-
-    def __init__(self, parameters: Hlr, stream: int) -> None:
-        s_id = partial(draw_uniform if parameters.keys == "uniform" else draw_nurand, parameters)
-        types = types_of(parameters)
-        draws = (
-            RowDraw(row("i8"), lambda random, n: ((s_id(random, n),),), GET_SUBSCRIBER),
-            RowDraw(row("i8", "i8"), lambda random, n: ((s_id(random, n), _upto(random, types, n)),), GET_ACCESS),
-            RowDraw(row("i8", "i8", "i8", "i8"), partial(_destinations, s_id, types), GET_DESTINATION),
-            RowDraw(steps(row("i8", "i8"), row("i8", "i8", "i8")), partial(_subscriber_data, s_id, types)),
-            RowDraw(
-                steps(row(NUMBER), row("i8")),
-                lambda random, n: ((_texts(s_id(random, n)),), (random.integers(1, 2**32, n),)),
-            ),
-            RowDraw(steps(row(NUMBER), row(), row("i8", "i8", "i8", NUMBER)), partial(_inserts, s_id, types)),
-            RowDraw(
-                steps(row(NUMBER), row("i8", "i8")),
-                lambda random, n: ((_texts(s_id(random, n)),), (_upto(random, types, n), _starts(random, n))),
-            ),
-        )
-        weights = parameters.weights
-        chosen = [weights[name] for name in HLR_TRANSACTIONS]
-        next_of = sources(draws, chosen, sum(weights.values()), seed=parameters.seed, purpose=0, stream=stream)
-        self.subscriber: Callable[[], Request] = next_of[0]
-        self.access: Callable[[], Request] = next_of[1]
-        self.destination: Callable[[], Request] = next_of[2]
-        self.subscriber_data: Callable[[], Values] = next_of[3]
-        self.location: Callable[[], Values] = next_of[4]
-        self.insert: Callable[[], Values] = next_of[5]
-        self.delete: Callable[[], Values] = next_of[6]
 
 
 def nurand_mask(subscribers: int) -> int:
@@ -194,38 +99,6 @@ def draw_nurand(parameters: Hlr, random: np.random.Generator, count: int) -> Int
     return (hot | random.integers(1, subscribers + 1, count)) % subscribers + parameters.first
 
 
-def _upto(random: np.random.Generator, high: int, count: int) -> Ints:
-    """Numbers of 1 … high."""
-    return random.integers(1, high + 1, count)
-
-
-def _starts(random: np.random.Generator, count: int) -> Ints:
-    return 8 * random.integers(0, len(START_TIMES), count)
-
-
-def _texts(numbers: Ints) -> npt.NDArray[np.str_]:
-    """The numbers of telephones and subscribers, 15 digits."""
-    return np.array([f"{number:015d}" for number in numbers.tolist()], NUMBER)
-
-
-def _destinations(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
-    s_ids, kinds, starts = s_id(random, count), _upto(random, types, count), _starts(random, count)
-    return ((s_ids, kinds, starts, _upto(random, len(END_TIMES), count)),)
-
-
-def _subscriber_data(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
-    s_ids = s_id(random, count)
-    bits = random.integers(0, 2, count)
-    octets = random.integers(0, 256, count)
-    return (bits, s_ids), (octets, s_ids, _upto(random, types, count))
-
-
-def _inserts(s_id: Subscribers, types: int, random: np.random.Generator, count: int) -> Sequence[Rows]:
-    s_ids, numbers = s_id(random, count), random.integers(0, 10**15, count)
-    kinds, starts = _upto(random, types, count), _starts(random, count)
-    return (_texts(s_ids),), (), (kinds, starts, _upto(random, len(END_TIMES), count), _texts(numbers))
-
-
 @lru_cache(maxsize=64)
 def _effective(keys: str, subscribers: int) -> float:
     if keys == "uniform":
@@ -241,87 +114,37 @@ def effective_subscribers(parameters: Hlr) -> float:
     return _effective(parameters.keys, parameters.last - parameters.first + 1)
 
 
-# Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
-# inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and
-# counted apart.
-
-COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
-
-
-def find(request: Request) -> Body:
-    """One statement that finds a row or not: a subscriber's row; its access information of one type, which it may not
-    have; where calls to an active special facility are forwarded to at a time of day, if they are."""
-    result = yield request
-    return COMMIT if result.count else LOGICAL_FAILURE
-
-
-# Of each transaction: which of the keys its inputs are, and its statements
-_READS: Mapping[str, tuple[str, Statement]] = {
-    "GetBasicSubscriberData": ("subscriber", GET_SUBSCRIBER),
-    "GetAccessData": ("access", GET_ACCESS),
-    "GetNewDestination": ("destination", GET_DESTINATION),
-}
-_CHANGES: Mapping[str, tuple[str, tuple[Step, ...]]] = {
-    # A bit of a subscriber and a byte of one of its facilities, which it may not have: then neither
-    "UpdateSubscriberData": ("subscriber_data", (Step(SET_BIT), Step(SET_DATA_A))),
-    "UpdateLocation": ("location", (Step(FIND_NUMBER, keeps=1), Step(SET_LOCATION, places=(1, 0)))),
-    # Its facility may not be there, or have a forwarding at that time already
-    "InsertCallForwarding": (
-        "insert",
-        (
-            Step(FIND_NUMBER, keeps=1),
-            Step(GET_FACILITIES, places=(0,), least=0),
-            Step(INSERT_FORWARDING, places=(0, 1, 2, 3, 4)),
-        ),
-    ),
-    "DeleteCallForwarding": ("delete", (Step(FIND_NUMBER, keeps=1), Step(DELETE_FORWARDING, places=(0, 1, 2)))),
-}
-
-_TRANSACTIONS = (
-    *(
-        TransactionType(
-            name=name,
-            weight=0.0,
-            inputs=attrgetter(source),
-            body=find,
-            statements=(statement,),
-            single=True,
-            bare=True,
-        )
-        for name, (source, statement) in _READS.items()
-    ),
-    *(
-        TransactionType(
-            name=name,
-            weight=0.0,
-            inputs=attrgetter(source),
-            body=partial(walk, steps),
-            statements=tuple(step.statement for step in steps),
-            steps=steps,
-        )
-        for name, (source, steps) in _CHANGES.items()
-    ),
-)
-
-
-@dataclass(frozen=True)
-class HlrWorkload:
-    """A `base.WorkloadKind`: the HLR workload with its parameters."""
+class HlrWorkload(Declared):
+    """A `base.WorkloadKind`: the HLR workload with its parameters. It has no invariants, for nothing is conserved: a
+    load is judged by its success shares (`findings`)."""
 
     parameters: Hlr
+    declared = DECLARED
+    purpose = 0
+
+    def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
+        """Types, times, bits and bytes are all alike; subscribers as the parameter `keys` says."""
+        s_id = partial(draw_uniform if self.parameters.keys == "uniform" else draw_nurand, self.parameters)
+        return {
+            "s_id": Bind(WHOLE, lambda random, count, _: s_id(random, count)),
+            "sub_nbr": Bind("U15", lambda random, count, _: digits(s_id(random, count), 15)),
+            "location": whole(1, 2**32 - 1),
+            "bit": whole(0, 1),
+            "data_a": whole(0, 255),
+            "numberx": Bind("U15", lambda random, count, _: digits(random.integers(0, 10**15, count), 15)),
+            "type": whole(1, types_of(self.parameters)),
+            "start": Bind(WHOLE, lambda random, count, _: 8 * random.integers(0, len(START_TIMES), count)),
+            "end": whole(1, len(END_TIMES)),
+        }
+
+    def expected(self, transaction: str) -> tuple[float, float]:
+        """See `hlr.tables.shares`."""
+        share = self._shares[transaction]
+        return 1.0 - share.fresh, 1.0 - share.steady
 
     @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All seven, in the specification's order; those the plan leaves out have weight 0."""
-        expected = shares(self.parameters)
-        return tuple(
-            replace(
-                transaction,
-                weight=self.parameters.weights[transaction.name],
-                logical_failure=(1.0 - expected[transaction.name].fresh, 1.0 - expected[transaction.name].steady),
-            )
-            for transaction in _TRANSACTIONS
-        )
+    def _shares(self) -> Mapping[str, Share]:
+        return shares(self.parameters)
 
     @cached_property
     def population(self) -> Population:
@@ -338,15 +161,6 @@ class HlrWorkload:
             drop=hlr_tables.drop(),
             expected=hlr_tables.expected(self.parameters),
         )
-
-    @property
-    def invariants(self) -> tuple[Invariant, ...]:
-        """None: nothing is conserved; a load is judged by its success shares (`findings`)."""
-        return ()
-
-    def keys(self, stream: int) -> Keys:
-        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
-        return Keys(self.parameters, stream)
 
     def findings(self, seen: Sequence[Seen], earlier: Sequence[Hlr]) -> tuple[Finding, ...]:
         """Whether the mix and the success shares are those of the specification; see `conformance`."""

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property, lru_cache, partial
-from itertools import count as counted
-from itertools import repeat
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.base import (
-    Body,
-    Invariant,
-    Outcome,
-    Population,
-    Request,
-    Row,
-    Statement,
-    Step,
-    Table,
-    TransactionType,
-    walk,
-)
+from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.ddl import TableShape
-from proveout.dsl.workloads.prepaid import PREPAID_TRANSACTIONS, Prepaid
+from proveout.dsl.workloads.prepaid import Prepaid
 from proveout.dsl.workloads.random_streams import (
-    Draw,
     Ints,
-    RowDraw,
     Rows,
     Words,
     choice,
@@ -42,12 +24,21 @@ from proveout.dsl.workloads.random_streams import (
     field,
     five_digits,
     letters,
-    row,
-    sources,
     stripe,
     words,
 )
-from proveout.dsl.workloads.tptbm.workload import everywhere
+from proveout.dsl.workloads.transactions import (
+    WHOLE,
+    Bind,
+    Declared,
+    Sql,
+    constant,
+    counting,
+    derived,
+    digits,
+    everywhere,
+    whole,
+)
 
 # They are those of the TimesTen Scaleout sample GridSample (oracle-samples/oracle-timesten-samples, cr_schema.sql),
 # whose CUSTOMERS, ACCOUNTS, ACCOUNT_TYPE, ACCOUNT_STATUS and TRANSACTIONS are the ones that the prepaid and banking
@@ -222,63 +213,47 @@ def _date(word: Words) -> Ints:
     return year * 10_000 + (1 + field(word, 16, 8) % 12) * 100 + 1 + field(word, 24, 8) % 28
 
 
-# Arguments stand in the order of their numbers, as engines with unnamed placeholders want them. In `CHANGE` the old
-# balance is kept before the new one is set, because MySQL assigns from left to right; the others take all values from
-# the old row.
+# In `change` the old balance is kept before the new one is set, because MySQL assigns from left to right; the others
+# take all values from the old row.
 
 SEARCHED = 100  # accounts that one search looks at
 
-AUTHORIZE = Statement(
-    name="authorize",
-    text=everywhere(
-        "SELECT c.cust_id, c.last_name, a.account_type, s.description"  # noqa: S608 - a constant of ours
-        " FROM accounts a, customers c, account_status s"
-        f" WHERE a.account_id = $1 AND a.status = {ACTIVE} AND c.cust_id = a.cust_id AND s.status = a.status"
+DECLARED: Mapping[str, Sequence[Sql]] = {
+    # The user of an account, if it is active
+    "Authorize": (
+        Sql(
+            "authorize",
+            "SELECT c.cust_id, c.last_name, a.account_type, s.description"  # noqa: S608 - a constant of ours
+            " FROM accounts a, customers c, account_status s"
+            f" WHERE a.account_id = :account AND a.status = {ACTIVE} AND c.cust_id = a.cust_id AND s.status = a.status",
+        ),
     ),
-    arguments=(int,),
-    columns=(int, str, str, str),
-    rows_max=1,
-)
-BALANCE = Statement(
-    name="balance",
-    text=everywhere("SELECT current_balance, prev_balance FROM accounts WHERE account_id = $1"),
-    arguments=(int,),
-    columns=(int, int),
-    rows_max=1,
-)
-PROFILE = Statement(
-    name="profile",
-    text=everywhere("UPDATE customers SET addr1 = $1, zipcode = $2 WHERE cust_id = $3"),
-    arguments=(str, str, int),
-    reads=False,
-)
-CHANGE = Statement(
-    name="change",
-    text=everywhere(
-        "UPDATE accounts SET prev_balance = current_balance, current_balance = current_balance + $1"
-        " WHERE account_id = $2 AND current_balance >= $3"
+    "CheckBalance": (Sql("balance", "SELECT current_balance, prev_balance FROM accounts WHERE account_id = :account"),),
+    "UpdateProfile": (Sql("profile", "UPDATE customers SET addr1 = :addr, zipcode = :zip WHERE cust_id = :customer"),),
+    # Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little
+    "ChangeBalance": (
+        Sql(
+            "change",
+            "UPDATE accounts SET prev_balance = current_balance, current_balance = current_balance + :amount"
+            " WHERE account_id = :account AND current_balance >= :needed",
+        ),
+        Sql(
+            "record",
+            "INSERT INTO transactions (account_id, session_id, transaction_nb, optype, amount)"
+            " VALUES (:account, :session, :number, :code, :amount)",
+        ),
     ),
-    arguments=(int, int, int),
-    reads=False,
-)
-RECORD = Statement(
-    name="record",
-    text=everywhere(
-        "INSERT INTO transactions (account_id, session_id, transaction_nb, optype, amount) VALUES ($1, $2, $3, $4, $5)"
+    # The accounts of a run that have little left; there may be none
+    "FindLowBalances": (
+        Sql(
+            "low",
+            "SELECT account_id, cust_id, phone, current_balance FROM accounts"
+            " WHERE account_id BETWEEN :account AND :last AND current_balance < :low",
+            least=0,
+            rows_max=SEARCHED,
+        ),
     ),
-    arguments=(int, int, int, str, int),
-    reads=False,
-)
-LOW = Statement(
-    name="low",
-    text=everywhere(
-        "SELECT account_id, cust_id, phone, current_balance FROM accounts"
-        " WHERE account_id BETWEEN $1 AND $2 AND current_balance < $3"
-    ),
-    arguments=(int, int, int),
-    columns=(int, int, str, int),
-    rows_max=SEARCHED,
-)
+}
 
 
 def _whole(dialect: Dialect, value: str) -> str:
@@ -319,7 +294,6 @@ OVERDRAWN = Statement(
 # equally often. A history row is named by the terminal's stripe (see `random_streams.stripe`: no two terminals of a
 # load, and no two iterations of a run, share one) and a count.
 
-PURPOSE = 200  # of the first transaction; other workloads' keys have others
 LOW_BALANCE = 1_000  # cents
 
 
@@ -344,67 +318,11 @@ AMOUNTS: Mapping[str, Amounts] = {
 }
 
 
-class Keys:
-    """One terminal's arguments: each attribute gives the next ones of a transaction."""
-
-    __slots__ = ("authorize", "balance", "change", "low", "profile")
-
-    def __init__(self, parameters: Prepaid, stream: int) -> None:
-        account = partial(_between, parameters.first_account, parameters.last_account)
-        customer = partial(_between, parameters.first, parameters.last)
-        history = zip(repeat(stripe(stream)), counted())
-        draws: tuple[Draw | RowDraw, ...] = (
-            RowDraw(row("i8"), lambda random, n: ((account(random, n),),), AUTHORIZE),
-            RowDraw(row("i8"), lambda random, n: ((account(random, n),),), BALANCE),
-            lambda random, n: _profiles(random, n, customer(random, n)),
-            lambda random, n: _changes(random, n, account(random, n), AMOUNTS[parameters.profile], history),
-            RowDraw(
-                row("i8", "i8", "i8"), lambda random, n: (_searches(account(random, n), parameters.last_account),), LOW
-            ),
-        )
-        weights = parameters.weights
-        chosen = [weights[name] for name in PREPAID_TRANSACTIONS]
-        drawn = sources(draws, chosen, sum(weights.values()), seed=parameters.seed, purpose=PURPOSE, stream=stream)
-        self.authorize: Callable[[], Request] = drawn[0]
-        self.balance: Callable[[], Request] = drawn[1]
-        self.profile: Callable[[], Request] = drawn[2]
-        self.change: Callable[[], tuple[Row, Row]] = drawn[3]
-        self.low: Callable[[], Request] = drawn[4]
-
-
 def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:
     """The amounts moved, in cents: credits above 0, debits below."""
     credits_ = random.integers(kinds.credit[0], kinds.credit[1] + 1, count)
     debits = random.integers(kinds.debit[0], kinds.debit[1] + 1, count)
     return np.where(random.random(count) < kinds.credit_share, credits_, -debits)
-
-
-def _between(low: int, high: int, random: np.random.Generator, count: int) -> Ints:
-    return random.integers(low, high + 1, count)
-
-
-def _profiles(random: np.random.Generator, count: int, customers: Ints) -> Iterable[Request]:
-    addresses = random.integers(0, 10**15, count).tolist()
-    zips = random.integers(0, 10**5, count).tolist()
-    return [
-        (PROFILE, (f"{address:015d}", f"{code:05d}", customer))
-        for address, code, customer in zip(addresses, zips, customers.tolist(), strict=True)
-    ]
-
-
-def _changes(
-    random: np.random.Generator, count: int, accounts: Ints, kinds: Amounts, history: Iterator[tuple[int, int]]
-) -> Iterable[tuple[Row, Row]]:
-    """The change, which needs a balance of at least the amount debited, and its history row."""
-    for account, amount in zip(accounts.tolist(), amounts(random, count, kinds).tolist(), strict=True):
-        code = kinds.codes[amount < 0]
-        yield (amount, account, max(0, -amount)), (account, *next(history), code, amount)
-
-
-def _searches(accounts: Ints, last: int) -> Rows:
-    """A run of accounts; at the end of those that the load touches it is shorter."""
-    ends = np.minimum(accounts + (SEARCHED - 1), last)
-    return accounts, ends, np.full(len(accounts), LOW_BALANCE)
 
 
 # Money is conserved: the balances sum to the opening balances and the movements of the history. That
@@ -414,61 +332,37 @@ def _searches(accounts: Ints, last: int) -> Rows:
 # The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are
 # ours, after the sample GridSample (see `prepaid.workload`).
 
-COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
-
-def one_row(request: Request) -> Body:
-    """One statement: the user of an account, if it is active; both balances of an account; a customer's new address."""
-    result = yield request
-    return COMMIT if result.count else LOGICAL_FAILURE
-
-
-# Refill, credit or debit: the balance, and the history that it adds up with; neither when there is too little.
-CHANGE_BALANCE = (Step(CHANGE), Step(RECORD))
-
-
-def find_low_balances(request: Request) -> Body:
-    """The accounts of a run that have little left; there may be none."""
-    yield request
-    return COMMIT
-
-
-# Of each transaction: which of the keys its inputs are, its body, its statements
-_BODIES: Mapping[str, tuple[str, Callable[[Any], Body], tuple[Statement, ...]]] = {
-    "Authorize": ("authorize", one_row, (AUTHORIZE,)),
-    "CheckBalance": ("balance", one_row, (BALANCE,)),
-    "UpdateProfile": ("profile", one_row, (PROFILE,)),
-    "ChangeBalance": ("change", partial(walk, CHANGE_BALANCE), (CHANGE, RECORD)),
-    "FindLowBalances": ("low", find_low_balances, (LOW,)),
-}
-
-
-@dataclass(frozen=True)
-class PrepaidWorkload:
+class PrepaidWorkload(Declared):
     """A `base.WorkloadKind`: the prepaid workload with its parameters."""
 
     parameters: Prepaid
+    declared = DECLARED
+    purpose = 200
 
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All five; those the plan leaves out have weight 0."""
-        expected = expected_shares(self.parameters)
-        fresh = {name: high for name, (_, high) in expected.items()}
-        fresh["ChangeBalance"] = fresh_change(self.parameters)
-        return tuple(
-            TransactionType(
-                name=name,
-                weight=self.parameters.weights[name],
-                inputs=attrgetter(source),
-                body=body,
-                statements=statements,
-                single=len(statements) == 1,
-                bare=body is one_row,
-                steps=CHANGE_BALANCE if name == "ChangeBalance" else (),
-                logical_failure=(1.0 - fresh[name], 1.0 - expected[name][0]),
-            )
-            for name, (source, body, statements) in _BODIES.items()
-        )
+    def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
+        """Accounts and customers of the load's range, all alike; a search is shorter at the end of the range."""
+        parameters, kinds = self.parameters, AMOUNTS[self.parameters.profile]
+        last = parameters.last_account
+        return {
+            "account": whole(parameters.first_account, last),
+            "customer": whole(parameters.first, parameters.last),
+            "addr": Bind("U15", lambda random, count, _: digits(random.integers(0, 10**15, count), 15)),
+            "zip": Bind("U5", lambda random, count, _: digits(random.integers(0, 10**5, count), 5)),
+            "amount": Bind(WHOLE, lambda random, count, _: amounts(random, count, kinds)),
+            "needed": derived(WHOLE, lambda drawn: np.maximum(0, -drawn["amount"])),
+            "session": constant(WHOLE, stripe(stream)),
+            "number": counting(),
+            "code": derived("U1", lambda drawn: np.where(drawn["amount"] < 0, kinds.codes[1], kinds.codes[0])),
+            "last": derived(WHOLE, lambda drawn: np.minimum(drawn["account"] + (SEARCHED - 1), last)),
+            "low": constant(WHOLE, LOW_BALANCE),
+        }
+
+    def expected(self, transaction: str) -> tuple[float, float]:
+        """See `expected_shares`."""
+        low, high = expected_shares(self.parameters)[transaction]
+        fresh = fresh_change(self.parameters) if transaction == "ChangeBalance" else high
+        return 1.0 - fresh, 1.0 - low
 
     @cached_property
     def population(self) -> Population:
@@ -510,10 +404,6 @@ class PrepaidWorkload:
             statement=OVERDRAWN,
         )
         return (conserved, covered)
-
-    def keys(self, stream: int) -> Keys:
-        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
-        return Keys(self.parameters, stream)
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Prepaid]) -> tuple[Finding, ...]:
         """Whether the mix and the success shares are the expected ones, whatever the age of the data; see

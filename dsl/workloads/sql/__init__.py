@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.sql import sql_text
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.sql.parameters import Custom, check_sql, missing_table, missing_text
 
 

@@ -15,8 +15,8 @@ from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, did_you_mean, locate, where_of
 from proveout.dsl.source.nodes import Scalar as ScalarNode
-from proveout.dsl.workloads.sql import sql_text
-from proveout.dsl.workloads.sql.sql_text import Fault, Token
+from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.sql_text import Fault, Token
 
 # Strict models; shorthand is spelt out as it is read (`sql: text` is `{any: text}`, `expect_rows: some` is (1, None)),
 # so that later steps have one form to work with. The rules for the texts themselves are checked where positions are

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property, partial
 from itertools import islice, repeat
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,26 +17,22 @@ import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads import sql_text
 from proveout.dsl.workloads.base import (
-    Body,
     Invariant,
-    Outcome,
     Population,
-    Request,
     Row,
     Source,
     Statement,
     Step,
     Table,
     TransactionType,
-    walk,
 )
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
 from proveout.dsl.workloads.ddl import statistics
 from proveout.dsl.workloads.hlr import tables as hlr_tables
 from proveout.dsl.workloads.hlr.workload import nurand_mask
-from proveout.dsl.workloads.random_streams import RowDraw, philox, row, steps, words
-from proveout.dsl.workloads.sql import sql_text
+from proveout.dsl.workloads.random_streams import philox, words
 from proveout.dsl.workloads.sql.parameters import (
     LETTERS,
     LOGICAL_ERRORS,
@@ -50,6 +45,7 @@ from proveout.dsl.workloads.sql.parameters import (
     missing_table,
     text_for,
 )
+from proveout.dsl.workloads.transactions import BoundStatement, Part, parts_of, row_draw, transaction_of
 
 # A generator takes a fixed number of words per value, so a row of a population finds its words in a counter-based
 # stream at once (`random_streams.words`), and a terminal draws a batch at a time from its own. Only raw Philox words
@@ -311,14 +307,6 @@ Column: TypeAlias = npt.NDArray[Any]
 Next: TypeAlias = Callable[[int], Column]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A step of a transaction, and which binds are drawn for it, in order."""
-
-    step: Step
-    drawn: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class SqlWorkload:
     """A `base.WorkloadKind`: transactions of the plan."""
@@ -329,7 +317,19 @@ class SqlWorkload:
     def transactions(self) -> tuple[TransactionType, ...]:
         """In the plan's order."""
         return tuple(
-            _transaction(number, name, entry, self._parts[name])
+            transaction_of(
+                number,
+                self._parts[name],
+                name=name,
+                weight=entry.weight,
+                logical_failure=(
+                    (0.0, FAILURES_MAX)
+                    if entry.logical_failures is None and self.rows_expected(name)
+                    else entry.logical_failures
+                ),
+                keying_s=entry.keying,
+                thinking_s=entry.think,
+            )
             for number, (name, entry) in enumerate(self.parameters.transactions.items())
         )
 
@@ -417,32 +417,12 @@ def judge_failures(workload: SqlWorkload, seen: Sequence[Seen]) -> Finding:
 def _parts(transaction: str, entry: TransactionEntry, generators: dict[str, Generator]) -> tuple[Part, ...]:
     names = list(entry.statements)
     taken = {bind: _taken(one.from_, names, entry) for bind, one in generators.items() if one.from_ is not None}
-    parts: list[Part] = []
-    offsets: dict[int, int] = {}  # step -> where the values kept of it begin
-    kept = 0
-    for at, (name, one) in enumerate(entry.statements.items()):
-        binds = _binds(one)
-        drawn = tuple(bind for bind in binds if bind not in taken)
-        places = [
-            offsets[taken[bind][0]] + taken[bind][1] if bind in taken else kept + drawn.index(bind) for bind in binds
-        ]
-        offsets[at] = kept
-        keeps = max((column + 1 for step, column in taken.values() if step == at), default=0)
-        kept += keeps
-        least, most = one.expect_rows
-        parts.append(
-            Part(
-                step=Step(
-                    statement=_statement(f"{transaction}.{name}", one, binds, generators),
-                    places=tuple(places) if len(drawn) < len(binds) else None,
-                    keeps=keeps,
-                    least=least,
-                    most=sys.maxsize if most is None else most,
-                ),
-                drawn=drawn,
-            )
-        )
-    return tuple(parts)
+    return parts_of((_bound(f"{transaction}.{name}", one, generators) for name, one in entry.statements.items()), taken)
+
+
+def _bound(name: str, one: StatementEntry, generators: dict[str, Generator]) -> BoundStatement:
+    binds, (least, most) = _binds(one), one.expect_rows
+    return _statement(name, one, binds, generators), binds, least, sys.maxsize if most is None else most
 
 
 def _binds(one: StatementEntry) -> tuple[str, ...]:
@@ -491,37 +471,6 @@ def _row_range(step: Step) -> str:
     return f"{numbers} row{'' if numbers == '1' else 's'}"
 
 
-# ---- transactions ---------------------------------------------------------------------------------------------------
-
-
-def _transaction(number: int, name: str, entry: TransactionEntry, parts: tuple[Part, ...]) -> TransactionType:
-    steps = tuple(part.step for part in parts)
-    single = len(steps) == 1
-    return TransactionType(
-        name=name,
-        weight=entry.weight,
-        inputs=itemgetter(number),
-        body=partial(_single, steps[0]) if single else partial(walk, steps),
-        statements=tuple(step.statement for step in steps),
-        single=single,
-        bare=single and (steps[0].least, steps[0].most) == (1, sys.maxsize),
-        steps=() if single else steps,
-        logical_failure=(
-            (0.0, FAILURES_MAX)
-            if entry.logical_failures is None and any(map(_expects_rows, steps))
-            else entry.logical_failures
-        ),
-        keying_s=entry.keying,
-        thinking_s=entry.think,
-    )
-
-
-def _single(step: Step, request: Request) -> Body:
-    """One statement, whose request is drawn ready made."""
-    result = yield request
-    return Outcome.COMMIT if step.least <= result.count <= step.most else Outcome.LOGICAL_FAILURE
-
-
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
@@ -534,7 +483,8 @@ def _endless(
     columns = {name: _column(generators[name], random, stream) for name in names}
     kinds = {name: _kind(generators[name]) for name in names}
     if names and all(kinds.values()):
-        return _rows(parts, columns, kinds).endless(np.random.Generator(random), BATCH)
+        draw = row_draw(parts, kinds, lambda _, count: {name: column(count) for name, column in columns.items()})
+        return draw.endless(np.random.Generator(random), BATCH)
     return _values(parts, columns)
 
 
@@ -551,19 +501,6 @@ def _kind(generator: Generator) -> str:
         return "U36" if generator.uuid is not None else "U19" if generator.timestamp is not None else ""
     fits = generator.type is str and longest and letters.isascii() and "\0" not in letters
     return f"U{longest}" if fits else ""
-
-
-def _rows(parts: Sequence[Part], columns: Mapping[str, Next], kinds: Mapping[str, str]) -> RowDraw:
-    """Draws of whole numbers and texts."""
-    of_parts = [row(*[kinds[name] for name in part.drawn]) for part in parts]
-
-    def drawn(_: np.random.Generator, count: int) -> list[list[Column]]:
-        values = {name: column(count) for name, column in columns.items()}
-        return [[values[name] for name in part.drawn] for part in parts]
-
-    if len(parts) == 1:
-        return RowDraw(of_parts[0], drawn, parts[0].step.statement)
-    return RowDraw(steps(*of_parts), drawn)
 
 
 def _values(parts: Sequence[Part], columns: Mapping[str, Next]) -> Iterator[Any]:

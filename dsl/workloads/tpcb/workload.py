@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
-from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.base import (
-    Body,
-    Invariant,
-    Outcome,
-    Population,
-    Request,
-    Statement,
-    Step,
-    Table,
-    TransactionType,
-    walk,
-)
-from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
+from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
 from proveout.dsl.workloads.ddl import TableShape
-from proveout.dsl.workloads.random_streams import Ints, RowDraw, Rows, row, sources, steps
-from proveout.dsl.workloads.tpcb import TABLES, TELLERS_PER_BRANCH, TPCB_TRANSACTIONS, Tpcb
-from proveout.dsl.workloads.tptbm.workload import everywhere
+from proveout.dsl.workloads.random_streams import Ints, Rows
+from proveout.dsl.workloads.tpcb import TABLES, TELLERS_PER_BRANCH, Tpcb
+from proveout.dsl.workloads.transactions import Bind, Declared, Sql, whole
 
 # So pgbench can run on tables that `populate` has made, and a load of ours on tables of `pgbench -i`. Numbers of
 # accounts have eight bytes from 20,000 branches on; every column outside a primary key may be NULL, and `filler` is
@@ -140,41 +125,24 @@ def _nulls(count: int, width: int) -> np.ma.MaskedArray[tuple[int], np.dtype[np.
     return np.ma.MaskedArray(np.full(count, b" " * width, f"S{width}"), mask=True)
 
 
-# Arguments stand in the order of their numbers, as engines with unnamed placeholders want them.
-
-UPDATE_ACCOUNT = Statement(
-    name="update_account",
-    text=everywhere("UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2"),
-    arguments=(int, int),
-    reads=False,
+_ACCOUNT = (
+    Sql("update_account", "UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid"),
+    Sql("get_balance", "SELECT abalance FROM pgbench_accounts WHERE aid = :aid"),
 )
-GET_BALANCE = Statement(
-    name="get_balance",
-    text=everywhere("SELECT abalance FROM pgbench_accounts WHERE aid = $1"),
-    arguments=(int,),
-    columns=(int,),
-    rows_max=1,
+_HISTORY = Sql(
+    "add_history",
+    "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP)",
 )
-UPDATE_TELLER = Statement(
-    name="update_teller",
-    text=everywhere("UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2"),
-    arguments=(int, int),
-    reads=False,
-)
-UPDATE_BRANCH = Statement(
-    name="update_branch",
-    text=everywhere("UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2"),
-    arguments=(int, int),
-    reads=False,
-)
-ADD_HISTORY = Statement(
-    name="add_history",
-    text=everywhere(
-        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)"
+DECLARED = {
+    "TpcbLike": (
+        *_ACCOUNT,
+        Sql("update_teller", "UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid"),
+        Sql("update_branch", "UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid"),
+        _HISTORY,
     ),
-    arguments=(int, int, int, int),
-    reads=False,
-)
+    "SimpleUpdate": (*_ACCOUNT, _HISTORY),
+    "SelectOnly": _ACCOUNT[1:],
+}
 
 
 def _whole(dialect: Dialect, value: str) -> str:
@@ -203,93 +171,13 @@ TELLERS_TOTAL = _equal("tellers_total", _TELLERS, _BRANCHES)
 BRANCHES_TOTAL = _equal("branches_total", _BRANCHES, _HISTORY_SUM)
 
 
-# As in pgbench, account, teller and branch of a transaction are drawn apart, each of all alike, and so is the amount,
-# -5,000 … 5,000: an account's own branch is another one as a rule.
-
-PURPOSE = 300  # of the first transaction; other workloads' keys have others
 DELTA_MAX = 5_000
-_CHANGE, _KEY, _HISTORY = row("i8", "i8"), row("i8"), row("i8", "i8", "i8", "i8")
-
-
-class Keys:
-    """One terminal's arguments: each attribute gives the next ones of a transaction."""
-
-    __slots__ = ("select_only", "simple_update", "tpcb_like")
-
-    def __init__(self, parameters: Tpcb, stream: int) -> None:
-        change = _Changes(parameters)
-        draws = (
-            RowDraw(steps(_CHANGE, _KEY, _CHANGE, _CHANGE, _HISTORY), change.of_all),
-            RowDraw(steps(_CHANGE, _KEY, _HISTORY), change.of_account),
-            RowDraw(_KEY, lambda random, n: ((change.account(random, n),),), GET_BALANCE),
-        )
-        weights = [parameters.weights[name] for name in TPCB_TRANSACTIONS]
-        drawn = sources(draws, weights, sum(weights), seed=parameters.seed, purpose=PURPOSE, stream=stream)
-        self.tpcb_like: Callable[[], tuple[Any, ...]] = drawn[0]
-        self.simple_update: Callable[[], tuple[Any, ...]] = drawn[1]
-        self.select_only: Callable[[], Request] = drawn[2]
-
-
-class _Changes:
-    """Draws within the branches of a load."""
-
-    def __init__(self, parameters: Tpcb) -> None:
-        self._first, self._last = parameters.first, parameters.last
-        self._accounts = parameters.accounts_per_branch
-
-    def account(self, random: np.random.Generator, count: int) -> Ints:
-        """Accounts of the branches."""
-        return self._among(self._accounts, random, count)
-
-    def of_all(self, random: np.random.Generator, count: int) -> Sequence[Rows]:
-        """The arguments of account, balance, teller, branch and history."""
-        aids, bids, tids, deltas = self._draw(random, count)
-        return (deltas, aids), (aids,), (deltas, tids), (deltas, bids), (tids, bids, aids, deltas)
-
-    def of_account(self, random: np.random.Generator, count: int) -> Sequence[Rows]:
-        """The arguments of account, balance and history."""
-        aids, bids, tids, deltas = self._draw(random, count)
-        return (deltas, aids), (aids,), (tids, bids, aids, deltas)
-
-    def _draw(self, random: np.random.Generator, count: int) -> tuple[Ints, Ints, Ints, Ints]:
-        return (
-            self.account(random, count),
-            self._among(1, random, count),
-            self._among(TELLERS_PER_BRANCH, random, count),
-            random.integers(-DELTA_MAX, DELTA_MAX + 1, count),
-        )
-
-    def _among(self, each: int, random: np.random.Generator, count: int) -> Ints:
-        """Numbers from 1 of rows of which each branch has `each`."""
-        return random.integers((self._first - 1) * each + 1, self._last * each + 1, count)
-
 
 # It is not TPC-B: an account's branch does not follow its teller's, the balance is returned by a statement of its own,
 # and the scale does not grow with the throughput. Source: PostgreSQL 18, src/bin/pgbench/pgbench.c, builtin_script.
 #
 # Money is conserved: the tellers' balances sum to the branches', the accounts' to the history's amounts; and, where no
 # load runs SimpleUpdate, the branches' do so too.
-
-_ALWAYS = (0.0, 0.0)
-
-
-def select_only(request: Request) -> Body:
-    """The balance of an account."""
-    result = yield request
-    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
-
-
-STEPS: Mapping[str, tuple[Step, ...]] = {
-    "TpcbLike": (
-        Step(UPDATE_ACCOUNT),
-        Step(GET_BALANCE),
-        Step(UPDATE_TELLER),
-        Step(UPDATE_BRANCH),
-        Step(ADD_HISTORY),
-    ),
-    "SimpleUpdate": (Step(UPDATE_ACCOUNT), Step(GET_BALANCE), Step(ADD_HISTORY)),
-}
-_SOURCES: Mapping[str, str] = dict(zip(TPCB_TRANSACTIONS, ("tpcb_like", "simple_update", "select_only"), strict=True))
 
 _TRANSFERRED = Invariant(
     name="tellers",
@@ -314,39 +202,24 @@ _BOOKED = Invariant(
 )
 
 
-@dataclass(frozen=True)
-class TpcbWorkload:
+class TpcbWorkload(Declared):
     """A `base.WorkloadKind`: the TPC-B-like workload with its parameters."""
 
     parameters: Tpcb
+    declared = DECLARED
+    purpose = 300
 
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All three; those the plan leaves out have weight 0. None of them fails logically."""
-        weights = self.parameters.weights
-        writing = (
-            TransactionType(
-                name=name,
-                weight=weights[name],
-                inputs=attrgetter(_SOURCES[name]),
-                body=partial(walk, steps),
-                statements=tuple(step.statement for step in steps),
-                steps=steps,
-                logical_failure=_ALWAYS,
-            )
-            for name, steps in STEPS.items()
-        )
-        reading = TransactionType(
-            name="SelectOnly",
-            weight=weights["SelectOnly"],
-            inputs=attrgetter(_SOURCES["SelectOnly"]),
-            body=select_only,
-            statements=(GET_BALANCE,),
-            single=True,
-            bare=True,
-            logical_failure=_ALWAYS,
-        )
-        return (*writing, reading)
+    def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
+        """As in pgbench, account, teller and branch of a transaction are drawn apart, each of all alike, and so is the
+        amount: an account's own branch is another one as a rule."""
+        first, last = self.parameters.first - 1, self.parameters.last
+        each = {"aid": self.parameters.accounts_per_branch, "bid": 1, "tid": TELLERS_PER_BRANCH}
+        rows = {name: whole(first * count + 1, last * count) for name, count in each.items()}
+        return {**rows, "delta": whole(-DELTA_MAX, DELTA_MAX)}
+
+    def expected(self, transaction: str) -> tuple[float, float]:
+        """None of them fails logically."""
+        return 0.0, 0.0
 
     @cached_property
     def population(self) -> Population:
@@ -370,15 +243,6 @@ class TpcbWorkload:
         """Money is conserved. SimpleUpdate adds to the history and changes no branch."""
         always = (_RECORDED, _TRANSFERRED)
         return always if self.parameters.weights["SimpleUpdate"] else (*always, _BOOKED)
-
-    def keys(self, stream: int) -> Keys:
-        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
-        return Keys(self.parameters, stream)
-
-    def findings(self, seen: Sequence[Seen], _: Sequence[Tpcb]) -> tuple[Finding, ...]:
-        """Whether the mix is the plan's, and no transaction has missed a row; see `conformance`."""
-        found = dict.fromkeys(TPCB_TRANSACTIONS, (1.0, 1.0))
-        return judge_mix(self.parameters.weights, seen), judge_expected(found, seen, self.parameters.accounts)
 
 
 def build(parameters: Tpcb) -> TpcbWorkload:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from operator import attrgetter, itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.base import (
-    Body,
-    Invariant,
-    Outcome,
-    Population,
-    Request,
-    Row,
-    Statement,
-    Step,
-    Table,
-    TransactionType,
-    walk,
-)
+from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
-from proveout.dsl.workloads.random_streams import Ints, RowDraw, Rows, five_digits, row, sources, stripe
-from proveout.dsl.workloads.tptbm import TPTBM_TRANSACTIONS, Tptbm
+from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits, stripe
+from proveout.dsl.workloads.tptbm import Tptbm
+from proveout.dsl.workloads.transactions import (
+    WHOLE,
+    Bind,
+    Column,
+    Declared,
+    Sql,
+    constant,
+    counting,
+    derived,
+    everywhere,
+    whole,
+)
 
 # Row u (from 1) has vpn_id = (u - 1) div key and vpn_nb = (u - 1) mod key. directory_nb is 55 and the last four digits
 # of each, descr names both, as the original does (there the numbers in descr have no leading zeros; here five digits
@@ -79,39 +76,23 @@ def _filled(count: int, text: bytes) -> npt.NDArray[np.uint8]:
 # others.
 
 
-def everywhere(text: str) -> Mapping[Dialect, str]:
-    """One text that every dialect takes."""
-    return dict.fromkeys(DIALECTS, text)
-
-
-READ = Statement(
-    name="read",
-    text=everywhere("SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2"),
-    arguments=(int, int),
-    columns=(str, str, str),
-    rows_max=1,
-)
-UPDATE = Statement(
-    name="update",
-    text=everywhere("UPDATE vpn_users SET last_calling_party = $1 WHERE vpn_id = $2 AND vpn_nb = $3"),
-    arguments=(str, int, int),
-    reads=False,
-)
-# A duplicate is not a logical failure: no two terminals have an id in common, so it would be a fault of ours.
-INSERT = Statement(
-    name="insert",
-    text=everywhere(
-        "INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr) VALUES ($1, $2, $3, $4, $5)"
+DECLARED = {
+    "Read": (
+        Sql(
+            "read", "SELECT directory_nb, last_calling_party, descr FROM vpn_users WHERE vpn_id = :id AND vpn_nb = :nb"
+        ),
     ),
-    arguments=(int, int, str, str, str),
-    reads=False,
-)
-DELETE = Statement(
-    name="delete",
-    text=everywhere("DELETE FROM vpn_users WHERE vpn_id = $1 AND vpn_nb = $2"),
-    arguments=(int, int),
-    reads=False,
-)
+    "Update": (Sql("update", "UPDATE vpn_users SET last_calling_party = :caller WHERE vpn_id = :id AND vpn_nb = :nb"),),
+    # A duplicate is not a logical failure: no two terminals have an id in common, so it would be a fault of ours
+    "Insert": (
+        Sql(
+            "insert",
+            "INSERT INTO vpn_users (vpn_id, vpn_nb, directory_nb, last_calling_party, descr)"
+            " VALUES (:id, :nb, :directory, :caller, :descr)",
+        ),
+    ),
+    "Delete": (Sql("delete", "DELETE FROM vpn_users WHERE vpn_id = :id AND vpn_nb = :nb"),),
+}
 
 
 def inserted(key: int) -> Statement:
@@ -154,28 +135,8 @@ CALLERS = Statement(
 #
 # The original has a stripe of ids per process and starts again with each run of it.
 
-PURPOSE = 100  # of the first transaction; other workloads' keys have others
 PLACE_BITS = 32
 TURN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it are spread evenly over the circle
-
-
-class Keys:
-    """One terminal's arguments: each attribute gives the next request of a transaction."""
-
-    __slots__ = ("delete", "insert", "read", "update")
-
-    def __init__(self, parameters: Tptbm, stream: int) -> None:
-        draws = (
-            RowDraw(row("i8", "i8"), lambda random, n: (_loaded(random, n, parameters.key),), READ),
-            RowDraw(row("U10", "i8", "i8"), lambda random, n: (_updates(random, n, parameters.key),), UPDATE),
-        )
-        total = sum(parameters.weights.values()) / parameters.ops_per_transaction
-        weights = (parameters.weights[name] for name in TPTBM_TRANSACTIONS[:2])
-        drawn = sources(draws, weights, total, seed=parameters.seed, purpose=PURPOSE, stream=stream)
-        self.read: Callable[[], Request] = drawn[0]
-        self.update: Callable[[], Request] = drawn[1]
-        self.insert: Callable[[], Request] = _inserts(parameters.key + stripe(stream)).__next__
-        self.delete: Callable[[], Request] = _deletes(parameters.key, delete_start(parameters.rows, stream)).__next__
 
 
 def delete_start(rows: int, stream: int) -> int:
@@ -186,39 +147,11 @@ def delete_start(rows: int, stream: int) -> int:
     return ((place + turn) % (1 << PLACE_BITS)) * rows >> PLACE_BITS
 
 
-def _loaded(random: np.random.Generator, count: int, key: int) -> Rows:
-    ids, numbers = random.integers(0, key, (2, count))
-    return ids, numbers
-
-
-def _updates(random: np.random.Generator, count: int, key: int) -> Rows:
-    """The new value is that of the original program: the row's own id and number, cut to the column."""
-    ids, numbers = _loaded(random, count, key)
-    texts = [f"{vpn_id}x{vpn_nb}"[:10].ljust(10) for vpn_id, vpn_nb in zip(ids, numbers, strict=True)]
-    return np.array(texts, "U10"), ids, numbers
-
-
-def _inserts(vpn_id: int) -> Iterator[Request]:
-    vpn_nb = 0
-    while True:
-        texts = (directory_nb(vpn_id, vpn_nb), NO_CALLER, descr(vpn_id, vpn_nb))
-        yield INSERT, (vpn_id, vpn_nb, *texts)
-        vpn_nb += 1
-
-
-def _deletes(key: int, row: int) -> Iterator[Request]:
-    while True:
-        yield DELETE, divmod(row, key)
-        row = (row + 1) % (key * key)
-
-
 # A read, an update or a delete of a row that has been deleted finds nothing: a *logical failure*, counted apart. With
 # `ops_per_transaction: n` a transaction is n statements of its own kind in one commit, and one that misses fails as a
 # whole. (In the original, n statements drawn one by one share a commit and misses are nothing special.)
 #
 # Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples).
-
-STATEMENTS: dict[str, Statement] = dict(zip(TPTBM_TRANSACTIONS, (READ, UPDATE, INSERT, DELETE), strict=True))
 
 VPN_USERS = ddl.TableShape(
     name="vpn_users",
@@ -233,39 +166,45 @@ VPN_USERS = ddl.TableShape(
 )
 
 
-@dataclass(frozen=True)
-class TptbmWorkload:
+class TptbmWorkload(Declared):
     """A `base.WorkloadKind`: TPTBM with its parameters."""
 
     parameters: Tptbm
-
-    @cached_property
-    def transactions(self) -> tuple[TransactionType, ...]:
-        """All four; those the plan leaves out have weight 0."""
-        return tuple(self._transaction(name) for name in TPTBM_TRANSACTIONS)
-
-    def _transaction(self, name: str) -> TransactionType:
-        source: Callable[[Keys], Callable[[], Request]] = attrgetter(name.lower())
-        operations = self.parameters.ops_per_transaction
-        steps = (Step(STATEMENTS[name]),) * operations
-        return TransactionType(
-            name=name,
-            weight=self.parameters.weights[name],
-            inputs=source if operations == 1 else partial(_several, source, operations),
-            body=_operation if operations == 1 else partial(walk, steps),
-            statements=(STATEMENTS[name],),
-            single=operations == 1,
-            bare=operations == 1,
-            steps=() if operations == 1 else steps,
-            logical_failure=(0.0, 0.0) if name == "Insert" else None,
-            counted=self._counted.get(name),
-        )
+    declared = DECLARED
+    purpose = 100
 
     @property
-    def _counted(self) -> Mapping[str, Statement]:
+    def repeats(self) -> int:
+        """Operations of a transaction."""
+        return self.parameters.ops_per_transaction
+
+    def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
+        """An update writes what the original program does: the row's own id and number, cut to the column."""
+        key = self.parameters.key
+        if transaction == "Insert":
+            vpn_id = key + stripe(stream)
+            return {
+                "id": constant(WHOLE, vpn_id),
+                "nb": counting(),
+                "directory": derived("U10", lambda drawn: [directory_nb(vpn_id, nb) for nb in drawn["nb"].tolist()]),
+                "caller": constant("U10", NO_CALLER),
+                "descr": derived(f"U{WIDTH}", lambda drawn: [descr(vpn_id, nb) for nb in drawn["nb"].tolist()]),
+            }
+        if transaction == "Delete":
+            rows = self.parameters.rows
+            first = delete_start(rows, stream)
+            return {"id": counting(first, lambda row: row % rows // key), "nb": counting(first, lambda row: row % key)}
+        loaded = whole(0, key - 1)
+        return {"id": loaded, "nb": loaded, "caller": derived("U10", _callers)}
+
+    def expected(self, transaction: str) -> tuple[float, float] | None:
+        """Inserts always succeed; of the others nothing is known before."""
+        return (0.0, 0.0) if transaction == "Insert" else None
+
+    def counted(self, transaction: str) -> Statement | None:
         """The numbers that grow by one with each transaction of one statement."""
         key = self.parameters.key
-        return {"Insert": inserted(key), "Delete": deleted(key)} if self.parameters.ops_per_transaction == 1 else {}
+        return {"Insert": inserted(key), "Delete": deleted(key)}.get(transaction) if self.repeats == 1 else None
 
     @cached_property
     def population(self) -> Population:
@@ -294,10 +233,6 @@ class TptbmWorkload:
             ),
         )
 
-    def keys(self, stream: int) -> Keys:
-        """Arguments for one terminal; `stream` sets terminals (and repeats) apart."""
-        return Keys(self.parameters, stream)
-
     def findings(self, seen: Sequence[Seen], earlier: Sequence[Tptbm]) -> tuple[Finding, ...]:
         """Whether the mix and the success shares are the expected ones; see `conformance`."""
         counts = {one.name: (one.ok, one.logical_failures) for one in seen}
@@ -305,16 +240,9 @@ class TptbmWorkload:
         return judge_mix(self.parameters.weights, seen), judge_expected(shares, seen, math.inf)
 
 
-def _several(source: Callable[[Keys], Callable[[], Request]], count: int, keys: Keys) -> Callable[[], tuple[Row, ...]]:
-    """A source of the arguments of `count` statements at a time."""
-    arguments = map(itemgetter(1), iter(source(keys), None))
-    return zip(*[arguments] * count, strict=True).__next__
-
-
-def _operation(request: Request) -> Body:
-    """One statement."""
-    result = yield request
-    return Outcome.COMMIT if result.count else Outcome.LOGICAL_FAILURE
+def _callers(drawn: Mapping[str, Column]) -> list[str]:
+    pairs = zip(drawn["id"].tolist(), drawn["nb"].tolist(), strict=True)
+    return [f"{vpn_id}x{vpn_nb}"[:10].ljust(10) for vpn_id, vpn_nb in pairs]
 
 
 def build(parameters: Tptbm) -> TptbmWorkload:

@@ -31,7 +31,7 @@ from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.conformance import Seen
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.kinds import built_in
-from proveout.dsl.workloads.tptbm.workload import everywhere
+from proveout.dsl.workloads.transactions import everywhere
 from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 

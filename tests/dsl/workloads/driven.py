@@ -31,6 +31,13 @@ def built(kind: str, parameters: BaseModel | dict[str, Any]) -> WorkloadKind:
     return build(compiled(kind, parameters))
 
 
+def drawn(of: WorkloadKind, transaction: str, count: int, stream: int = 0) -> list[Any]:
+    """Inputs of a transaction for one terminal."""
+    (kind,) = (one for one in of.transactions if one.name == transaction)
+    take = kind.inputs(of.keys(stream))
+    return [take() for _ in range(count)]
+
+
 def rows(of: WorkloadKind, table: str, first: int, count: int) -> list[tuple[Any, ...]]:
     """Rows of a table, for these units."""
     return list(zip(*(column.tolist() for column in columns(of, table, first, count).values()), strict=True))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driven import Given, assert_even, built, compiled, drive, in_turn, rows
+from driven import drawn as inputs
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.kinds import build, with_range
@@ -50,18 +51,17 @@ def test_accounts_belong_to_their_customers_and_the_sum_of_balances_needs_no_que
 # ---- arguments
 
 
-def drawn(source: str, count: int, stream: int = 0, **parameters: Any) -> list[Any]:
-    take = getattr(built("prepaid", SMALL | parameters).keys(stream), source)
-    return [take() for _ in range(count)]
+def drawn(transaction: str, count: int, stream: int = 0, **parameters: Any) -> list[Any]:
+    return inputs(built("prepaid", SMALL | parameters), transaction, count, stream)
 
 
 def test_every_account_and_customer_is_drawn_uniformly() -> None:
-    for source, position, high in (("authorize", 0, 1000), ("balance", 0, 1000), ("profile", 2, 500)):
-        assert_even([arguments[position] for _, arguments in drawn(source, 30 * high)], 1, high)
+    for name, position, high in (("Authorize", 0, 1000), ("CheckBalance", 0, 1000), ("UpdateProfile", 2, 500)):
+        assert_even([arguments[position] for _, arguments in drawn(name, 30 * high)], 1, high)
 
 
 def test_a_search_reads_a_range_of_accounts() -> None:
-    for _, (first, last, low) in drawn("low", 2_000):
+    for _, (first, last, low) in drawn("FindLowBalances", 2_000):
         assert 1 <= first <= last == min(1000, first + SEARCHED - 1)
         assert low == LOW_BALANCE
 
@@ -69,7 +69,7 @@ def test_a_search_reads_a_range_of_accounts() -> None:
 @pytest.mark.parametrize("profile", ["prepaid", "banking"])
 def test_a_change_takes_no_more_than_there_is_and_is_recorded_as_it_is(profile: Any) -> None:
     kinds = AMOUNTS[profile]
-    for (amount, account, least), recorded in drawn("change", 5_000, 7 << 32, profile=profile):
+    for (amount, account, least), recorded in drawn("ChangeBalance", 5_000, 7 << 32, profile=profile):
         low, high = kinds.credit if amount > 0 else kinds.debit
         assert low <= abs(amount) <= high
         assert least == max(0, -amount)
@@ -78,7 +78,7 @@ def test_a_change_takes_no_more_than_there_is_and_is_recorded_as_it_is(profile: 
 
 def test_history_rows_have_unique_keys() -> None:
     streams = [seed << 32 | terminal for seed in (0, 1, 2**32 - 1) for terminal in range(32)]
-    names = [(recorded[1], recorded[2]) for stream in streams for _, recorded in drawn("change", 300, stream)]
+    names = [(recorded[1], recorded[2]) for stream in streams for _, recorded in drawn("ChangeBalance", 300, stream)]
     assert len(set(names)) == len(names)
 
 
@@ -86,13 +86,12 @@ def test_history_rows_have_unique_keys() -> None:
 def test_a_load_on_a_range_of_customers_touches_only_their_accounts(each: int) -> None:
     whole = compiled("prepaid", {"population": 1_000, "accounts_per_customer": each})
     first, last = 100 * each + 1, 200 * each
-    keys = build(with_range(whole, 101, 200)).keys(1)
-    balances = [keys.balance()[1][0] for _ in range(2_000)]
+    ranged = build(with_range(whole, 101, 200))
+    balances = [account for _, (account,) in inputs(ranged, "CheckBalance", 2_000)]
     assert (min(balances), max(balances)) == (first, last)
-    assert {keys.profile()[1][2] for _ in range(2_000)} == set(range(101, 201))
-    searches = [keys.low()[1] for _ in range(500)]
-    assert all(first <= low <= high <= last for low, high, _ in searches)
-    assert {first <= change[0][1] <= last for change in (keys.change() for _ in range(500))} == {True}
+    assert {customer for _, (*_, customer) in inputs(ranged, "UpdateProfile", 2_000)} == set(range(101, 201))
+    assert all(first <= low <= high <= last for _, (low, high, _) in inputs(ranged, "FindLowBalances", 500))
+    assert all(first <= change[1] <= last for change, _ in inputs(ranged, "ChangeBalance", 500))
 
 
 # ---- transactions and shares of success

@@ -4,15 +4,14 @@ loads."""
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
-from driven import assert_even, built, compiled, rows
+from driven import assert_even, built, compiled, drawn, rows
 
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import kinds
-from proveout.dsl.workloads.tpcb.workload import DELTA_MAX, STEPS
+from proveout.dsl.workloads.tpcb.workload import DELTA_MAX
 
 SMALL = {"scale": 3, "accounts_per_branch": 70}
 SCRIPTS = {
@@ -50,13 +49,8 @@ def test_account_numbers_are_as_wide_as_pgbench_makes_them() -> None:
         assert tables["pgbench_accounts"]["aid"] == tables["pgbench_history"]["aid"] == kind
 
 
-def drawn(source: str, count: int, parameters: dict[str, Any] = SMALL) -> list[Any]:
-    take = getattr(built("tpcb", parameters).keys(0), source)
-    return [take() for _ in range(count)]
-
-
 def test_account_teller_and_branch_are_drawn_apart_and_all_alike() -> None:
-    values = np.array([history for *_, history in drawn("tpcb_like", 42_000)])
+    values = np.array([history for *_, history in drawn(built("tpcb", SMALL), "TpcbLike", 42_000)])
     for column, high in ((0, 30), (1, 3), (2, 210)):
         assert_even(values[:, column], 1, high)
     deltas = values[:, 3]
@@ -66,22 +60,23 @@ def test_account_teller_and_branch_are_drawn_apart_and_all_alike() -> None:
 
 
 def test_all_statements_of_a_transaction_have_the_same_values() -> None:
-    for source in ("tpcb_like", "simple_update"):
-        for account, balance, *changes, (tid, bid, aid, delta) in drawn(source, 500):
+    for name in SCRIPTS:
+        for account, balance, *changes, (tid, bid, aid, delta) in drawn(built("tpcb", SMALL), name, 500):
             assert (account, balance) == ((delta, aid), (aid,))
-            assert changes == ([(delta, tid), (delta, bid)] if source == "tpcb_like" else [])
+            assert changes == ([(delta, tid), (delta, bid)] if name == "TpcbLike" else [])
 
 
 def test_a_load_on_a_range_of_branches_touches_only_theirs() -> None:
-    ranged = {"scale": 9, "accounts_per_branch": 10, "range": (4, 6)}
-    for *_, (tid, bid, aid, _) in drawn("tpcb_like", 2_000, ranged):
+    ranged = built("tpcb", {"scale": 9, "accounts_per_branch": 10, "range": (4, 6)})
+    for *_, (tid, bid, aid, _) in drawn(ranged, "TpcbLike", 2_000):
         assert 4 <= bid <= 6 and 31 <= tid <= 60 and 31 <= aid <= 60
-    assert {request[1][0] for request in drawn("select_only", 2_000, ranged)} == set(range(31, 61))
+    assert {request[1][0] for request in drawn(ranged, "SelectOnly", 2_000)} == set(range(31, 61))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_the_statements_are_those_of_pgbench(name: str) -> None:
-    sent = [re.sub(r"\$\d", "?", step.statement.text["postgres"]) for step in STEPS[name]]
+    (kind,) = (one for one in built("tpcb", SMALL).transactions if one.name == name)
+    sent = [re.sub(r"\$\d", "?", statement.text["postgres"]) for statement in kind.statements]
     theirs = [re.sub(r":\w+", "?", line) for line in SCRIPTS[name].strip().split("\n")]
     assert [f"{text};" for text in sent] == theirs
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from driven import Given, assert_even, built, drive, in_turn, rows
+from driven import drawn as inputs
 
 from proveout.dsl.workloads.base import Outcome
 from proveout.dsl.workloads.random_streams import stripe
@@ -34,26 +35,25 @@ def test_texts_are_as_wide_as_their_columns_and_name_the_row() -> None:
 # ---- arguments
 
 
-def drawn(source: str, count: int, number: int = 0, key: int = 30) -> list[tuple[Any, ...]]:
-    take = getattr(built("tptbm", SMALL | {"key": key}).keys(number), source)
-    return [take()[1] for _ in range(count)]
+def drawn(name: str, count: int, number: int = 0, key: int = 30) -> list[tuple[Any, ...]]:
+    return [values for _, values in inputs(built("tptbm", SMALL | {"key": key}), name, count, number)]
 
 
 def test_reads_and_updates_take_any_loaded_row_alike() -> None:
-    for source, of in (("read", slice(0, 2)), ("update", slice(1, 3))):
-        assert_even([i * 30 + n for i, n in (values[of] for values in drawn(source, 90_000))], 0, 899)
-    assert all(text == f"{i}x{n}".ljust(10) for text, i, n in drawn("update", 200)), "as the original writes"
-    assert all(len(text) == 10 for text, _, _ in drawn("update", 200, key=100_000))
+    for name, of in (("Read", slice(0, 2)), ("Update", slice(1, 3))):
+        assert_even([i * 30 + n for i, n in (values[of] for values in drawn(name, 90_000))], 0, 899)
+    assert all(text == f"{i}x{n}".ljust(10) for text, i, n in drawn("Update", 200)), "as the original writes"
+    assert all(len(text) == 10 for text, _, _ in drawn("Update", 200, key=100_000))
 
 
 def test_inserts_lie_beyond_the_loaded_ids_and_never_meet() -> None:
     """Over all terminals of several iterations, with seeds at both ends of their range."""
     seeds = (0, 1, 2, 2**31, 2**32 - 2, 2**32 - 1)
-    ids = [values[:2] for seed in seeds for k in range(64) for values in drawn("insert", 20, stream(seed, k))]
+    ids = [values[:2] for seed in seeds for k in range(64) for values in drawn("Insert", 20, stream(seed, k))]
     assert len(set(ids)) == len(ids) == 6 * 64 * 20
     assert 30 <= min(vpn_id for vpn_id, _ in ids) <= max(vpn_id for vpn_id, _ in ids) < 2**63
     assert stripe(stream(2**32 - 1, 2**24 - 1)) == 2**56 - 1
-    (row,) = drawn("insert", 1, stream(2**32 - 1, 2**24 - 1), key=100_000)
+    (row,) = drawn("Insert", 1, stream(2**32 - 1, 2**24 - 1), key=100_000)
     assert [len(text) for text in row[2:]] == [10, 10, 100], "as wide as a loaded one"
 
 
@@ -71,7 +71,7 @@ def test_iterations_start_their_deletes_elsewhere_and_walk_over_every_row() -> N
     starts = sorted(delete_start(10**6, stream(seed, 0)) for seed in range(1000))
     assert len(set(starts)) == 1000
     assert max(b - a for a, b in itertools.pairwise(starts)) < 10_000
-    walked = drawn("delete", 901, stream(7, 3))
+    walked = drawn("Delete", 901, stream(7, 3))
     assert set(walked[:900]) == set(itertools.product(range(30), range(30)))
     assert walked[900] == walked[0]
 
@@ -120,7 +120,7 @@ def test_the_database_counts_inserts_and_deletes_and_tells_an_update_of_another_
 
     def ran(source: str, count: int) -> int:
         done = [kinds[source].statements[0].text["sqlite"] for _ in range(count)]
-        return sum(database.execute(t, v).rowcount for t, v in zip(done, drawn(source.lower(), count), strict=True))
+        return sum(database.execute(t, v).rowcount for t, v in zip(done, drawn(source, count), strict=True))
 
     assert read(callers.statement) == (900, 900)
     for source in ("Insert", "Delete"):

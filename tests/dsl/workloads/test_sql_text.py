@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.dsl.workloads.sql.sql_text import (
+from proveout.dsl.workloads.sql_text import (
     binds,
     columns,
     fault,

@@ -1,0 +1,276 @@
+"""Transactions as data: statements with named binds, and arrays of values for each bind.
+
+Both `kind: sql` and the built-in kinds whose transactions are plain sequences of statements have theirs from here, so
+that all go through the same loop of the load engine. A built-in kind declares its statements (`Sql`) and the values of
+its binds (`Bind`), and writes only rows and invariants as functions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.core.data_classes import dataclass
+from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.base import (
+    Body,
+    Invariant,
+    Outcome,
+    Request,
+    Row,
+    Source,
+    Statement,
+    Step,
+    TransactionType,
+    walk,
+)
+from proveout.dsl.workloads.random_streams import Ints, RowDraw, batch_of, endless, row, steps
+
+Column: TypeAlias = npt.NDArray[Any]
+BoundStatement: TypeAlias = tuple[Statement, tuple[str, ...], int, int]
+"""A statement, its binds in the order of its arguments, and the least and the most rows that it finds or changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A step of a transaction, and which binds are drawn for it, in order."""
+
+    step: Step
+    drawn: tuple[str, ...]
+
+
+def parts_of(statements: Iterable[BoundStatement], taken: Mapping[str, tuple[int, int]]) -> tuple[Part, ...]:
+    """The parts of a transaction. `taken`: the binds that come from the first row of an earlier step, as (number of the
+    step, number of the column); all others are drawn."""
+    made: list[Part] = []
+    offsets: list[int] = []  # where the values kept of each step begin
+    kept = 0
+    for at, (statement, binds, least, most) in enumerate(statements):
+        drawn = tuple(bind for bind in binds if bind not in taken)
+        places = [
+            offsets[taken[bind][0]] + taken[bind][1] if bind in taken else kept + drawn.index(bind) for bind in binds
+        ]
+        offsets.append(kept)
+        keeps = max((column + 1 for step, column in taken.values() if step == at), default=0)
+        kept += keeps
+        step = Step(
+            statement=statement,
+            places=tuple(places) if len(drawn) < len(binds) else None,
+            keeps=keeps,
+            least=least,
+            most=most,
+        )
+        made.append(Part(step, drawn))
+    return tuple(made)
+
+
+def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more: Any) -> TransactionType:
+    """A transaction whose inputs are the `number`-th of its terminal's keys; one of a single statement may run it
+    `repeats` times. `more`: further fields of the type."""
+    of_parts = tuple(part.step for part in parts)
+    every = of_parts * repeats
+    single = len(every) == 1
+    return TransactionType(
+        inputs=itemgetter(number) if repeats == 1 else partial(_several, number, repeats),
+        body=partial(_single, every[0]) if single else partial(walk, every),
+        statements=tuple(step.statement for step in of_parts),
+        single=single,
+        bare=single and (every[0].least, every[0].most) == (1, sys.maxsize),
+        steps=() if single else every,
+        **more,
+    )
+
+
+def _single(step: Step, request: Request) -> Body:
+    """One statement, whose request is drawn ready made."""
+    result = yield request
+    return Outcome.COMMIT if step.least <= result.count <= step.most else Outcome.LOGICAL_FAILURE
+
+
+def _several(number: int, count: int, keys: Sequence[Source]) -> Source:
+    """A source of the values of `count` statements at a time."""
+    arguments: Iterator[Row] = map(itemgetter(1), iter(keys[number], None))
+    return zip(*[arguments] * count, strict=True).__next__
+
+
+def row_draw(
+    parts: Sequence[Part],
+    kinds: Mapping[str, str],
+    drawn: Callable[[np.random.Generator, int], Mapping[str, Column]],
+) -> RowDraw:
+    """Draws of whole numbers and texts; `kinds` are numpy's names of the binds' values."""
+    of_parts = [row(*[kinds[name] for name in part.drawn]) for part in parts]
+
+    def columns(random: np.random.Generator, count: int) -> list[list[Column]]:
+        values = drawn(random, count)
+        return [[values[name] for name in part.drawn] for part in parts]
+
+    if len(parts) == 1:
+        return RowDraw(of_parts[0], columns, parts[0].step.statement)
+    return RowDraw(steps(*of_parts), columns)
+
+
+# ---- of the built-in kinds ------------------------------------------------------------------------------------------
+
+
+def everywhere(text: str) -> Mapping[Dialect, str]:
+    """One text that every dialect takes."""
+    return dict.fromkeys(DIALECTS, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A statement that every dialect takes, with binds as `:name`; other fields as in `Statement` and `Step`.
+
+    `keeps`: binds of later statements, which have the leading values of the first row found. A write has no effect but
+    on the rows that it counts: the tables of the built-in kinds have no triggers.
+    """
+
+    name: str
+    text: str
+    keeps: tuple[str, ...] = ()
+    least: int = 1
+    rows_max: int = 1
+    logical_errors: frozenset[str] = frozenset()
+
+    def made(self, binds: Mapping[str, Bind]) -> BoundStatement:
+        """The statement, where these are the transaction's binds."""
+        text, names = sql_text.positional(self.text)
+        reads = sql_text.reads(sql_text.scan(self.text))
+        statement = Statement(
+            name=self.name,
+            text=everywhere(text),
+            arguments=tuple(int if binds[name].kind == WHOLE else str for name in names),
+            reads=reads,
+            rows_max=self.rows_max if reads else None,
+            rows_only=not reads,
+            logical_errors=self.logical_errors,
+        )
+        return statement, names, self.least, sys.maxsize
+
+
+WHOLE = "i8"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """The values of a bind. `kind`: WHOLE, or ASCII text `U<n>`. `draw(random, count, drawn)` gives `count` of them;
+    `drawn` are those of the binds declared before it that the transaction has."""
+
+    kind: str
+    draw: Callable[[np.random.Generator, int, Mapping[str, Column]], Column]
+
+
+def whole(low: int, high: int) -> Bind:
+    """Whole numbers from `low` to `high`, all alike."""
+    return Bind(WHOLE, lambda random, count, _: random.integers(low, high + 1, count))
+
+
+def counting(first: int = 0, of: Callable[[Ints], Column] = lambda numbers: numbers) -> Bind:
+    """Whole numbers made of the terminal's count of them, from `first` on."""
+    numbers = itertools.count(first)
+    return Bind(WHOLE, lambda _, count, __: of(np.fromiter(numbers, np.int64, count)))
+
+
+def constant(kind: str, value: int | str) -> Bind:
+    """Always the same."""
+    return Bind(kind, lambda _, count, __: np.full(count, value))
+
+
+def derived(kind: str, of: Callable[[Mapping[str, Column]], Any]) -> Bind:
+    """Values, or a list of them, made of those of other binds."""
+    return Bind(kind, lambda _, __, drawn: np.asarray(of(drawn), kind))
+
+
+def digits(numbers: Ints, width: int) -> Column:
+    """Numbers with leading zeros."""
+    return np.array([f"{number:0{width}d}" for number in numbers.tolist()], f"U{width}")
+
+
+class Declared:
+    """A `base.WorkloadKind` without its population: `declared` are the statements of each transaction. `parameters` has
+    a `seed` and `weights`."""
+
+    parameters: Any
+    declared: Mapping[str, Sequence[Sql]]
+    purpose: int
+    """Of the first transaction's stream; other kinds have others (see `random_streams.endless`)."""
+
+    @property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """None, by default."""
+        return ()
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = parameters
+
+    @property
+    def repeats(self) -> int:
+        """How often a transaction of one statement runs it."""
+        return 1
+
+    def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
+        """The binds that a transaction may have, in the order in which they are drawn."""
+        raise NotImplementedError
+
+    def expected(self, transaction: str) -> tuple[float, float] | None:
+        """See `TransactionType.logical_failure`."""
+        return None
+
+    def counted(self, transaction: str) -> Statement | None:
+        """See `TransactionType.counted`."""
+        return None
+
+    @cached_property
+    def transactions(self) -> tuple[TransactionType, ...]:
+        """All of the kind; those the plan leaves out have weight 0."""
+        return tuple(
+            transaction_of(
+                number,
+                parts,
+                self.repeats,
+                name=name,
+                weight=self.parameters.weights[name],
+                logical_failure=self.expected(name),
+                counted=self.counted(name),
+            )
+            for number, (name, parts) in enumerate(self._parts.items())
+        )
+
+    def keys(self, stream: int) -> tuple[Source, ...]:
+        """Of each transaction a source of one terminal's inputs; `stream` sets terminals (and repeats) apart."""
+        return tuple(self._source(stream, number, *of) for number, of in enumerate(self._parts.items()))
+
+    def _source(self, stream: int, number: int, name: str, parts: tuple[Part, ...]) -> Source:
+        wanted = {bind for part in parts for bind in part.drawn}
+        binds = {bind: one for bind, one in self.binds(name, stream).items() if bind in wanted}
+
+        def drawn(random: np.random.Generator, count: int) -> Mapping[str, Column]:
+            values: dict[str, Column] = {}
+            for bind, one in binds.items():
+                values[bind] = one.draw(random, count, values)
+            return values
+
+        weights = self.parameters.weights
+        batch = batch_of(weights[name] * self.repeats / sum(weights.values()))
+        draw = row_draw(parts, {bind: one.kind for bind, one in binds.items()}, drawn)
+        return endless(draw, batch, self.parameters.seed, self.purpose + number, stream).__next__
+
+    @cached_property
+    def _parts(self) -> Mapping[str, tuple[Part, ...]]:
+        made: dict[str, BoundStatement] = {}  # a statement is one, whoever runs it
+        found: dict[str, tuple[Part, ...]] = {}
+        for name, entries in self.declared.items():
+            binds = self.binds(name, 0)
+            made |= {one.name: one.made(binds) for one in entries if one.name not in made}
+            taken = {bind: (at, column) for at, one in enumerate(entries) for column, bind in enumerate(one.keeps)}
+            found[name] = parts_of([made[one.name] for one in entries], taken)
+        return found
