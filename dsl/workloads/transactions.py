@@ -80,7 +80,7 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
     single = len(every) == 1
     return TransactionType(
         inputs=itemgetter(number) if repeats == 1 else partial(_several, number, repeats),
-        body=partial(_single, every[0]) if single else partial(walk, every),
+        body=partial(_single, every[0].least, every[0].most) if single else partial(walk, every),
         statements=tuple(step.statement for step in of_parts),
         single=single,
         bare=single and (every[0].least, every[0].most) == (1, sys.maxsize),
@@ -89,10 +89,10 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
     )
 
 
-def _single(step: Step, request: Request) -> Body:
+def _single(least: int, most: int, request: Request) -> Body:
     """One statement, whose request is drawn ready made."""
     result = yield request
-    return Outcome.COMMIT if step.least <= result.count <= step.most else Outcome.LOGICAL_FAILURE
+    return Outcome.COMMIT if least <= result.count <= most else Outcome.LOGICAL_FAILURE
 
 
 def _several(number: int, count: int, keys: Sequence[Source]) -> Source:
