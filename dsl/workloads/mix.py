@@ -1,15 +1,35 @@
-"""The mix of a workload: the `weights` of its transactions, read and checked alike for every kind that has them.
+"""The mix of a workload, the `weights` of its transactions, and the `range` of its keys: read and checked alike for
+every kind that has them.
 
-`Annotated[dict[str, float], mix(TRANSACTIONS)]` is the type of the field. No numpy here: `proveout check` imports this
-module.
+`Annotated[dict[str, float], mix(TRANSACTIONS)]` is the type of the weights; a model with a `range: Range` is a
+`Ranged`. No numpy here: `proveout check` imports this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
-from pydantic import ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+def _as_tuple(value: object) -> object:
+    """YAML has lists; strict mode wants the tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Range: TypeAlias = Annotated[tuple[Positive, Positive] | None, BeforeValidator(_as_tuple)]
+"""First and last key that a load touches; None for all."""
 
 
 def mix(names: Sequence[str], *, empty: bool = False) -> WrapValidator:
@@ -59,3 +79,48 @@ def run_of(first: int, last: int, index: int, count: int) -> tuple[int, int]:
     size, rest = divmod(last - first + 1, count)
     low = first + index * size + min(index, rest)
     return low, low + size + (index < rest) - 1
+
+
+class Ranged(BaseModel):
+    """Parameters of a load on a `range` of keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    KEYS: ClassVar[tuple[str, str]]
+    """The field with the number of keys, and their name."""
+    if TYPE_CHECKING:
+        range: tuple[int, int] | None
+
+    @model_validator(mode="after")
+    def _within_the_keys(self) -> Self:
+        number, keys = self.KEYS
+        if self.range is not None and not self.range[0] <= self.range[1] <= getattr(self, number):
+            first, last = self.range
+            raise ValueError(f"range [{first}, {last}] does not lie within the {keys} 1..{getattr(self, number)}")
+        return self
+
+    @property
+    def first(self) -> int:
+        """The lowest key that the load touches."""
+        return self.range[0] if self.range else 1
+
+    @property
+    def last(self) -> int:
+        """The highest key that the load touches."""
+        return self.range[1] if self.range else int(getattr(self, self.KEYS[0]))
+
+
+R = TypeVar("R", bound=Ranged)
+
+
+def division_problem(model: Ranged, instances: int) -> str | None:
+    """See `WorkloadExtension.division_problem`."""
+    keys = model.last - model.first + 1
+    return None if keys >= instances else f"{keys} {model.KEYS[1]} cannot be divided over {instances} instances"
+
+
+def part(model: R, index: int, count: int) -> R:
+    """The `index`-th of `count` runs of keys. ValueError when some would be empty."""
+    if problem := division_problem(model, count):
+        raise ValueError(problem)
+    return model.model_copy(update={"range": run_of(model.first, model.last, index, count)})

@@ -126,6 +126,18 @@ def everywhere(text: str) -> Mapping[Dialect, str]:
     return dict.fromkeys(DIALECTS, text)
 
 
+def sums(name: str, left: Sequence[str], right: Sequence[str], *arguments: type[object]) -> Statement:
+    """Two sums of SQL expressions in one row of one statement, which reads both in one snapshot."""
+
+    def text(dialect: Dialect) -> str:
+        whole = "SIGNED" if dialect == "mysql" else "NUMBER(38)" if dialect == "oracle" else "BIGINT"
+        both = (" + ".join(f"CAST({one} AS {whole})" for one in side) for side in (left, right))
+        return f"SELECT {', '.join(both)}{' FROM dual' if dialect == 'oracle' else ''}"  # noqa: S608 - of ours
+
+    texts = {dialect: text(dialect) for dialect in DIALECTS}
+    return Statement(name=name, text=texts, arguments=arguments, columns=(int, int), rows_max=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A statement that every dialect takes, with binds as `:name`; other fields as in `Statement` and `Step`.

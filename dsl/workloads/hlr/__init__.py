@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.mix import mix, run_of, runs_any
+from proveout.dsl.workloads.mix import Range, Ranged, division_problem, mix, part, runs_any
 
 HLR_TRANSACTIONS: tuple[str, ...] = (
     "GetBasicSubscriberData",
@@ -23,13 +23,11 @@ HLR_TRANSACTIONS: tuple[str, ...] = (
 HLR_WEIGHTS: Mapping[str, float] = dict(zip(HLR_TRANSACTIONS, (35.0, 35.0, 10.0, 2.0, 14.0, 2.0, 2.0), strict=True))
 HLR_WRITERS: frozenset[str] = frozenset(HLR_TRANSACTIONS[3:])
 
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
 
-
-class Hlr(BaseModel):
+class Hlr(Ranged):
     """Parameters of `kind: hlr` (the home location register workload, TATP)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    KEYS = ("population", "subscribers")
 
     population: int = Field(default=100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
     keys: Literal["uniform", "nurand"] = Field(
@@ -42,7 +40,7 @@ class Hlr(BaseModel):
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
     partitions: int = Field(default=1, ge=1, le=1_000, description="Range partitions of every table, by subscriber.")
-    range: tuple[Positive, Positive] | None = Field(
+    range: Range = Field(
         default=None, description="First and last subscriber that the load touches; all of them by default."
     )
     weights: Annotated[dict[str, float], mix(HLR_TRANSACTIONS)] = Field(
@@ -50,30 +48,11 @@ class Hlr(BaseModel):
         description="The mix: a weight per transaction; a transaction that is left out does not run.",
     )
 
-    @field_validator("range", mode="before")
-    @classmethod
-    def _range_from_list(cls, value: object) -> object:
-        """YAML has lists; strict mode wants the tuple."""
-        return tuple(value) if isinstance(value, list) else value
-
     @model_validator(mode="after")
-    def _within_the_population(self) -> Self:
+    def _no_empty_partitions(self) -> Self:
         if self.partitions > self.population:
             raise ValueError(f"{self.partitions} partitions of {self.population} subscribers would leave some empty")
-        if self.range is not None and not self.range[0] <= self.range[1] <= self.population:
-            first, last = self.range
-            raise ValueError(f"range [{first}, {last}] does not lie within the subscribers 1..{self.population}")
         return self
-
-    @property
-    def first(self) -> int:
-        """The lowest subscriber that the load touches."""
-        return self.range[0] if self.range else 1
-
-    @property
-    def last(self) -> int:
-        """The highest subscriber that the load touches."""
-        return self.range[1] if self.range else self.population
 
 
 def _engine_problem(model: Hlr, engine: str) -> str | None:
@@ -90,20 +69,6 @@ def _engine_problem(model: Hlr, engine: str) -> str | None:
     return None
 
 
-def _division_problem(model: Hlr, instances: int) -> str | None:
-    subscribers = model.last - model.first + 1
-    return (
-        None if subscribers >= instances else f"{subscribers} subscribers cannot be divided over {instances} instances"
-    )
-
-
-def _part(model: Hlr, index: int, count: int) -> Hlr:
-    """The `index`-th of `count` runs of subscribers."""
-    if problem := _division_problem(model, count):
-        raise ValueError(problem)
-    return model.model_copy(update={"range": run_of(model.first, model.last, index, count)})
-
-
 KIND = WorkloadExtension(
     parameters=Hlr,
     transactions=lambda _: HLR_TRANSACTIONS,
@@ -113,6 +78,6 @@ KIND = WorkloadExtension(
     tables=lambda _: ("subscriber", "access_info", "special_facility", "call_forwarding"),
     load_only=frozenset({"keys", "range", "weights"}),
     engine_problem=_engine_problem,
-    division_problem=_division_problem,
-    part=_part,
+    division_problem=division_problem,
+    part=part,
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.mix import mix, run_of, runs_any
+from proveout.dsl.workloads.mix import Range, Ranged, division_problem, mix, part, runs_any
 
 PREPAID_TRANSACTIONS: tuple[str, ...] = (
     "Authorize",
@@ -25,14 +25,11 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 """Ours: the published studies give no weights."""
 
 
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
-
-
-class Prepaid(BaseModel):
+class Prepaid(Ranged):
     """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds
     up."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    KEYS = ("population", "customers")
 
     population: int = Field(default=100_000, ge=1, le=1_000_000_000, description="Customers: rows in CUSTOMERS.")
     accounts_per_customer: int = Field(default=1, ge=1, le=10, description="Accounts of each customer.")
@@ -40,26 +37,13 @@ class Prepaid(BaseModel):
         default="prepaid", description="The amounts that are moved, and the default mix."
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
-    range: tuple[Positive, Positive] | None = Field(
+    range: Range = Field(
         default=None, description="First and last customer that the load touches; all of them by default."
     )
     weights: Annotated[dict[str, float], mix(PREPAID_TRANSACTIONS, empty=True)] = Field(
         default_factory=dict,
         description="The mix: a weight per transaction; one that is left out does not run. By default the profile's.",
     )
-
-    @field_validator("range", mode="before")
-    @classmethod
-    def _range_from_list(cls, value: object) -> object:
-        """YAML has lists; strict mode wants the tuple."""
-        return tuple(value) if isinstance(value, list) else value
-
-    @model_validator(mode="after")
-    def _within_the_population(self) -> Self:
-        if self.range is not None and not self.range[0] <= self.range[1] <= self.population:
-            first, last = self.range
-            raise ValueError(f"range [{first}, {last}] does not lie within the customers 1..{self.population}")
-        return self
 
     @model_validator(mode="after")
     def _weights_of_the_profile(self) -> Self:
@@ -73,16 +57,6 @@ class Prepaid(BaseModel):
         return self.population * self.accounts_per_customer
 
     @property
-    def first(self) -> int:
-        """The lowest customer that the load touches."""
-        return self.range[0] if self.range else 1
-
-    @property
-    def last(self) -> int:
-        """The highest customer that the load touches."""
-        return self.range[1] if self.range else self.population
-
-    @property
     def first_account(self) -> int:
         """The lowest account that the load touches."""
         return (self.first - 1) * self.accounts_per_customer + 1
@@ -91,18 +65,6 @@ class Prepaid(BaseModel):
     def last_account(self) -> int:
         """The highest account that the load touches."""
         return self.last * self.accounts_per_customer
-
-
-def _division_problem(model: Prepaid, instances: int) -> str | None:
-    customers = model.last - model.first + 1
-    return None if customers >= instances else f"{customers} customers cannot be divided over {instances} instances"
-
-
-def _part(model: Prepaid, index: int, count: int) -> Prepaid:
-    """The `index`-th of `count` runs of customers."""
-    if problem := _division_problem(model, count):
-        raise ValueError(problem)
-    return model.model_copy(update={"range": run_of(model.first, model.last, index, count)})
 
 
 KIND = WorkloadExtension(
@@ -115,6 +77,6 @@ KIND = WorkloadExtension(
     load_only=frozenset({"profile", "range", "weights"}),
     invariants_after="iteration",
     invariants_of_population=True,
-    division_problem=_division_problem,
-    part=_part,
+    division_problem=division_problem,
+    part=part,
 )

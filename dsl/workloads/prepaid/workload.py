@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
@@ -37,6 +36,7 @@ from proveout.dsl.workloads.transactions import (
     derived,
     digits,
     everywhere,
+    sums,
     whole,
 )
 
@@ -256,30 +256,10 @@ DECLARED: Mapping[str, Sequence[Sql]] = {
 }
 
 
-def _whole(dialect: Dialect, value: str) -> str:
-    """A sum as a whole number of 64 bits."""
-    return f"CAST({value} AS {'SIGNED' if dialect == 'mysql' else 'NUMBER(38)' if dialect == 'oracle' else 'BIGINT'})"
-
-
-def _two(of: Mapping[Dialect, tuple[str, str]]) -> Mapping[Dialect, str]:
-    """Two numbers in one row of one statement, which reads both in one snapshot."""
-    return {
-        dialect: f"SELECT {left}, {right}"  # noqa: S608 - expressions of ours
-        + (" FROM dual" if dialect == "oracle" else "")
-        for dialect, (left, right) in of.items()
-    }
-
-
 _BALANCES = "(SELECT coalesce(sum(current_balance), 0) FROM accounts)"
 _MOVED = "(SELECT coalesce(sum(amount), 0) FROM transactions)"
 
-TOTALS = Statement(
-    name="totals",
-    rows_max=1,
-    text=_two({d: (_whole(d, _BALANCES), f"{_whole(d, '$1')} + {_whole(d, _MOVED)}") for d in DIALECTS}),
-    arguments=(int,),
-    columns=(int, int),
-)
+TOTALS = sums("totals", [_BALANCES], ["$1", _MOVED], int)
 OVERDRAWN = Statement(
     name="overdrawn",
     text=everywhere("SELECT count(CASE WHEN current_balance >= 0 THEN 1 END), count(*) FROM accounts"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field
 
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.workloads.mix import mix, run_of, runs_any
+from proveout.dsl.workloads.mix import Range, Ranged, division_problem, mix, part, runs_any
 
 TPCB_TRANSACTIONS: tuple[str, ...] = ("TpcbLike", "SimpleUpdate", "SelectOnly")
 TPCB_WRITERS: frozenset[str] = frozenset(("TpcbLike", "SimpleUpdate"))
@@ -16,14 +16,12 @@ TPCB_WEIGHTS: Mapping[str, float] = {"TpcbLike": 100.0, "SimpleUpdate": 0.0, "Se
 TABLES: tuple[str, ...] = ("pgbench_branches", "pgbench_tellers", "pgbench_accounts", "pgbench_history")
 TELLERS_PER_BRANCH = 10
 
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
 
-
-class Tpcb(BaseModel):
+class Tpcb(Ranged):
     """Parameters of `kind: tpcb` (TPC-B as pgbench runs it): branches with tellers and accounts, and a history that
     adds up."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    KEYS = ("scale", "branches")
 
     scale: int = Field(
         default=1,
@@ -38,26 +36,13 @@ class Tpcb(BaseModel):
         description="Accounts of each branch. pgbench always draws from 100,000: with fewer it cannot run on the data.",
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the keys drawn.")
-    range: tuple[Positive, Positive] | None = Field(
+    range: Range = Field(
         default=None, description="First and last branch that the load touches; all of them by default."
     )
     weights: Annotated[dict[str, float], mix(TPCB_TRANSACTIONS)] = Field(
         default_factory=lambda: dict(TPCB_WEIGHTS),
         description="The mix: a weight per transaction; one that is left out does not run. By default TpcbLike alone.",
     )
-
-    @field_validator("range", mode="before")
-    @classmethod
-    def _range_from_list(cls, value: object) -> object:
-        """YAML has lists; strict mode wants the tuple."""
-        return tuple(value) if isinstance(value, list) else value
-
-    @model_validator(mode="after")
-    def _within_the_branches(self) -> Self:
-        if self.range is not None and not self.range[0] <= self.range[1] <= self.scale:
-            first, last = self.range
-            raise ValueError(f"range [{first}, {last}] does not lie within the branches 1..{self.scale}")
-        return self
 
     @property
     def tellers(self) -> int:
@@ -69,34 +54,12 @@ class Tpcb(BaseModel):
         """Rows in pgbench_accounts."""
         return self.scale * self.accounts_per_branch
 
-    @property
-    def first(self) -> int:
-        """The lowest branch that the load touches."""
-        return self.range[0] if self.range else 1
-
-    @property
-    def last(self) -> int:
-        """The highest branch that the load touches."""
-        return self.range[1] if self.range else self.scale
-
 
 def with_loads_of(model: Tpcb, others: Sequence[Tpcb]) -> Tpcb:
     """The parameters whose invariants hold after loads of `others` too: SimpleUpdate's rows of the history belong to no
     change of a branch, whichever load has made them."""
     weights = {name: max(one.weights[name] for one in (model, *others)) for name in model.weights}
     return model.model_copy(update={"weights": weights})
-
-
-def _division_problem(model: Tpcb, instances: int) -> str | None:
-    branches = model.last - model.first + 1
-    return None if branches >= instances else f"{branches} branches cannot be divided over {instances} instances"
-
-
-def _part(model: Tpcb, index: int, count: int) -> Tpcb:
-    """The `index`-th of `count` runs of branches."""
-    if problem := _division_problem(model, count):
-        raise ValueError(problem)
-    return model.model_copy(update={"range": run_of(model.first, model.last, index, count)})
 
 
 KIND = WorkloadExtension(
@@ -110,6 +73,6 @@ KIND = WorkloadExtension(
     invariants_after="stage",
     invariants_of_population=True,
     invariants_beside=with_loads_of,
-    division_problem=_division_problem,
-    part=_part,
+    division_problem=division_problem,
+    part=part,
 )

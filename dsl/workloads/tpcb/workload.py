@@ -7,13 +7,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import ddl
-from proveout.dsl.workloads.base import Invariant, Population, Statement, Table
+from proveout.dsl.workloads.base import Invariant, Population, Table
 from proveout.dsl.workloads.ddl import TableShape
 from proveout.dsl.workloads.random_streams import Ints, Rows
 from proveout.dsl.workloads.tpcb import TABLES, TELLERS_PER_BRANCH, Tpcb
-from proveout.dsl.workloads.transactions import Bind, Declared, Sql, whole
+from proveout.dsl.workloads.transactions import Bind, Declared, Sql, sums, whole
 
 # So pgbench can run on tables that `populate` has made, and a load of ours on tables of `pgbench -i`. Numbers of
 # accounts have eight bytes from 20,000 branches on; every column outside a primary key may be NULL, and `filler` is
@@ -145,31 +145,10 @@ DECLARED = {
 }
 
 
-def _whole(dialect: Dialect, value: str) -> str:
-    """A sum as a whole number of 64 bits."""
-    return f"CAST({value} AS {'SIGNED' if dialect == 'mysql' else 'NUMBER(38)' if dialect == 'oracle' else 'BIGINT'})"
-
-
 _BRANCHES = "(SELECT coalesce(sum(bbalance), 0) FROM pgbench_branches)"
 _TELLERS = "(SELECT coalesce(sum(tbalance), 0) FROM pgbench_tellers)"
 _ACCOUNTS = "(SELECT coalesce(sum(abalance), 0) FROM pgbench_accounts)"
 _HISTORY_SUM = "(SELECT coalesce(sum(delta), 0) FROM pgbench_history)"
-
-
-def _equal(name: str, left: str, right: str) -> Statement:
-    """Two sums in one row of one statement, which reads both in one snapshot."""
-    texts: Mapping[Dialect, str] = {
-        dialect: f"SELECT {_whole(dialect, left)}, {_whole(dialect, right)}"  # noqa: S608 - expressions of ours
-        + (" FROM dual" if dialect == "oracle" else "")
-        for dialect in DIALECTS
-    }
-    return Statement(name=name, text=texts, arguments=(), columns=(int, int), rows_max=1)
-
-
-ACCOUNTS_TOTAL = _equal("accounts_total", _ACCOUNTS, _HISTORY_SUM)
-TELLERS_TOTAL = _equal("tellers_total", _TELLERS, _BRANCHES)
-BRANCHES_TOTAL = _equal("branches_total", _BRANCHES, _HISTORY_SUM)
-
 
 DELTA_MAX = 5_000
 
@@ -184,21 +163,21 @@ _TRANSFERRED = Invariant(
     title="The balances of the tellers sum to those of the branches",
     left="tellers",
     right="branches",
-    statement=TELLERS_TOTAL,
+    statement=sums("tellers_total", [_TELLERS], [_BRANCHES]),
 )
 _RECORDED = Invariant(
     name="accounts",
     title="The balances of the accounts sum to the amounts in the history",
     left="accounts",
     right="history",
-    statement=ACCOUNTS_TOTAL,
+    statement=sums("accounts_total", [_ACCOUNTS], [_HISTORY_SUM]),
 )
 _BOOKED = Invariant(
     name="branches",
     title="The balances of the branches sum to the amounts in the history",
     left="branches",
     right="history",
-    statement=BRANCHES_TOTAL,
+    statement=sums("branches_total", [_BRANCHES], [_HISTORY_SUM]),
 )
 
 
