@@ -6,9 +6,9 @@ keeping them up row by row; PostgreSQL's are then vacuumed, so that no measured 
 and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order; the
 clause WITHOUT ROWID does so in SQLite. DuckDB takes foreign keys with the table only.
 
-Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n) timestamp`. Oracle's `DROP TABLE` has no IF
-EXISTS before release 23: the caller must treat ORA-00942 (no such table) as success. `for_timesten` makes TimesTen's
-texts of Oracle's. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
+Column kinds are those of `base.Table`, without `any`. Oracle's `DROP TABLE` has no IF EXISTS before release 23: the
+caller must treat ORA-00942 (no such table) as success. `for_timesten` makes TimesTen's texts of Oracle's. Sources: the
+engines' SQL references, CREATE TABLE and ALTER TABLE.
 """
 
 from __future__ import annotations
@@ -22,42 +22,54 @@ from proveout.dsl.engines import DIALECTS, Dialect
 Columns = tuple[tuple[str, str], ...]
 
 _TYPES: Mapping[Dialect, Mapping[str, str]] = {
-    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint", "timestamp": "timestamp"},
-    "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER"},
-    "oracle": {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)", "timestamp": "TIMESTAMP"},
-    "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "timestamp": "DATETIME"},
-    "duckdb": {"int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "timestamp": "TIMESTAMP"},
+    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint", "text": "varchar"},
+    "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER", "numeric": "NUMERIC"},
+    "oracle": {
+        "int2": "NUMBER(5)",
+        "int4": "NUMBER(10)",
+        "int8": "NUMBER(19)",
+        "text": "VARCHAR2",
+        "varchar": "VARCHAR2",
+        "char": "CHAR",
+        "numeric": "NUMBER",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP",
+    },
+    "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT", "text": "varchar", "timestamp": "DATETIME"},
+    "duckdb": {"int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "text": "varchar", "timestamp": "TIMESTAMP"},
 }
+"""A kind that is not there is called so by the dialect itself; SQLite has TEXT for all others, and no lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
     """A table: columns as `base.Table` has them, NOT NULL unless `nullable`; `primary_key` as SQL, empty for none;
-    `foreign_keys` (columns, table that has them under the same names)."""
+    `foreign_keys` (columns, table that has them under the same names); `indexes` (`INDEX name` or `UNIQUE INDEX name`,
+    columns)."""
 
     name: str
     columns: Columns
     primary_key: str
     foreign_keys: tuple[tuple[str, str], ...] = ()
     nullable: frozenset[str] = frozenset()
+    indexes: tuple[tuple[str, str], ...] = ()
 
 
 def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables; those referred to stand first in `shapes`."""
     return {
-        "postgres": tuple(_bare("postgres", shape) for shape in shapes),
+        "postgres": tuple(bare("postgres", shape) for shape in shapes),
         "sqlite": tuple(
-            _referring("sqlite", shape) + (" WITHOUT ROWID" if shape.primary_key else "") for shape in shapes
+            referring("sqlite", shape) + (" WITHOUT ROWID" if shape.primary_key else "") for shape in shapes
         ),
-        "oracle": tuple(_bare("oracle", shape) for shape in shapes),
+        "oracle": tuple(bare("oracle", shape) for shape in shapes),
         "mysql": tuple(_keyed("mysql", shape) + " ENGINE = InnoDB" for shape in shapes),
-        "duckdb": tuple(_referring("duckdb", shape) for shape in shapes),
+        "duckdb": tuple(referring("duckdb", shape) for shape in shapes),
     }
 
 
 def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     """Statements that make the loaded tables ready, in phases; see `base.Population.after`."""
-    names = [shape.name for shape in shapes]
     foreign = tuple(statement for shape in shapes for statement in _foreign(shape))
     singly = [(statement,) for statement in foreign]  # there, two on one table at a time get in each other's way
     keys = tuple(
@@ -65,22 +77,33 @@ def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...
         for s in shapes
         if s.primary_key
     )
-    vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in names)
-    analyse = tuple(f"ANALYZE TABLE {name}" for name in names)
+    indexes = tuple(f"CREATE {index} ON {shape.name} ({key})" for shape in shapes for index, key in shape.indexes)
+    names = [shape.name for shape in shapes]
+    gathered = gathering(names)
     return {
-        "postgres": _phases(keys, foreign, vacuum),
-        "sqlite": (tuple(f"ANALYZE {name}" for name in names),),
-        "duckdb": (("ANALYZE",),),
-        "oracle": oracle_after(keys, singly, names),
-        "mysql": _phases(*singly, analyse),
+        "postgres": _phases((*keys, *indexes), foreign, gathered["postgres"]),
+        "sqlite": _phases(indexes, gathered["sqlite"]),
+        "duckdb": _phases(*[(one,) for one in indexes], gathered["duckdb"]),
+        "oracle": oracle_after((*keys, *indexes), singly, names),
+        "mysql": _phases(*singly, indexes, gathered["mysql"]),
     }
 
 
-def drop(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that remove the tables where they are; referring tables first."""
-    names = [shape.name for shape in reversed(shapes)]
-    where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
-    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in names)
+def gathering(names: Sequence[str]) -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that count what the planner goes by."""
+    return {
+        "postgres": tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in names),
+        "sqlite": tuple(f"ANALYZE {name}" for name in names),
+        "duckdb": ("ANALYZE",),
+        "oracle": tuple(map(statistics, names)),
+        "mysql": tuple(f"ANALYZE TABLE {name}" for name in names),
+    }
+
+
+def drop(names: Sequence[str]) -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that remove the tables where they are; later tables may refer to earlier ones."""
+    where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(names))
+    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(names))
     return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
 
 
@@ -162,25 +185,24 @@ def _columns(dialect: Dialect, shape: TableShape) -> str:
 
 
 def _type(dialect: Dialect, kind: str) -> str:
-    known = _TYPES[dialect].get(kind)
-    if known is not None:
-        return known
+    base, bracket, length = kind.partition("(")
     if dialect == "sqlite":
-        return "TEXT"
-    return kind.upper().replace("VARCHAR(", "VARCHAR2(") if dialect == "oracle" else kind
+        return _TYPES["sqlite"].get(base, "TEXT")
+    return _TYPES[dialect].get(base, base) + bracket + length
 
 
-def _bare(dialect: Dialect, shape: TableShape) -> str:
+def bare(dialect: Dialect, shape: TableShape) -> str:
+    """The statement that creates a table without keys."""
     return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)})"
 
 
 def _keyed(dialect: Dialect, shape: TableShape) -> str:
     key = f", PRIMARY KEY ({shape.primary_key})" if shape.primary_key else ""
-    return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)}{key})"
+    return bare(dialect, shape)[:-1] + f"{key})"
 
 
-def _referring(dialect: Dialect, shape: TableShape) -> str:
-    """Foreign keys cannot be added later in SQLite and DuckDB."""
+def referring(dialect: Dialect, shape: TableShape) -> str:
+    """The statement that creates a table with all its keys: they cannot be added later in SQLite and DuckDB."""
     foreign = "".join(f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for key, to in shape.foreign_keys)
     return _keyed(dialect, shape)[:-1] + f"{foreign})"
 

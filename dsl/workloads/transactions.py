@@ -226,7 +226,7 @@ class Declared:
 
     @property
     def repeats(self) -> int:
-        """How often a transaction of one statement runs it."""
+        """The number of times that a transaction of one statement runs it."""
         return 1
 
     def binds(self, transaction: str, stream: int) -> Mapping[str, Bind]:
@@ -278,7 +278,7 @@ class Declared:
 
     @cached_property
     def _parts(self) -> Mapping[str, tuple[Part, ...]]:
-        made: dict[str, BoundStatement] = {}  # a statement is one, whoever runs it
+        made: dict[str, BoundStatement] = {}  # transactions share their statements
         found: dict[str, tuple[Part, ...]] = {}
         for name, entries in self.declared.items():
             binds = self.binds(name, 0)

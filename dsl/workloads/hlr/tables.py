@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
-from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, digits15, field, fields, letters, words
@@ -151,14 +151,6 @@ def _found(slots: Mapping[Slots, float], full_and_after: FullAndAfter) -> float:
 # TimesTen takes the same statements where it has them: it has no range partitions and no DBMS_STATS; see `timesten`.
 # Source: Oracle Database SQL Language Reference, CREATE TABLE and CREATE INDEX. Not run on a live server in the tests.
 
-_TYPES = {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)"}
-
-
-def table(name: str, columns: Columns, bounds: tuple[int, ...]) -> str:
-    """The statement that creates a table; `bounds` are the first s_id of partitions 2 …, none for one without."""
-    body = ", ".join(f"{column} {_type(kind)} NOT NULL" for column, kind in columns)
-    return f"CREATE TABLE {name} ({body})" + _partitions("s_id", tuple(str(bound) for bound in bounds))
-
 
 def oracle_after(
     keys: Mapping[str, str], foreign_keys: tuple[tuple[str, str, str], ...], bounds: tuple[int, ...]
@@ -177,21 +169,12 @@ def oracle_after(
     return ddl.oracle_after((*primary, number), [foreign], list(keys))
 
 
-def oracle_drop(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Statements that remove the tables; the caller must treat ORA-00942 (no such table) as success."""
-    return tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(names))
-
-
 def _partitions(column: str, bounds: tuple[str, ...]) -> str:
     if not bounds:
         return ""
     edges = (*bounds, "MAXVALUE")
     parts = ", ".join(f"PARTITION p{part} VALUES LESS THAN ({edge})" for part, edge in enumerate(edges, start=1))
     return f" PARTITION BY RANGE ({column}) ({parts})"
-
-
-def _type(kind: str) -> str:
-    return _TYPES.get(kind) or kind.upper().replace("VARCHAR(", "VARCHAR2(")
 
 
 # PostgreSQL tables are loaded bare and get keys, indexes and foreign keys afterwards, which is several times cheaper
@@ -201,8 +184,6 @@ def _type(kind: str) -> str:
 # there only the index on the number waits for the load. DuckDB takes foreign keys with the table only.
 #
 # Column kinds are `int2 int4 int8 char(n) varchar(n)`; every text of this population has exactly n characters.
-
-Columns = tuple[tuple[str, str], ...]
 
 NAMES: tuple[str, ...] = ("subscriber", "access_info", "special_facility", "call_forwarding")
 PRIMARY_KEYS: Mapping[str, str] = {
@@ -220,7 +201,7 @@ FOREIGN_KEYS: tuple[tuple[str, str, str], ...] = (
 INT4_MAX = 2**31 - 1
 
 
-def columns(population: int) -> Mapping[str, Columns]:
+def columns(population: int) -> Mapping[str, ddl.Columns]:
     """Columns of each table; s_id is as wide as the population needs."""
     s_id = ("s_id", "int4" if population <= INT4_MAX else "int8")
     tens = tuple((f"{name}_{i}", "int2") for name in ("bit", "hex", "byte2") for i in range(1, 11))
@@ -236,18 +217,33 @@ def columns(population: int) -> Mapping[str, Columns]:
     }
 
 
+def shapes(parameters: Hlr) -> tuple[ddl.TableShape, ...]:
+    """The tables with their keys."""
+    return tuple(
+        ddl.TableShape(
+            name=name,
+            columns=of,
+            primary_key=PRIMARY_KEYS[name],
+            foreign_keys=tuple((key, to) for referring, key, to in FOREIGN_KEYS if referring == name),
+        )
+        for name, of in columns(parameters.population).items()
+    )
+
+
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables. SQLite, MySQL and DuckDB are left out where they cannot hold them
-    (partitions)."""
-    tables = columns(parameters.population)
+    (partitions). MySQL compares texts byte by byte, as the others do: they are ASCII."""
+    tables, edges = shapes(parameters), _partitions("s_id", tuple(map(str, bounds(parameters))))
     made: dict[Dialect, tuple[str, ...]] = {
-        "postgres": tuple(text for name in NAMES for text in _postgres_table(name, tables[name], parameters)),
-        "oracle": tuple(table(name, tables[name], bounds(parameters)) for name in NAMES),
+        "postgres": tuple(text for shape in tables for text in _postgres_table(shape, parameters)),
+        "oracle": tuple(ddl.bare("oracle", shape) + edges for shape in tables),
     }
     if parameters.partitions == 1:
-        made["sqlite"] = tuple(_sqlite_table(name, tables[name]) for name in NAMES)
-        made["mysql"] = tuple(_mysql_table(name, tables[name]) for name in NAMES)
-        made["duckdb"] = tuple(_keyed_table(name, tables[name]) for name in NAMES)
+        rows = ddl.bare("sqlite", tables[0]).replace("s_id INTEGER NOT NULL", "s_id INTEGER PRIMARY KEY")
+        ascii_rows = " ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin"
+        made["sqlite"] = (rows, *(ddl.referring("sqlite", shape) + " WITHOUT ROWID" for shape in tables[1:]))
+        made["mysql"] = tuple(ddl.referring("mysql", shape) + ascii_rows for shape in tables)
+        made["duckdb"] = tuple(ddl.referring("duckdb", shape) for shape in tables)
     return made
 
 
@@ -256,26 +252,13 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     keys = tuple(f"ALTER TABLE {name} ADD PRIMARY KEY ({PRIMARY_KEYS[name]})" for name in NAMES)
     numbers = tuple(f"CREATE UNIQUE INDEX {leaf}_sub_nbr ON {leaf} (sub_nbr)" for leaf in _leaves(parameters))
     foreign = tuple(f"ALTER TABLE {name} ADD FOREIGN KEY ({key}) REFERENCES {to}" for name, key, to in FOREIGN_KEYS)
-    vacuum = tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)
+    statistics = ddl.gathering(NAMES)
     unique = ("CREATE UNIQUE INDEX subscriber_sub_nbr ON subscriber (sub_nbr)",)
-    mysql = (
-        ("ALTER TABLE subscriber ADD UNIQUE INDEX subscriber_sub_nbr (sub_nbr)",),
-        (f"ANALYZE TABLE {', '.join(NAMES)}",),
-    )
-    oracle = oracle_after(PRIMARY_KEYS, FOREIGN_KEYS, bounds(parameters))
     return {
-        "postgres": ((*keys, *numbers), foreign, vacuum),
-        "sqlite": (unique, tuple(f"ANALYZE {name}" for name in NAMES)),
-        "duckdb": (unique, ("ANALYZE",)),
-        "oracle": oracle,
-        "mysql": mysql,
+        **{dialect: (unique, gathered) for dialect, gathered in statistics.items()},
+        "postgres": ((*keys, *numbers), foreign, statistics["postgres"]),
+        "oracle": oracle_after(PRIMARY_KEYS, FOREIGN_KEYS, bounds(parameters)),
     }
-
-
-def drop() -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that remove the tables where they are; referring tables first."""
-    statements = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(NAMES))
-    return {**dict.fromkeys(DIALECTS, statements), "oracle": oracle_drop(NAMES)}
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:
@@ -318,45 +301,16 @@ def _leaves(parameters: Hlr) -> tuple[str, ...]:
     return tuple(f"subscriber_p{part}" for part in range(1, parameters.partitions + 1))
 
 
-_SQL_TYPES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
-
-
-def _postgres_table(name: str, table: Columns, parameters: Hlr) -> tuple[str, ...]:
-    body = ", ".join(f"{column} {_SQL_TYPES.get(kind, kind)} NOT NULL" for column, kind in table)
+def _postgres_table(shape: ddl.TableShape, parameters: Hlr) -> tuple[str, ...]:
+    name, whole = shape.name, ddl.bare("postgres", shape)
     if parameters.partitions == 1:
-        return (f"CREATE TABLE {name} ({body})",)
+        return (whole,)
     edges = ("MINVALUE", *(str(bound) for bound in bounds(parameters)), "MAXVALUE")
     leaves = (
         f"CREATE TABLE {name}_p{part} PARTITION OF {name} FOR VALUES FROM ({low}) TO ({high})"
         for part, (low, high) in enumerate(pairwise(edges), start=1)
     )
-    return (f"CREATE TABLE {name} ({body}) PARTITION BY RANGE (s_id)", *leaves)
-
-
-def _sqlite_table(name: str, table: Columns) -> str:
-    if name == "subscriber":
-        rest = ", ".join(f"{column} {_sqlite_type(kind)} NOT NULL" for column, kind in table[1:])
-        return f"CREATE TABLE {name} (s_id INTEGER PRIMARY KEY, {rest})"
-    body = ", ".join(f"{column} {_sqlite_type(kind)} NOT NULL" for column, kind in table)
-    foreign = next(f"FOREIGN KEY ({key}) REFERENCES {to}" for referring, key, to in FOREIGN_KEYS if referring == name)
-    return f"CREATE TABLE {name} ({body}, PRIMARY KEY ({PRIMARY_KEYS[name]}), {foreign}) WITHOUT ROWID"
-
-
-def _sqlite_type(kind: str) -> str:
-    return "INTEGER" if kind.startswith("int") else "TEXT"
-
-
-def _mysql_table(name: str, table: Columns) -> str:
-    """Texts are compared byte by byte, as in the other dialects: they are ASCII."""
-    return f"{_keyed_table(name, table)} ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin"
-
-
-def _keyed_table(name: str, table: Columns) -> str:
-    body = ", ".join(f"{column} {_SQL_TYPES.get(kind, kind)} NOT NULL" for column, kind in table)
-    foreign = "".join(
-        f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for referring, key, to in FOREIGN_KEYS if referring == name
-    )
-    return f"CREATE TABLE {name} ({body}, PRIMARY KEY ({PRIMARY_KEYS[name]}){foreign})"
+    return (f"{whole} PARTITION BY RANGE (s_id)", *leaves)
 
 
 # Every subscriber owns a fixed run of words in each stream of its own purpose (`random_streams`), so a row never

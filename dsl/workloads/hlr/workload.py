@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
+from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.conformance import Finding, Seen, judge_expected, judge_mix
 from proveout.dsl.workloads.hlr import Hlr
@@ -158,7 +159,7 @@ class HlrWorkload(Declared):
             ),
             before=hlr_tables.before(self.parameters),
             after=hlr_tables.after(self.parameters),
-            drop=hlr_tables.drop(),
+            drop=ddl.drop(hlr_tables.NAMES),
             expected=hlr_tables.expected(self.parameters),
         )
 

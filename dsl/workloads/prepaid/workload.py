@@ -361,7 +361,7 @@ class PrepaidWorkload(Declared):
             tables=tuple(tables),
             before=ddl.before(SHAPES),
             after=ddl.after(SHAPES),
-            drop=ddl.drop(SHAPES),
+            drop=ddl.drop([shape.name for shape in SHAPES]),
             expected={name: (count, count) for name, count in rows.items()},
         )
 

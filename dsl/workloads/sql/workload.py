@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads import ddl, sql_text
 from proveout.dsl.workloads.base import (
     Invariant,
     Population,
@@ -29,8 +29,6 @@ from proveout.dsl.workloads.base import (
     TransactionType,
 )
 from proveout.dsl.workloads.conformance import LOGICAL_FAILURES, Finding, Seen, band, judge_mix, percent_range
-from proveout.dsl.workloads.ddl import statistics
-from proveout.dsl.workloads.hlr import tables as hlr_tables
 from proveout.dsl.workloads.hlr.workload import nurand_mask
 from proveout.dsl.workloads.random_streams import philox, words
 from proveout.dsl.workloads.sql.parameters import (
@@ -226,7 +224,7 @@ def population(parameters: Custom) -> Population:
         tables=tuple(_table(parameters.seed, units, name, entry) for name, entry in parameters.tables.items()),
         before={dialect: _before(parameters.tables, dialect) for dialect in dialects},
         after={dialect: _after(parameters.tables, dialect) for dialect in dialects},
-        drop={dialect: _drop(tuple(parameters.tables), dialect) for dialect in dialects},
+        drop={dialect: ddl.drop(tuple(parameters.tables))[dialect] for dialect in dialects},
         expected={name: (entry.rows, entry.rows) for name, entry in parameters.tables.items()},
     )
 
@@ -276,22 +274,7 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
     """One statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
     measured transaction pays for hint bits."""
     own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
-    if dialect == "postgres":
-        return (*own, tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in tables))
-    if dialect == "sqlite":
-        return (*own, tuple(f"ANALYZE {name}" for name in tables))
-    if dialect == "duckdb":
-        return (*own, ("ANALYZE",))
-    if dialect == "mysql":
-        return (*own, tuple(f"ANALYZE TABLE {name}" for name in tables))
-    return (*own, tuple(statistics(name) for name in tables))
-
-
-def _drop(tables: tuple[str, ...], dialect: Dialect) -> tuple[str, ...]:
-    """Later tables may refer to earlier ones."""
-    if dialect == "oracle":
-        return hlr_tables.oracle_drop(tables)
-    return tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(tables))
+    return (*own, ddl.gathering(tuple(tables))[dialect])
 
 
 # Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.

@@ -213,7 +213,7 @@ class TpcbWorkload(Declared):
             ),
             before=before(tables),
             after=after(tables),
-            drop=ddl.drop(tables),
+            drop=ddl.drop(TABLES),
             expected={name: (count, count) for name, count in zip(TABLES, rows, strict=True)},
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
@@ -10,8 +9,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.ddl import oracle_after
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads import ddl
+from proveout.dsl.workloads.ddl import TableShape
 from proveout.dsl.workloads.random_streams import words
 from proveout.dsl.workloads.tprocc import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, UNITS_PER_WAREHOUSE, Tprocc
 
@@ -398,32 +398,28 @@ PRIMARY_KEYS: Mapping[str, str] = {
     "new_order": "no_w_id, no_d_id, no_o_id",
     "order_line": "ol_w_id, ol_d_id, ol_o_id, ol_number",
 }  # HISTORY has none (1.3.1)
-INDEXES: tuple[tuple[str, str, str], ...] = (
-    ("customer_i2", "customer", "c_w_id, c_d_id, c_last, c_first, c_id"),
-    ("orders_i2", "orders", "o_w_id, o_d_id, o_c_id, o_id"),
-)
-
-_TYPES: Mapping[Dialect, Mapping[str, str]] = {
-    "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint", "text": "varchar", "timestamp": "timestamp"},
-    "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER", "timestamp": "TEXT", "numeric": "NUMERIC"},
-    "duckdb": {"int2": "smallint", "int4": "integer", "int8": "bigint", "text": "varchar", "timestamp": "timestamp"},
-    "mysql": {"int2": "smallint", "int4": "int", "int8": "bigint", "text": "varchar", "timestamp": "datetime"},
-    "oracle": {
-        "int2": "NUMBER(5)",
-        "int4": "NUMBER(10)",
-        "int8": "NUMBER(19)",
-        "text": "VARCHAR2",
-        "timestamp": "DATE",
-        "numeric": "NUMBER",
-    },
+INDEXES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "customer": (("UNIQUE INDEX customer_i2", "c_w_id, c_d_id, c_last, c_first, c_id"),),
+    "orders": (("UNIQUE INDEX orders_i2", "o_w_id, o_d_id, o_c_id, o_id"),),
 }
-_KIND = re.compile(r"([a-z0-9]+)(\(.*\))?")
+SHAPES = [
+    TableShape(
+        name=name,
+        columns=columns,
+        primary_key=PRIMARY_KEYS.get(name, ""),
+        nullable=NULLABLE,
+        indexes=INDEXES.get(name, ()),
+    )
+    for name, columns in COLUMNS.items()
+]
 
 
 def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables and the procedures; a dialect without procedures is left out when they
     are asked for."""
-    tables = {dialect: tuple(_table(name, dialect) for name in NAMES) for dialect in _TYPES}
+    made = ddl.before(SHAPES)
+    oracle = tuple(text.replace(" TIMESTAMP", " DATE") for text in made["oracle"])  # to the second, of seven bytes
+    tables: Mapping[Dialect, tuple[str, ...]] = {**made, "oracle": oracle}
     if not parameters.procedures:
         return tables
     return {
@@ -432,29 +428,16 @@ def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     }
 
 
-def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
-    """Statements that make the loaded tables ready, in phases: keys and indexes, then statistics."""
-    keys = tuple(
-        f"ALTER TABLE {name} ADD CONSTRAINT {name}_i1 PRIMARY KEY ({key})" for name, key in PRIMARY_KEYS.items()
-    )
-    indexes = tuple(f"CREATE UNIQUE INDEX {index} ON {table} ({key})" for index, table, key in INDEXES)
-    return {
-        "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)),
-        "sqlite": (indexes, tuple(f"ANALYZE {name}" for name in NAMES)),
-        "duckdb": (*((index,) for index in indexes), ("ANALYZE",)),
-        "mysql": (indexes, tuple(f"ANALYZE TABLE {name}" for name in NAMES)),
-        "oracle": oracle_after((*keys, *indexes), (), NAMES),
-    }
-
-
 def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove tables and procedures where they are; who runs Oracle's takes ORA-00942 for done."""
-    tables = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(NAMES))
+    tables = ddl.drop(NAMES)
     functions = tuple(f"DROP FUNCTION IF EXISTS {name}" for name in FUNCTIONS)
-    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(NAMES))
     procedures = tuple(_oracle_drop(name) for name in FUNCTIONS) if parameters.procedures else ()
-    own: dict[Dialect, tuple[str, ...]] = {"postgres": (*tables, *functions), "oracle": (*oracle, *procedures)}
-    return {**dict.fromkeys(DIALECTS, tables), **own}
+    return {
+        **tables,
+        "postgres": (*tables["postgres"], *functions),
+        "oracle": (*tables["oracle"], *procedures),
+    }
 
 
 def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
@@ -476,30 +459,6 @@ def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
     return {name: (rows, rows) for name, rows in exact.items()} | {
         "order_line": (int(10 * orders - spread), int(10 * orders + spread))
     }
-
-
-def _table(name: str, dialect: Dialect) -> str:
-    """SQLite and InnoDB cluster a table on its primary key, so there it is declared with the table; DuckDB adds no key
-    to a table that has an index."""
-    parts = [f"{column} {_type(kind, dialect)}{_null(column)}" for column, kind in COLUMNS[name]]
-    clustered = dialect in {"sqlite", "mysql", "duckdb"} and name in PRIMARY_KEYS
-    if clustered:
-        parts.append(f"PRIMARY KEY ({PRIMARY_KEYS[name]})")
-    tail = " ENGINE = InnoDB" if dialect == "mysql" else " WITHOUT ROWID" if clustered and dialect == "sqlite" else ""
-    return f"CREATE TABLE {name} ({', '.join(parts)}){tail}"
-
-
-def _null(column: str) -> str:
-    return "" if column in NULLABLE else " NOT NULL"
-
-
-def _type(kind: str, dialect: Dialect) -> str:
-    found = _KIND.fullmatch(kind)
-    assert found is not None  # noqa: S101 - our own kinds
-    base, length = found[1], found[2] or ""
-    if dialect == "sqlite":
-        return _TYPES["sqlite"].get(base, "TEXT")
-    return _TYPES[dialect].get(base, base) + length
 
 
 def _oracle_drop(procedure: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
+from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,
@@ -485,7 +486,7 @@ class TproccWorkload:
                 for name, rows in tprocc_tables.TABLES.items()
             ),
             before=tprocc_tables.before(self.parameters),
-            after=tprocc_tables.after(),
+            after=ddl.after(tprocc_tables.SHAPES),
             drop=tprocc_tables.drop(self.parameters),
             expected=tprocc_tables.expected(self.parameters),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy.typing as npt
 
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
-from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.ddl import oracle_after
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads import ddl
+from proveout.dsl.workloads.ddl import Columns, TableShape
 from proveout.dsl.workloads.tproch import STATE, TABLES, Tproch
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Row stores get the primary keys and an index on each foreign key that the queries follow (1.5.4 permits both). DuckDB
 # gets neither: its scans do not use them. No dialect has foreign keys.
 
-Columns = tuple[tuple[str, str], ...]
 MONEY = "numeric(15,2)"
 
 COLUMNS: Mapping[str, Columns] = {
@@ -117,51 +116,27 @@ PRIMARY_KEYS: Mapping[str, str] = {
     "lineitem": "l_orderkey, l_linenumber",
     STATE: "id",
 }
-INDEXES: tuple[tuple[str, str, str], ...] = (
-    ("supplier_nation", "supplier", "s_nationkey"),
-    ("customer_nation", "customer", "c_nationkey"),
-    ("partsupp_supplier", "partsupp", "ps_suppkey"),
-    ("orders_customer", "orders", "o_custkey"),
-    ("lineitem_part", "lineitem", "l_partkey, l_suppkey"),
-)
-
-_TYPES: Mapping[Dialect, Mapping[str, str]] = {
-    "postgres": {"int4": "integer", "int8": "bigint", "text": "varchar"},
-    "duckdb": {"int4": "integer", "int8": "bigint", "text": "varchar"},
-    "mysql": {"int4": "int", "int8": "bigint", "text": "varchar"},
-    "sqlite": {"int4": "INTEGER", "int8": "INTEGER", "numeric": "NUMERIC"},
-    "oracle": {"int4": "NUMBER(10)", "int8": "NUMBER(19)", "text": "VARCHAR2", "numeric": "NUMBER", "date": "DATE"},
+INDEXES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "supplier": (("INDEX supplier_nation", "s_nationkey"),),
+    "customer": (("INDEX customer_nation", "c_nationkey"),),
+    "partsupp": (("INDEX partsupp_supplier", "ps_suppkey"),),
+    "orders": (("INDEX orders_customer", "o_custkey"),),
+    "lineitem": (("INDEX lineitem_part", "l_partkey, l_suppkey"),),
 }
-_KIND = re.compile(r"([a-z0-9]+)(\(.*\))?")
-_CLUSTERED = frozenset(("sqlite", "mysql"))
-"""Dialects whose tables are ordered by their primary key, which is declared with the table."""
+SHAPES = [
+    TableShape(name=name, columns=COLUMNS[name], primary_key=PRIMARY_KEYS[name], indexes=INDEXES.get(name, ()))
+    for name in TABLES
+]
 
 
 def before() -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables."""
-    return {dialect: tuple(_table(name, dialect) for name in TABLES) for dialect in DIALECTS}
+    """Statements that create the empty tables; DuckDB scans them, and has no keys."""
+    return {**ddl.before(SHAPES), "duckdb": tuple(ddl.bare("duckdb", shape) for shape in SHAPES)}
 
 
 def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     """Statements that make the loaded tables ready, in phases: keys and indexes, then statistics."""
-    keys = tuple(
-        f"ALTER TABLE {name} ADD CONSTRAINT {name}_pk PRIMARY KEY ({key})" for name, key in PRIMARY_KEYS.items()
-    )
-    indexes = tuple(f"CREATE INDEX {index} ON {table} ({key})" for index, table, key in INDEXES)
-    return {
-        "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in TABLES)),
-        "duckdb": (("ANALYZE",),),
-        "sqlite": (*((index,) for index in indexes), tuple(f"ANALYZE {name}" for name in TABLES)),
-        "mysql": (*((index,) for index in indexes), tuple(f"ANALYZE TABLE {name}" for name in TABLES)),
-        "oracle": oracle_after((*keys, *indexes), (), TABLES),
-    }
-
-
-def drop() -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that remove the tables where they are; Oracle's loader takes ORA-00942 for success."""
-    where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(TABLES))
-    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(TABLES))
-    return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
+    return {**ddl.after(SHAPES), "duckdb": (ddl.gathering(TABLES)["duckdb"],)}
 
 
 def expected(parameters: Tproch) -> Mapping[str, tuple[int, int]]:
@@ -170,23 +145,6 @@ def expected(parameters: Tproch) -> Mapping[str, tuple[int, int]]:
     spread = round(6.0 * (4.0 * parameters.orders) ** 0.5)
     lines = parameters.rows("lineitem")
     return exact | {"lineitem": (lines - spread, lines + spread)}
-
-
-def _table(name: str, dialect: Dialect) -> str:
-    parts = [f"{column} {_type(kind, dialect)} NOT NULL" for column, kind in COLUMNS[name]]
-    if dialect in _CLUSTERED:
-        parts.append(f"PRIMARY KEY ({PRIMARY_KEYS[name]})")
-    tail = {"mysql": " ENGINE = InnoDB", "sqlite": " WITHOUT ROWID"}.get(dialect, "")
-    return f"CREATE TABLE {name} ({', '.join(parts)}){tail}"
-
-
-def _type(kind: str, dialect: Dialect) -> str:
-    found = _KIND.fullmatch(kind)
-    assert found is not None  # noqa: S101 - our own kinds
-    base, length = found[1], found[2] or ""
-    if dialect == "sqlite":
-        return _TYPES["sqlite"].get(base, "TEXT")
-    return _TYPES[dialect].get(base, base) + length
 
 
 PACKAGE = "duckdb_extension_tpch"

@@ -11,6 +11,7 @@ import numpy as np
 
 from proveout.core.data_classes import dataclass
 from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads import ddl
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,
@@ -376,7 +377,7 @@ class TprochWorkload:
             ),
             before=tables.before(),
             after=tables.after(),
-            drop=tables.drop(),
+            drop=ddl.drop(TABLES),
             expected=tables.expected(self.parameters),
         )
 

@@ -216,7 +216,7 @@ class TptbmWorkload(Declared):
             tables=(table,),
             before=ddl.before([VPN_USERS]),
             after=ddl.after([VPN_USERS]),
-            drop=ddl.drop([VPN_USERS]),
+            drop=ddl.drop([VPN_USERS.name]),
             expected={VPN_USERS.name: (rows, rows)},
         )
 

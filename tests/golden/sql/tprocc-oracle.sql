@@ -1,33 +1,33 @@
 -- before the load
 CREATE TABLE item (i_id NUMBER(10) NOT NULL, i_im_id NUMBER(10) NOT NULL, i_name VARCHAR2(24) NOT NULL, i_price NUMBER(5,2) NOT NULL, i_data VARCHAR2(50) NOT NULL)
-CREATE TABLE warehouse (w_id NUMBER(10) NOT NULL, w_name VARCHAR2(10) NOT NULL, w_street_1 VARCHAR2(20) NOT NULL, w_street_2 VARCHAR2(20) NOT NULL, w_city VARCHAR2(20) NOT NULL, w_state char(2) NOT NULL, w_zip char(9) NOT NULL, w_tax NUMBER(4,4) NOT NULL, w_ytd NUMBER(12,2) NOT NULL)
-CREATE TABLE stock (s_i_id NUMBER(10) NOT NULL, s_w_id NUMBER(10) NOT NULL, s_quantity NUMBER(10) NOT NULL, s_dist_01 char(24) NOT NULL, s_dist_02 char(24) NOT NULL, s_dist_03 char(24) NOT NULL, s_dist_04 char(24) NOT NULL, s_dist_05 char(24) NOT NULL, s_dist_06 char(24) NOT NULL, s_dist_07 char(24) NOT NULL, s_dist_08 char(24) NOT NULL, s_dist_09 char(24) NOT NULL, s_dist_10 char(24) NOT NULL, s_ytd NUMBER(19) NOT NULL, s_order_cnt NUMBER(10) NOT NULL, s_remote_cnt NUMBER(10) NOT NULL, s_data VARCHAR2(50) NOT NULL)
-CREATE TABLE district (d_id NUMBER(5) NOT NULL, d_w_id NUMBER(10) NOT NULL, d_name VARCHAR2(10) NOT NULL, d_street_1 VARCHAR2(20) NOT NULL, d_street_2 VARCHAR2(20) NOT NULL, d_city VARCHAR2(20) NOT NULL, d_state char(2) NOT NULL, d_zip char(9) NOT NULL, d_tax NUMBER(4,4) NOT NULL, d_ytd NUMBER(12,2) NOT NULL, d_next_o_id NUMBER(10) NOT NULL)
-CREATE TABLE customer (c_id NUMBER(10) NOT NULL, c_d_id NUMBER(5) NOT NULL, c_w_id NUMBER(10) NOT NULL, c_first VARCHAR2(16) NOT NULL, c_middle char(2) NOT NULL, c_last VARCHAR2(16) NOT NULL, c_street_1 VARCHAR2(20) NOT NULL, c_street_2 VARCHAR2(20) NOT NULL, c_city VARCHAR2(20) NOT NULL, c_state char(2) NOT NULL, c_zip char(9) NOT NULL, c_phone char(16) NOT NULL, c_since DATE NOT NULL, c_credit char(2) NOT NULL, c_credit_lim NUMBER(12,2) NOT NULL, c_discount NUMBER(4,4) NOT NULL, c_balance NUMBER(12,2) NOT NULL, c_ytd_payment NUMBER(12,2) NOT NULL, c_payment_cnt NUMBER(10) NOT NULL, c_delivery_cnt NUMBER(10) NOT NULL, c_data VARCHAR2(500) NOT NULL)
+CREATE TABLE warehouse (w_id NUMBER(10) NOT NULL, w_name VARCHAR2(10) NOT NULL, w_street_1 VARCHAR2(20) NOT NULL, w_street_2 VARCHAR2(20) NOT NULL, w_city VARCHAR2(20) NOT NULL, w_state CHAR(2) NOT NULL, w_zip CHAR(9) NOT NULL, w_tax NUMBER(4,4) NOT NULL, w_ytd NUMBER(12,2) NOT NULL)
+CREATE TABLE stock (s_i_id NUMBER(10) NOT NULL, s_w_id NUMBER(10) NOT NULL, s_quantity NUMBER(10) NOT NULL, s_dist_01 CHAR(24) NOT NULL, s_dist_02 CHAR(24) NOT NULL, s_dist_03 CHAR(24) NOT NULL, s_dist_04 CHAR(24) NOT NULL, s_dist_05 CHAR(24) NOT NULL, s_dist_06 CHAR(24) NOT NULL, s_dist_07 CHAR(24) NOT NULL, s_dist_08 CHAR(24) NOT NULL, s_dist_09 CHAR(24) NOT NULL, s_dist_10 CHAR(24) NOT NULL, s_ytd NUMBER(19) NOT NULL, s_order_cnt NUMBER(10) NOT NULL, s_remote_cnt NUMBER(10) NOT NULL, s_data VARCHAR2(50) NOT NULL)
+CREATE TABLE district (d_id NUMBER(5) NOT NULL, d_w_id NUMBER(10) NOT NULL, d_name VARCHAR2(10) NOT NULL, d_street_1 VARCHAR2(20) NOT NULL, d_street_2 VARCHAR2(20) NOT NULL, d_city VARCHAR2(20) NOT NULL, d_state CHAR(2) NOT NULL, d_zip CHAR(9) NOT NULL, d_tax NUMBER(4,4) NOT NULL, d_ytd NUMBER(12,2) NOT NULL, d_next_o_id NUMBER(10) NOT NULL)
+CREATE TABLE customer (c_id NUMBER(10) NOT NULL, c_d_id NUMBER(5) NOT NULL, c_w_id NUMBER(10) NOT NULL, c_first VARCHAR2(16) NOT NULL, c_middle CHAR(2) NOT NULL, c_last VARCHAR2(16) NOT NULL, c_street_1 VARCHAR2(20) NOT NULL, c_street_2 VARCHAR2(20) NOT NULL, c_city VARCHAR2(20) NOT NULL, c_state CHAR(2) NOT NULL, c_zip CHAR(9) NOT NULL, c_phone CHAR(16) NOT NULL, c_since DATE NOT NULL, c_credit CHAR(2) NOT NULL, c_credit_lim NUMBER(12,2) NOT NULL, c_discount NUMBER(4,4) NOT NULL, c_balance NUMBER(12,2) NOT NULL, c_ytd_payment NUMBER(12,2) NOT NULL, c_payment_cnt NUMBER(10) NOT NULL, c_delivery_cnt NUMBER(10) NOT NULL, c_data VARCHAR2(500) NOT NULL)
 CREATE TABLE history (h_c_id NUMBER(10) NOT NULL, h_c_d_id NUMBER(5) NOT NULL, h_c_w_id NUMBER(10) NOT NULL, h_d_id NUMBER(5) NOT NULL, h_w_id NUMBER(10) NOT NULL, h_date DATE NOT NULL, h_amount NUMBER(6,2) NOT NULL, h_data VARCHAR2(24) NOT NULL)
 CREATE TABLE orders (o_id NUMBER(10) NOT NULL, o_d_id NUMBER(5) NOT NULL, o_w_id NUMBER(10) NOT NULL, o_c_id NUMBER(10) NOT NULL, o_entry_d DATE NOT NULL, o_carrier_id NUMBER(5), o_ol_cnt NUMBER(5) NOT NULL, o_all_local NUMBER(5) NOT NULL)
 CREATE TABLE new_order (no_o_id NUMBER(10) NOT NULL, no_d_id NUMBER(5) NOT NULL, no_w_id NUMBER(10) NOT NULL)
-CREATE TABLE order_line (ol_o_id NUMBER(10) NOT NULL, ol_d_id NUMBER(5) NOT NULL, ol_w_id NUMBER(10) NOT NULL, ol_number NUMBER(5) NOT NULL, ol_i_id NUMBER(10) NOT NULL, ol_supply_w_id NUMBER(10) NOT NULL, ol_delivery_d DATE, ol_quantity NUMBER(5) NOT NULL, ol_amount NUMBER(6,2) NOT NULL, ol_dist_info char(24) NOT NULL)
+CREATE TABLE order_line (ol_o_id NUMBER(10) NOT NULL, ol_d_id NUMBER(5) NOT NULL, ol_w_id NUMBER(10) NOT NULL, ol_number NUMBER(5) NOT NULL, ol_i_id NUMBER(10) NOT NULL, ol_supply_w_id NUMBER(10) NOT NULL, ol_delivery_d DATE, ol_quantity NUMBER(5) NOT NULL, ol_amount NUMBER(6,2) NOT NULL, ol_dist_info CHAR(24) NOT NULL)
 -- after the load, phase 1
-ALTER TABLE item ADD CONSTRAINT item_i1 PRIMARY KEY (i_id) USING INDEX (CREATE UNIQUE INDEX item_i1 ON item (i_id) PARALLEL NOLOGGING)
-ALTER TABLE warehouse ADD CONSTRAINT warehouse_i1 PRIMARY KEY (w_id) USING INDEX (CREATE UNIQUE INDEX warehouse_i1 ON warehouse (w_id) PARALLEL NOLOGGING)
-ALTER TABLE stock ADD CONSTRAINT stock_i1 PRIMARY KEY (s_w_id, s_i_id) USING INDEX (CREATE UNIQUE INDEX stock_i1 ON stock (s_w_id, s_i_id) PARALLEL NOLOGGING)
-ALTER TABLE district ADD CONSTRAINT district_i1 PRIMARY KEY (d_w_id, d_id) USING INDEX (CREATE UNIQUE INDEX district_i1 ON district (d_w_id, d_id) PARALLEL NOLOGGING)
-ALTER TABLE customer ADD CONSTRAINT customer_i1 PRIMARY KEY (c_w_id, c_d_id, c_id) USING INDEX (CREATE UNIQUE INDEX customer_i1 ON customer (c_w_id, c_d_id, c_id) PARALLEL NOLOGGING)
-ALTER TABLE orders ADD CONSTRAINT orders_i1 PRIMARY KEY (o_w_id, o_d_id, o_id) USING INDEX (CREATE UNIQUE INDEX orders_i1 ON orders (o_w_id, o_d_id, o_id) PARALLEL NOLOGGING)
-ALTER TABLE new_order ADD CONSTRAINT new_order_i1 PRIMARY KEY (no_w_id, no_d_id, no_o_id) USING INDEX (CREATE UNIQUE INDEX new_order_i1 ON new_order (no_w_id, no_d_id, no_o_id) PARALLEL NOLOGGING)
-ALTER TABLE order_line ADD CONSTRAINT order_line_i1 PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number) USING INDEX (CREATE UNIQUE INDEX order_line_i1 ON order_line (ol_w_id, ol_d_id, ol_o_id, ol_number) PARALLEL NOLOGGING)
+ALTER TABLE item ADD CONSTRAINT item_pk PRIMARY KEY (i_id) USING INDEX (CREATE UNIQUE INDEX item_pk ON item (i_id) PARALLEL NOLOGGING)
+ALTER TABLE warehouse ADD CONSTRAINT warehouse_pk PRIMARY KEY (w_id) USING INDEX (CREATE UNIQUE INDEX warehouse_pk ON warehouse (w_id) PARALLEL NOLOGGING)
+ALTER TABLE stock ADD CONSTRAINT stock_pk PRIMARY KEY (s_w_id, s_i_id) USING INDEX (CREATE UNIQUE INDEX stock_pk ON stock (s_w_id, s_i_id) PARALLEL NOLOGGING)
+ALTER TABLE district ADD CONSTRAINT district_pk PRIMARY KEY (d_w_id, d_id) USING INDEX (CREATE UNIQUE INDEX district_pk ON district (d_w_id, d_id) PARALLEL NOLOGGING)
+ALTER TABLE customer ADD CONSTRAINT customer_pk PRIMARY KEY (c_w_id, c_d_id, c_id) USING INDEX (CREATE UNIQUE INDEX customer_pk ON customer (c_w_id, c_d_id, c_id) PARALLEL NOLOGGING)
+ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_w_id, o_d_id, o_id) USING INDEX (CREATE UNIQUE INDEX orders_pk ON orders (o_w_id, o_d_id, o_id) PARALLEL NOLOGGING)
+ALTER TABLE new_order ADD CONSTRAINT new_order_pk PRIMARY KEY (no_w_id, no_d_id, no_o_id) USING INDEX (CREATE UNIQUE INDEX new_order_pk ON new_order (no_w_id, no_d_id, no_o_id) PARALLEL NOLOGGING)
+ALTER TABLE order_line ADD CONSTRAINT order_line_pk PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number) USING INDEX (CREATE UNIQUE INDEX order_line_pk ON order_line (ol_w_id, ol_d_id, ol_o_id, ol_number) PARALLEL NOLOGGING)
 CREATE UNIQUE INDEX customer_i2 ON customer (c_w_id, c_d_id, c_last, c_first, c_id) PARALLEL NOLOGGING
 CREATE UNIQUE INDEX orders_i2 ON orders (o_w_id, o_d_id, o_c_id, o_id) PARALLEL NOLOGGING
 -- after the load, phase 2
-ALTER INDEX item_i1 NOPARALLEL LOGGING
-ALTER INDEX warehouse_i1 NOPARALLEL LOGGING
-ALTER INDEX stock_i1 NOPARALLEL LOGGING
-ALTER INDEX district_i1 NOPARALLEL LOGGING
-ALTER INDEX customer_i1 NOPARALLEL LOGGING
-ALTER INDEX orders_i1 NOPARALLEL LOGGING
-ALTER INDEX new_order_i1 NOPARALLEL LOGGING
-ALTER INDEX order_line_i1 NOPARALLEL LOGGING
+ALTER INDEX item_pk NOPARALLEL LOGGING
+ALTER INDEX warehouse_pk NOPARALLEL LOGGING
+ALTER INDEX stock_pk NOPARALLEL LOGGING
+ALTER INDEX district_pk NOPARALLEL LOGGING
+ALTER INDEX customer_pk NOPARALLEL LOGGING
+ALTER INDEX orders_pk NOPARALLEL LOGGING
+ALTER INDEX new_order_pk NOPARALLEL LOGGING
+ALTER INDEX order_line_pk NOPARALLEL LOGGING
 ALTER INDEX customer_i2 NOPARALLEL LOGGING
 ALTER INDEX orders_i2 NOPARALLEL LOGGING
 -- after the load, phase 3

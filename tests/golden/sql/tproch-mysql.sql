@@ -7,15 +7,15 @@
 -CREATE TABLE orders (o_orderkey bigint NOT NULL, o_custkey integer NOT NULL, o_orderstatus char(1) NOT NULL, o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority varchar(15) NOT NULL, o_clerk varchar(15) NOT NULL, o_shippriority integer NOT NULL, o_comment varchar(79) NOT NULL)
 -CREATE TABLE lineitem (l_orderkey bigint NOT NULL, l_partkey integer NOT NULL, l_suppkey integer NOT NULL, l_linenumber integer NOT NULL, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, l_receiptdate date NOT NULL, l_shipinstruct varchar(25) NOT NULL, l_shipmode varchar(10) NOT NULL, l_comment varchar(44) NOT NULL)
 -CREATE TABLE refresh_state (id integer NOT NULL, inserted integer NOT NULL, deleted integer NOT NULL)
-+CREATE TABLE region (r_regionkey int NOT NULL, r_name varchar(25) NOT NULL, r_comment varchar(152) NOT NULL, PRIMARY KEY (r_regionkey)) ENGINE = InnoDB
-+CREATE TABLE nation (n_nationkey int NOT NULL, n_name varchar(25) NOT NULL, n_regionkey int NOT NULL, n_comment varchar(152) NOT NULL, PRIMARY KEY (n_nationkey)) ENGINE = InnoDB
-+CREATE TABLE supplier (s_suppkey int NOT NULL, s_name varchar(25) NOT NULL, s_address varchar(40) NOT NULL, s_nationkey int NOT NULL, s_phone varchar(15) NOT NULL, s_acctbal numeric(15,2) NOT NULL, s_comment varchar(101) NOT NULL, PRIMARY KEY (s_suppkey)) ENGINE = InnoDB
-+CREATE TABLE customer (c_custkey int NOT NULL, c_name varchar(25) NOT NULL, c_address varchar(40) NOT NULL, c_nationkey int NOT NULL, c_phone varchar(15) NOT NULL, c_acctbal numeric(15,2) NOT NULL, c_mktsegment varchar(10) NOT NULL, c_comment varchar(117) NOT NULL, PRIMARY KEY (c_custkey)) ENGINE = InnoDB
-+CREATE TABLE part (p_partkey int NOT NULL, p_name varchar(55) NOT NULL, p_mfgr varchar(25) NOT NULL, p_brand varchar(10) NOT NULL, p_type varchar(25) NOT NULL, p_size int NOT NULL, p_container varchar(10) NOT NULL, p_retailprice numeric(15,2) NOT NULL, p_comment varchar(23) NOT NULL, PRIMARY KEY (p_partkey)) ENGINE = InnoDB
-+CREATE TABLE partsupp (ps_partkey int NOT NULL, ps_suppkey int NOT NULL, ps_availqty int NOT NULL, ps_supplycost numeric(15,2) NOT NULL, ps_comment varchar(199) NOT NULL, PRIMARY KEY (ps_partkey, ps_suppkey)) ENGINE = InnoDB
-+CREATE TABLE orders (o_orderkey bigint NOT NULL, o_custkey int NOT NULL, o_orderstatus char(1) NOT NULL, o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority varchar(15) NOT NULL, o_clerk varchar(15) NOT NULL, o_shippriority int NOT NULL, o_comment varchar(79) NOT NULL, PRIMARY KEY (o_orderkey)) ENGINE = InnoDB
-+CREATE TABLE lineitem (l_orderkey bigint NOT NULL, l_partkey int NOT NULL, l_suppkey int NOT NULL, l_linenumber int NOT NULL, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, l_receiptdate date NOT NULL, l_shipinstruct varchar(25) NOT NULL, l_shipmode varchar(10) NOT NULL, l_comment varchar(44) NOT NULL, PRIMARY KEY (l_orderkey, l_linenumber)) ENGINE = InnoDB
-+CREATE TABLE refresh_state (id int NOT NULL, inserted int NOT NULL, deleted int NOT NULL, PRIMARY KEY (id)) ENGINE = InnoDB
++CREATE TABLE region (r_regionkey INT NOT NULL, r_name varchar(25) NOT NULL, r_comment varchar(152) NOT NULL, PRIMARY KEY (r_regionkey)) ENGINE = InnoDB
++CREATE TABLE nation (n_nationkey INT NOT NULL, n_name varchar(25) NOT NULL, n_regionkey INT NOT NULL, n_comment varchar(152) NOT NULL, PRIMARY KEY (n_nationkey)) ENGINE = InnoDB
++CREATE TABLE supplier (s_suppkey INT NOT NULL, s_name varchar(25) NOT NULL, s_address varchar(40) NOT NULL, s_nationkey INT NOT NULL, s_phone varchar(15) NOT NULL, s_acctbal numeric(15,2) NOT NULL, s_comment varchar(101) NOT NULL, PRIMARY KEY (s_suppkey)) ENGINE = InnoDB
++CREATE TABLE customer (c_custkey INT NOT NULL, c_name varchar(25) NOT NULL, c_address varchar(40) NOT NULL, c_nationkey INT NOT NULL, c_phone varchar(15) NOT NULL, c_acctbal numeric(15,2) NOT NULL, c_mktsegment varchar(10) NOT NULL, c_comment varchar(117) NOT NULL, PRIMARY KEY (c_custkey)) ENGINE = InnoDB
++CREATE TABLE part (p_partkey INT NOT NULL, p_name varchar(55) NOT NULL, p_mfgr varchar(25) NOT NULL, p_brand varchar(10) NOT NULL, p_type varchar(25) NOT NULL, p_size INT NOT NULL, p_container varchar(10) NOT NULL, p_retailprice numeric(15,2) NOT NULL, p_comment varchar(23) NOT NULL, PRIMARY KEY (p_partkey)) ENGINE = InnoDB
++CREATE TABLE partsupp (ps_partkey INT NOT NULL, ps_suppkey INT NOT NULL, ps_availqty INT NOT NULL, ps_supplycost numeric(15,2) NOT NULL, ps_comment varchar(199) NOT NULL, PRIMARY KEY (ps_partkey, ps_suppkey)) ENGINE = InnoDB
++CREATE TABLE orders (o_orderkey BIGINT NOT NULL, o_custkey INT NOT NULL, o_orderstatus char(1) NOT NULL, o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority varchar(15) NOT NULL, o_clerk varchar(15) NOT NULL, o_shippriority INT NOT NULL, o_comment varchar(79) NOT NULL, PRIMARY KEY (o_orderkey)) ENGINE = InnoDB
++CREATE TABLE lineitem (l_orderkey BIGINT NOT NULL, l_partkey INT NOT NULL, l_suppkey INT NOT NULL, l_linenumber INT NOT NULL, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, l_receiptdate date NOT NULL, l_shipinstruct varchar(25) NOT NULL, l_shipmode varchar(10) NOT NULL, l_comment varchar(44) NOT NULL, PRIMARY KEY (l_orderkey, l_linenumber)) ENGINE = InnoDB
++CREATE TABLE refresh_state (id INT NOT NULL, inserted INT NOT NULL, deleted INT NOT NULL, PRIMARY KEY (id)) ENGINE = InnoDB
 -ALTER TABLE region ADD CONSTRAINT region_pk PRIMARY KEY (r_regionkey)
 -ALTER TABLE nation ADD CONSTRAINT nation_pk PRIMARY KEY (n_nationkey)
 -ALTER TABLE supplier ADD CONSTRAINT supplier_pk PRIMARY KEY (s_suppkey)
@@ -25,10 +25,6 @@
 -ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_orderkey)
 -ALTER TABLE lineitem ADD CONSTRAINT lineitem_pk PRIMARY KEY (l_orderkey, l_linenumber)
 -ALTER TABLE refresh_state ADD CONSTRAINT refresh_state_pk PRIMARY KEY (id)
-+-- after the load, phase 2
-+-- after the load, phase 3
-+-- after the load, phase 4
-+-- after the load, phase 5
 -VACUUM (FREEZE, ANALYZE) region
 -VACUUM (FREEZE, ANALYZE) nation
 -VACUUM (FREEZE, ANALYZE) supplier
@@ -38,7 +34,6 @@
 -VACUUM (FREEZE, ANALYZE) orders
 -VACUUM (FREEZE, ANALYZE) lineitem
 -VACUUM (FREEZE, ANALYZE) refresh_state
-+-- after the load, phase 6
 +ANALYZE TABLE region
 +ANALYZE TABLE nation
 +ANALYZE TABLE supplier

@@ -25,10 +25,6 @@
 -ALTER TABLE orders ADD CONSTRAINT orders_pk PRIMARY KEY (o_orderkey)
 -ALTER TABLE lineitem ADD CONSTRAINT lineitem_pk PRIMARY KEY (l_orderkey, l_linenumber)
 -ALTER TABLE refresh_state ADD CONSTRAINT refresh_state_pk PRIMARY KEY (id)
-+-- after the load, phase 2
-+-- after the load, phase 3
-+-- after the load, phase 4
-+-- after the load, phase 5
 -VACUUM (FREEZE, ANALYZE) region
 -VACUUM (FREEZE, ANALYZE) nation
 -VACUUM (FREEZE, ANALYZE) supplier
@@ -38,7 +34,6 @@
 -VACUUM (FREEZE, ANALYZE) orders
 -VACUUM (FREEZE, ANALYZE) lineitem
 -VACUUM (FREEZE, ANALYZE) refresh_state
-+-- after the load, phase 6
 +ANALYZE region
 +ANALYZE nation
 +ANALYZE supplier
