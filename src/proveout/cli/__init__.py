@@ -19,6 +19,7 @@ from proveout import __version__
 from proveout.core import directories
 
 VERBS: tuple[str, ...] = (
+    "bench",
     "run",
     "resume",
     "watch",
@@ -58,6 +59,8 @@ _MODULES = {
 """The modules of verbs that share one with another verb."""
 
 EPILOG = """Examples:
+
+  proveout bench
 
   proveout run plans/hlr-cache-embedded.yaml
 
