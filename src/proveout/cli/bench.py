@@ -19,7 +19,7 @@ import typer
 
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.cli import INTERRUPTED, own_workload, plan_writer
+from proveout.cli import INTERRUPTED, own_workload, pgbench_script, plan_writer
 from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
 from proveout.cli.new import SCHEMA, write, write_schema
 from proveout.cli.options import Headless, RunsDir
@@ -121,6 +121,19 @@ def bench(
         str | None, typer.Option("--compare", metavar="DSN2", help="A second database under the same load, in turns.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the tables that it makes in the database.")] = False,
+    sql: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sql",
+            metavar="[WEIGHT:]SQL",
+            help="A statement of yours in place of a workload; :names are drawn from the columns that they are "
+            "compared with. May be given again.",
+        ),
+    ] = None,
+    pgbench: Annotated[
+        list[str] | None,
+        typer.Option("--pgbench", metavar="FILE[@WEIGHT]", help="A script of pgbench. May be given again."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run the last bench of this folder once more, and compare the two.")
     ] = False,
@@ -147,11 +160,14 @@ def bench(
         budget_s=_unit("--time", units.duration_s, time),
         rate=f"{_unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
         keep=keep,
+        sql=tuple(sql or ()),
+        pgbench=tuple(pgbench or ()),
     )
     addresses = [parse(text) for text in (dsn, compare) if text is not None]
     with ExitStack() as stack:
         sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(addresses)]
         load, rows = chosen(asked, sides, folder)
+        sides = [side.apart() for side in sides] if load.populates else sides
         draft = composed(asked, sides, load, rows)
         path = written(draft)
         typer.echo(announcement(sides, draft, rows))
@@ -193,6 +209,8 @@ class Asked:
     budget_s: float = 120.0
     rate: str = ""
     keep: bool = False
+    sql: Sequence[str] = ()
+    pgbench: Sequence[str] = ()
 
 
 # ---- the databases ---------------------------------------------------------------------------------------------------
@@ -228,6 +246,12 @@ class Side:
     def schema(self, *, populates: bool) -> str:
         """The schema of its own that the tables are made in, "" for none."""
         return SCHEMAS[self.place] if populates and self.engine == "postgres" and self.database is not None else ""
+
+    def apart(self) -> Side:
+        """For tables of its own: a file has no schemas, so the engine makes another file for the run."""
+        if not engines.of(self.engine).in_files:
+            return self
+        return Side(address=Address(engine=self.engine, name=self.address.name), database=None, place=self.place)
 
     def target(self, *, populates: bool) -> Target:
         """It, as a plan has it."""
@@ -361,14 +385,14 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
     threads = _rungs(asked, sides, asked.budget_s - fixed_s)
     timing = timing_of(asked, asked.budget_s - fixed_s, len(threads) * len(sides))
     about_s = fixed_s + len(threads) * len(sides) * timing.repeats * (timing.iteration_s + GAP_S)
-    names = " and ".join(dict.fromkeys(plan_writer.plan_name(side.address.name) for side in sides)).replace(" ", "-")
+    parts = dict.fromkeys(part for side in sides for part in (plan_writer.plan_name(side.address.name), side.engine))
     title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
     head = [
         f"Written by `proveout bench`: {load.title}, {threads_by_rung(threads)}, {timing.repeats} repeats.",
         f"Edit it and run it again: proveout run FILE. It takes about {seconds_text(about_s)}.",
     ]
     return Draft(
-        name=f"{PREFIX}{names}"[:60],
+        name=f"{PREFIX}{'-'.join(filter(None, parts))}"[:60],
         title=title,
         head=head,
         targets=[side.target(populates=load.populates) for side in sides],
@@ -384,6 +408,8 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
 def chosen(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
     """The load, and the rows that populate makes for it. Unusable."""
     first = sides[0].database
+    if asked.sql or asked.pgbench:
+        return _statements(asked, sides, room)
     if first is not None and asked.workload in (None, "own"):
         load = own_workload.of_database(first)
         if load is not None:
@@ -394,6 +420,33 @@ def chosen(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float
             f"{nothing} no tables of yours with keys to read by", way_out="--sql 'SELECT …', or --workload tpcb"
         )
     return prepared(asked, sides, room)
+
+
+def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+    """The load of statements or scripts of the command line. Scripts on pgbench's own tables get these. Unusable."""
+    data, rows, scale = None, 0.0, asked.scale or 1
+    scripts = [pgbench_script.Script.read(text) for text in asked.pgbench]
+    for number, script in enumerate(scripts, 1):
+        script.transaction(number, scale)  # a script that is not carried is the first thing to say
+    if scripts and not asked.sql and all(script.is_on_tables_of_pgbench for script in scripts):
+        data, rows = prepared(replace(asked, workload="tpcb"), sides, room)
+        scale = int(data.lines[1].partition(": ")[2])
+    first = sides[0].database
+    if data is None and first is None:
+        what = "--sql" if asked.sql else "--pgbench"
+        raise Unusable(f"{what} names tables of a database: name its DSN", way_out=f"proveout bench DSN {what} …")
+    found = [script.transaction(number, scale) for number, script in enumerate(scripts, 1)]
+    unknown: list[str] = []
+    if first is not None and asked.sql:
+        tables = own_workload.Tables(first)
+        weighted = [own_workload.weighted(text) for text in asked.sql]
+        found += [
+            own_workload.of_statement(tables, text, weight, number) for number, (weight, text) in enumerate(weighted, 1)
+        ]
+        unknown = tables.unknown
+    title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
+    load = own_workload.load_of(found, f"{title} of yours", unknown)
+    return (load if data is None else replace(load, data=data.lines, populates=True)), rows
 
 
 def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
@@ -463,6 +516,9 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
     from proveout.dsl.workloads import kinds
 
     kind = asked.workload or "tpcb"
+    for side in sides:
+        if side.apart() is not side and side.database is not None:
+            typer.echo(f"{kind} makes tables: in a file of its own, which is removed, not in {side.address.name}.")
     parameter, factor, most = SIZES[kind]
     extension = kinds.built_in(kind)
 
@@ -480,13 +536,13 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
         while scale * 2 <= most and rows_of(scale * 2) <= fitting:
             scale *= 2
     rows = rows_of(scale)
-    if rows * BYTES_PER_ROW * len(sides) > disk and any(side.database is None for side in sides):
+    if rows * BYTES_PER_ROW * len(sides) > disk and any(side.apart().database is None for side in sides):
         raise Unusable(
             f"the tables need about {size_text(rows * BYTES_PER_ROW)} ({rows:,.0f} rows), and the disk of {room} has "
             f"{size_text(disk)} free",
             way_out="Give a smaller --scale.",
         )
-    for side in sides:
+    for side in (side.apart() for side in sides):
         if note := guard(side, extension.tables(extension.parameters(**{parameter: scale * factor}))):
             typer.echo(note)
     title = f"{kind}, {parameter} {scale * factor:,}"

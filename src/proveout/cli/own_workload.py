@@ -169,7 +169,8 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
     try:
         rows = tables.database.rows(query)
     except TaskFault as fault:
-        tables.unknown.append(f"the server's own statistics of statements: {' '.join(fault.what.split())[:160]}")
+        what = " ".join(fault.what.split()).partition(" LINE 1")[0].replace("system 'db': ", "")
+        tables.unknown.append(f"the statistics of the server on its statements: {what}")
         return []
     found: list[Transaction] = []
     for calls, text in rows:
@@ -213,6 +214,16 @@ def _is_of_system(table: str) -> bool:
     return schema in ("pg_catalog", "information_schema", "performance_schema", "mysql", "sys") or name.startswith(
         ("pg_", "sqlite_", "duckdb_", "v$", "proveout_")
     )
+
+
+def weighted(text: str) -> tuple[float, str]:
+    """`3:SELECT …` as (3.0, `SELECT …`); the weight is 1 where there is none.
+
+    >>> weighted("2.5: SELECT 1")
+    (2.5, 'SELECT 1')
+    """
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*:(?!:)\s*(.*)", text, re.DOTALL)
+    return (float(found[1]), found[2]) if found else (1.0, text)
 
 
 def of_statement(tables: Tables, text: str, weight: float, number: int) -> Transaction:

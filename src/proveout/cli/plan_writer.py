@@ -171,7 +171,7 @@ def _stages(draft: Draft) -> Iterator[str]:
     schemas = [target for target in draft.targets if target.schema]
     for target in schemas:
         yield "  - sql:                                    # tables of its own, apart from yours"
-        yield f"      id: schema-of-{target.name}"
+        yield f"      id: schema_of_{target.name}"
         yield f"      system: {target.name}"
         yield "      statements:"
         yield f"        - CREATE SCHEMA IF NOT EXISTS {target.schema}"
@@ -199,9 +199,9 @@ def _stages(draft: Draft) -> Iterator[str]:
     for target in draft.targets:
         if target.schema:
             drop = f"DROP SCHEMA {target.schema} CASCADE"
-            yield f"  - sql: {{id: removal-from-{target.name}, system: {target.name}, statements: [{drop}]}}"
+            yield f"  - sql: {{id: removal_from_{target.name}, system: {target.name}, statements: [{drop}]}}"
         elif target.dsn:
-            yield f"  - drop: {{id: removal-from-{target.name}, workload: {loaded}, systems: [{target.name}]}}"
+            yield f"  - drop: {{id: removal_from_{target.name}, workload: {loaded}, systems: [{target.name}]}}"
 
 
 def _waits(target: Target) -> str:
