@@ -340,7 +340,10 @@ def _guard_schema(side: Side, schema: str) -> str:
             f"database {name} has a schema {schema} that the bench did not make, and would make", way_out="Rename it."
         )
     if sessions:
-        raise Unusable(f"another bench is at work in database {name}", way_out="Wait for its end.")
+        raise Unusable(
+            f"another bench is at work in database {name}, or one that was killed comes to its end",
+            way_out="Wait for it, some seconds for one that was killed.",
+        )
     side.database.rows(f"DROP SCHEMA {schema} CASCADE")
     return f"Removed the schema {schema} of an earlier bench from {name}."
 
@@ -586,6 +589,8 @@ def carried_out(path: Path, sides: Sequence[Side], *, headless: bool, runs: Path
                 clean_up(side, path)
     if continues:
         typer.echo("Its last stages remove the tables.")
+    elif code == INTERRUPTED and not keep and any(side.database is not None for side in sides):
+        typer.echo("What it made in the database is removed, so it can be run anew and not be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
     return code
 

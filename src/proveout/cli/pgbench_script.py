@@ -1,8 +1,8 @@
 r"""A script of pgbench as a transaction of `kind: sql`.
 
-Data flow: `FILE[@WEIGHT]` -> `Script.read`, its lines -> `Script.transaction`: `\set` with `random` or
-`random_zipfian` becomes a generator, a statement stays one, BEGIN and END are left out, as a plan's transaction has them. What else a
-script can say is not carried: every such line is named.
+Data flow: `FILE[@WEIGHT]` -> `Script.read`, its lines -> `Script.transaction`: a `\set` of `random` or of
+`random_zipfian` becomes a generator, a statement stays one, BEGIN and END are left out, as the transactions of a plan
+have them. What else a script can say is not carried: every such line is named.
 
 Source: PostgreSQL documentation, "pgbench", custom scripts.
 """
