@@ -21,7 +21,7 @@ from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli import INTERRUPTED, own_workload, pgbench_script, plan_writer
 from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
-from proveout.cli.new import SCHEMA, write, write_schema
+from proveout.cli.new import SCHEMA, plan_name, write, write_schema
 from proveout.cli.options import Headless, RunsDir
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
 from proveout.core import units
@@ -388,7 +388,7 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
     threads = _rungs(asked, sides, asked.budget_s - fixed_s)
     timing = timing_of(asked, asked.budget_s - fixed_s, len(threads) * len(sides))
     about_s = fixed_s + len(threads) * len(sides) * timing.repeats * (timing.iteration_s + GAP_S)
-    parts = dict.fromkeys(part for side in sides for part in (plan_writer.plan_name(side.address.name), side.engine))
+    parts = dict.fromkeys(part for side in sides for part in (plan_name(side.address.name), side.engine))
     title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
     head = [
         f"Written by `proveout bench`: {load.title}, {threads_by_rung(threads)}, {timing.repeats} repeats.",
@@ -423,6 +423,26 @@ def chosen(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float
             f"{nothing} no tables of yours with keys to read by", way_out="--sql 'SELECT …', or --workload tpcb"
         )
     return prepared(asked, sides, room)
+
+
+def plan_from(dsn: str, name: str, *, writes: bool) -> str:
+    """The text of a plan whose mix is that of the database of this address. Unusable where it has no keys."""
+    address = parse(dsn)
+    if address.is_embedded:
+        raise Unusable(f"{dsn}: proveout starts that system, so it has no tables of yours", way_out="Give a database.")
+    with opened(address, 0) as side:
+        assert side.database is not None  # noqa: S101 - it is not embedded
+        load = own_workload.of_database(side.database, writes=writes)
+        if load is None:
+            raise Unusable(f"{address.name} has no statements and no keys to read by", way_out="proveout new sql")
+        draft = composed(Asked(), [side], load, 0.0)
+    head = [
+        f"The load of {address.name}: {load.title}, as read by `proveout new own`. Nothing in it is changed"
+        f"{' but by the statements below' if writes else ''}.",
+        "Compare the mix with what you know, and fill in what is not known. `proveout check FILE --connect` prepares",
+        "every statement; `proveout run FILE` measures.",
+    ]
+    return plan_writer.text(replace(draft, name=name, head=head))
 
 
 def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:

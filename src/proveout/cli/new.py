@@ -1,6 +1,7 @@
 """`proveout new`: write a starter plan to edit.
 
-Data flow: plans/starters/KIND.yaml of the package -> a new file, with the plan named after it.
+Data flow: plans/starters/KIND.yaml of the package, or the catalogue of a database (`own_workload`) -> a new file, with
+the plan named after it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ EPILOG = """Examples:
   proveout new ladder
 
   proveout new cache studies/checkout.yaml
+
+  proveout new own --from postgresql://bench@localhost/shop shop.yaml
 """
 
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -40,6 +43,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "lab": ("a PostgreSQL server under load from two client machines", "agents on three hosts, a database"),
 }
 """Description of each starter, and the needs of a run."""
+
+OWN = ("own", "the tables, keys and top statements of a database of yours", "--from DSN")
+"""The kind that is written from a database, its description and needs."""
 
 STARTERS = Path(__file__).parents[1] / "plans" / "starters"
 SCHEMA = "plan.schema.json"
@@ -69,8 +75,20 @@ def new(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
     ] = None,
+    *,
+    dsn: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DSN", help="Of `own`: the database, as `proveout bench` takes it."),
+    ] = None,
+    changes: Annotated[
+        bool, typer.Option("--write", help="Of `own`: its statements that change rows too, not reads alone.")
+    ] = False,
 ) -> None:
     """Write a commented starter plan that runs or compiles unchanged; never over an existing file.
+
+    `own` reads a database: its statements that run most often (pg_stat_statements, performance_schema,
+    v$sql), weights by calls, else reads by key, with binds drawn from the ranges of the columns. What
+    it cannot know is in a comment.
 
     Beside it goes the schema of the plan format, plan.schema.json, where there is none: editors
     complete and check the plan with it. Without a KIND the kinds are listed. Exit code 0, or 2 when
@@ -78,25 +96,41 @@ def new(
     """
     if not kind:
         width = max(map(len, KINDS))
-        for name, (what, needs) in KINDS.items():
+        for name, (what, needs) in {**KINDS, OWN[0]: OWN[1:]}.items():
             typer.echo(f"{name:<{width}}  {what}\n{'':<{width}}  needs {needs}")
         return
-    if kind not in KINDS:
-        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join(KINDS)}.")
+    if kind not in (*KINDS, OWN[0]):
+        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join((*KINDS, OWN[0]))}.")
+    if (dsn is None) == (kind == OWN[0]):
+        raise NotWritten("`own` is read --from DSN, and no other starter is", way_out="proveout new own --from DSN")
     path = file or Path(f"{kind}.yaml")
-    write(path, starter(kind, path.stem))
-    typer.echo(f"wrote {path}: {KINDS[kind][0]}; a run needs {KINDS[kind][1]}")
+    what, needs = KINDS.get(kind, OWN[1:])
+    write(path, starter(kind, path.stem) if dsn is None else _own(dsn, path, writes=changes))
+    typer.echo(f"wrote {path}: {what}; a run needs {needs if dsn is None else 'the database'}")
     write_schema(path.with_name(SCHEMA))
     typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
     typer.echo(f"  proveout run {path}")
+
+
+def _own(dsn: str, path: Path, *, writes: bool) -> str:
+    """The text of a plan whose mix is that of a database. Unusable, TaskFault."""
+    from proveout.cli.bench import plan_from
+
+    return plan_from(dsn, plan_name(path.stem) or "own", writes=writes)
+
+
+def plan_name(text: str) -> str:
+    """The text as the name of a plan; "" where nothing is left of it."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:60]
+    return name if re.match(r"[A-Za-z]", name) else ""
 
 
 def starter(kind: str, stem: str) -> str:
     """The text of a starter, as the plan `stem`."""
     first = f"# yaml-language-server: $schema={SCHEMA}\n"
     text = _SCHEMA.sub(first, (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
-    return _NAME.sub(f"name: {name}", text, count=1) if re.match(r"[A-Za-z]", name) else text
+    name = plan_name(stem)
+    return _NAME.sub(f"name: {name}", text, count=1) if name else text
 
 
 def write_schema(path: Path) -> None:

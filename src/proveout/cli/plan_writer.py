@@ -6,7 +6,6 @@ Data flow: `Draft` (`proveout bench`, `proveout new own`) -> `text` -> a YAML fi
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 
 from proveout.core import units
@@ -84,12 +83,6 @@ class Draft:
     rate: str = ""
     keep: bool = False
     about_s: float = 0.0
-
-
-def plan_name(text: str) -> str:
-    """The text as the name of a plan; "" where nothing is left of it."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:60]
-    return name if re.match(r"[A-Za-z]", name) else ""
 
 
 def text(draft: Draft) -> str:
