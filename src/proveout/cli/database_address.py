@@ -108,7 +108,7 @@ def _postgres(text: str) -> Address:
         parts = {name: str(value) for name, value in conninfo_to_dict(text).items() if value is not None}
     except ProgrammingError:  # its message quotes the text, and with it a password
         raise Unusable("the address is not one of PostgreSQL", way_out=_forms()) from None
-    password = parts.pop("password", None)
+    password = parts.pop("password", None) or None
     parts.setdefault("user", getpass.getuser())
     parts.setdefault("dbname", parts["user"])
 

@@ -193,7 +193,7 @@ class _Passed(Exception):
 def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bool) -> Transaction:
     tokens = sql_text.scan(text)
     used = _tables_of(tokens)
-    if not used or sql_text.fault(tokens) is not None or any(_is_of_system(name) for name in used.values()):
+    if not used or any(_is_of_system(name) for name in used.values()):
         raise _Passed
     if not all(tables.columns(name) for name in used.values()):
         raise _Passed
@@ -203,6 +203,8 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
     elif not sql_text.reads(tokens):
         raise _Passed
     sql, binds = with_binds(tables, text, used)
+    if (fault := sql_text.fault(sql_text.scan(sql))) is not None:
+        raise NotCarried(fault.message)
     verb, table = tokens[0].text.lower(), next(iter(used.values())).rpartition(".")[2]
     return Transaction(
         name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=f"{calls:,.0f} calls"

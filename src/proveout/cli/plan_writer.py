@@ -221,7 +221,7 @@ def _verdicts(draft: Draft) -> Iterator[str]:
         if draft.rate:
             yield f"  - id: rate-held{of}"
             yield "    title: The rate is held"
-            yield f"    check: {top}.tps.lower >= 0.99 * {top}.rate"
+            yield f"    check: {top}.tps.lower >= 0.99 * {draft.rate.removesuffix('/s')}"
         elif len(draft.threads) > 1:
             yield f"  - id: holds{of}"
             yield f"    title: The rate at {count_threads(last)} is not below nine tenths of the highest"
