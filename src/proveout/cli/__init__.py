@@ -20,6 +20,7 @@ from proveout.core import directories
 
 VERBS: tuple[str, ...] = (
     "bench",
+    "new",
     "run",
     "resume",
     "watch",
@@ -29,7 +30,6 @@ VERBS: tuple[str, ...] = (
     "compare",
     "noise",
     "trend",
-    "new",
     "check",
     "explain",
     "schema",
@@ -86,6 +86,8 @@ def execute(arguments: Sequence[str]) -> int:
     from proveout.core.errors import ProveoutError
 
     try:
+        if not arguments and _has_terminal():
+            return execute(("tui",))
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
         from proveout.cli.messages import show_error
@@ -99,6 +101,13 @@ def execute(arguments: Sequence[str]) -> int:
         typer.echo("interrupted", err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _has_terminal() -> bool:
+    """Whether a screen can be shown: then `proveout` alone opens the home screen, and prints the help elsewhere."""
+    from proveout.cli.run import wanted
+
+    return wanted(headless=False)
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:

@@ -120,7 +120,7 @@ def tui(
         list[Path] | None,
         typer.Argument(
             metavar="[PLACE]...",
-            help="Plan files, or folders with plans [default: here and ./plans].",
+            help="Plan files, or folders with plans [default: here, ./plans and the starters of `proveout new`].",
             autocompletion=options.plan_files,
         ),
     ] = None,
@@ -133,6 +133,7 @@ def tui(
     """
     from proveout.cli import run
     from proveout.cli.home_services import LocalServices
+    from proveout.cli.new import STARTERS
     from proveout.coordinator.storage import run_directory
     from proveout.tui.home.app import HomeApp, Place
     from proveout.tui.home.screens import HomeView
@@ -142,7 +143,7 @@ def tui(
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
     folder = run_directory.runs_directory(runs_dir)
-    chosen = places or [Path(), Path("plans")]
+    chosen = places or [Path(), Path("plans"), STARTERS]
     services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
     while True:
