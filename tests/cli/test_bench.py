@@ -254,7 +254,7 @@ def _of(conninfo: str, **parts: str) -> str:
 
 MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "a wrong password": (lambda shop: (_of(shop, password="other"),), "cannot log in", "wrong password"),
-    "no password": (lambda shop: (_of(shop, password=""),), "the server wants a password", "DB_PASSWORD"),
+    "no password": (lambda shop: (_of(shop, password=""),), "the server requires a password", "DB_PASSWORD"),
     "a closed port": (lambda _: ("postgresql://u:p@127.0.0.1:1/shop",), "cannot be reached", "is the server running"),
     "an unknown scheme": (lambda _: ("mongodb://db1/shop",), "there is no engine 'mongodb'", "postgresql://user@host"),
     "no address": (lambda _: ("shop",), "'shop' is not the address of a database", "postgresql://user@host"),
@@ -339,7 +339,7 @@ def test_a_bench_of_postgresql_has_a_schema_of_its_own_and_removes_it(shop: str,
         connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO {connection.info.dbname}_user")
     done = proveout(tmp_path, "bench", shop, "--workload", "hlr", "--scale", "1", *SHORT)
     _ended(done)
-    assert "secret\"" not in next(tmp_path.glob("bench-*.yaml")).read_text()
+    assert 'secret"' not in next(tmp_path.glob("bench-*.yaml")).read_text()
     with psycopg.connect(database) as connection:
         rows = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'proveout%'").fetchall()
     assert rows == []

@@ -69,6 +69,6 @@ def test_existing_files_are_not_overwritten(
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["new"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]] == [*KINDS]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]] == [*KINDS, "own"]
     assert execute(["new", "hrl"]) == 2
     assert "there is no starter 'hrl'" in capsys.readouterr().err

@@ -148,7 +148,7 @@ def grouped(cards: Iterable[PlanCard]) -> list[PlanCard]:
 
 
 def plan_rows(cards: Sequence[PlanCard], runs: Iterable[RunCard]) -> dict[str, tuple[Text, ...]]:
-    """The rows of plans by path; the group stands in the first of its rows, `runs` are newest first."""
+    """The rows of plans by path; the group is in the first of its rows, `runs` are newest first."""
     last: dict[str, RunCard] = {}
     for run in runs:
         last.setdefault(run.plan, run)
@@ -317,7 +317,7 @@ class HomeScreen(Screen[None]):
         self._details()
 
     def _say_keys(self) -> None:
-        """What to press, and where the lists are from."""
+        """Show the keys, and the folders of the lists."""
         top = Text(f"proveout  {TO_PRESS[self.pane]}", style="bold", no_wrap=True, overflow="ellipsis")
         top.append(f"   plans of {safe(self._here)}   runs in {safe(self._runs_here)}", style="not bold")
         self.query_one("#home-top", Static).update(top)

@@ -144,7 +144,7 @@ def bench(
 
     It writes the plan that it runs, so that you can edit it and run it again, and removes everything
     else that it made in the database, also after Ctrl-C. A password is read from DB_PASSWORD (of DSN2
-    from DB2_PASSWORD), or asked for on a terminal where the server wants one. Exit codes as of `run`.
+    from DB2_PASSWORD), or asked for on a terminal where the server requires one. Exit codes as of `run`.
     """
     from proveout.coordinator.storage import run_directory
 
@@ -176,7 +176,7 @@ def bench(
 
 def rungs(text: str) -> tuple[int, ...]:
     """`1,4,16` as it is, `1-64` as the powers of two between, with both ends. typer.BadParameter."""
-    way_out = f"{text!r} is no list of threads: 1,4,16, or 1-{THREADS_MAX} for its powers of two"
+    way_out = f"{text!r} is not a list of threads: write 1,4,16, or 1-{THREADS_MAX} for its powers of two"
     if not re.fullmatch(r"\d+(?:\s*,\s*\d+)*|\d+-\d+", text.strip()):
         raise typer.BadParameter(way_out, param_hint="--threads")
     low, dash, high = text.partition("-")
@@ -201,7 +201,7 @@ def _unit(option: str, read: Callable[[object], float], text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the command line asks for; `rungs` is empty and `scale` None where it leaves the choice."""
+    """The options of the command line; `rungs` is empty and `scale` None where it leaves the choice."""
 
     workload: str | None = None
     scale: int | None = None
@@ -237,7 +237,7 @@ class Side:
 
     @property
     def free_connections(self) -> int | None:
-        """How many more connections it takes; None where there is no limit, or it is not known."""
+        """The number of further connections that it accepts; None where there is no limit, or it is not known."""
         query = rules_of(self.engine).connections
         if self.database is None or not query:
             return None
@@ -473,7 +473,7 @@ def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, 
 
 
 def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
-    """What is about to happen, and for how long."""
+    """The lines that announce the load, its removal and the time it takes."""
     free = [f"{one} connections free" for side in sides if (one := side.free_connections) is not None]
     cores = count_of(os.cpu_count() or 1, "core")
     where = [one.schema for one in draft.targets if one.schema]
@@ -610,7 +610,7 @@ def carried_out(path: Path, sides: Sequence[Side], *, headless: bool, runs: Path
     if continues:
         typer.echo("Its last stages remove the tables.")
     elif code == INTERRUPTED and not keep and any(side.database is not None for side in sides):
-        typer.echo("What it made in the database is removed, so it can be run anew and not be resumed.")
+        typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
     typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
     return code
 

@@ -31,7 +31,7 @@ FORMS = (
     "user@host/dsn:timesten_client",
     "or postgres, mysql, sqlite, duckdb for a system that proveout starts and removes",
 )
-"""What a person may type."""
+"""The forms of an address."""
 
 _EMBEDDED = {"": "postgres", "postgres": "postgres", "postgresql": "postgres", "mariadb": "mysql"} | {
     name: name for name in engines.EMBEDDED
@@ -42,7 +42,7 @@ _CONNECT_STRING = re.compile(r"(?P<user>[^/@:\s]+)(?:[/:](?P<password>.*))?@(?P<
 _PASSWORD_WANTED = re.compile(
     r"no password supplied|using password: NO|password is required|DPY-4001|ORA-01005|ORA-01017", re.IGNORECASE
 )
-ASKED = "the server wants a password"
+ASKED = "the server requires a password"
 
 
 class Unusable(ProveoutError):
@@ -212,8 +212,8 @@ class Database:
 
 
 def log_in(address: Address, variable: str, environment: Mapping[str, str] = os.environ) -> Database:
-    """Open a session: with the password of the address, else of the variable, else without; only where the server wants
-    one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable."""
+    """Open a session: with the password of the address, else of the variable, else without; where the server
+    requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable."""
     from proveout.agent.engines.table import adapter
     from proveout.agent.errors import TaskFault
     from proveout.proto.wire.tasks import Endpoint

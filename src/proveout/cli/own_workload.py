@@ -69,7 +69,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Tables:
-    """What the catalogue of a database says, asked for once. `unknown`: what it did not say."""
+    """The catalogue of a database, each part read once. `unknown`: the parts that it lacks."""
 
     database: Database
     unknown: list[str] = field(default_factory=list)
@@ -432,7 +432,7 @@ def of_database(database: Database, *, writes: bool = False) -> Load | None:
 
 
 def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[str, str]:
-    """Why the database does not prepare a transaction, by name: with the check of every run."""
+    """The message of each transaction that the database refuses to prepare, by name: the check of every run."""
     from proveout.agent.engines.driver_contract import StatementFailure
     from proveout.agent.engines.table import driver
     from proveout.agent.load_check import StatementCheck
