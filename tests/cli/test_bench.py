@@ -345,6 +345,29 @@ def test_a_bench_of_postgresql_has_a_schema_of_its_own_and_removes_it(shop: str,
     assert rows == []
 
 
+ORACLE_COLUMNS = """
+CREATE VIEW oracle.all_tab_columns AS SELECT '1' AS owner, upper(table_name) AS table_name,
+  upper(column_name) AS column_name, upper(data_type) AS data_type, 0 AS data_length
+FROM information_schema.columns WHERE table_schema = 'public'
+"""
+"""The view of Oracle that tables are looked up in."""
+
+
+@pytest.mark.soak
+def test_a_bench_of_oracle_makes_its_tables_and_removes_them(
+    oracle: str, tns_database: str, tns_views: str, tmp_path: Path
+) -> None:
+    """The protocol of Oracle, PostgreSQL behind it."""
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute(tns_views.encode())
+        connection.execute(ORACLE_COLUMNS)
+        before = connection.execute(tables).fetchall()
+        _ended(proveout(tmp_path, "bench", oracle, "--workload", "hlr", "--scale", "1", *SHORT[:3], "--time", "30s"))
+        assert connection.execute(tables).fetchall() == before
+        connection.execute("DROP VIEW oracle.all_tab_columns")
+
+
 @pytest.mark.server
 def test_what_a_killed_bench_has_left_is_removed(mysql_database: str, tmp_path: Path) -> None:
     """`clean_up` after a populate that was broken off: its tables, its journal and its mark go."""

@@ -1,6 +1,6 @@
 """The address of a database as it is typed after `proveout bench`, and a first session on it.
 
-Data flow: text -> `parse` -> `Address` -> `log_in`, which asks for a password only where the server wants one ->
+Data flow: text -> `parse` -> `Address` -> `log_in`, which asks for a password where the server requires one ->
 `Database`, a session of the engine's adapter for questions, and the dsn of a plan, which names a secret.
 """
 
@@ -203,8 +203,13 @@ class Database:
         return self.address.engine
 
     def rows(self, query: str, most: int = 10_000) -> Sequence[Sequence[Any]]:
-        """The rows of a query. TaskFault."""
-        return self.session.rows(query, most)[1]
+        """The rows of a query. Unusable where the server refuses it."""
+        from proveout.agent.errors import TaskFault
+
+        try:
+            return self.session.rows(query, most)[1]
+        except TaskFault as fault:
+            raise Unusable(_named(fault.what, self.address), way_out=fault.way_out) from None
 
     def dsn(self, secret: str, schema: str = "") -> str:
         """The dsn of a plan, in which the secret `secret` has the password."""

@@ -113,7 +113,7 @@ def new(
 
 
 def _own(dsn: str, path: Path, *, writes: bool) -> str:
-    """The text of a plan whose mix is that of a database. Unusable, TaskFault."""
+    """The text of a plan whose mix is that of a database. Unusable."""
     from proveout.cli.bench import plan_from
 
     return plan_from(dsn, plan_name(path.stem) or "own", writes=writes)

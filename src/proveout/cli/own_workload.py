@@ -13,7 +13,6 @@ from contextlib import closing
 from typing import Any, TypeAlias
 
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.agent.errors import TaskFault
 from proveout.cli.database_address import Database, Unusable
 from proveout.cli.plan_writer import Load, quoted
 from proveout.core.data_classes import dataclass, field
@@ -168,8 +167,8 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
         return []
     try:
         rows = tables.database.rows(query)
-    except TaskFault as fault:
-        what = " ".join(fault.what.split()).partition(" LINE 1")[0].replace("system 'db': ", "")
+    except Unusable as fault:
+        what = " ".join(fault.what.split()).partition(" LINE 1")[0]
         tables.unknown.append(f"the statistics of the server on its statements: {what}")
         return []
     found: list[Transaction] = []
