@@ -69,8 +69,6 @@ EPILOG = """Examples:
   proveout VERB --help
 """
 
-INTERRUPTED = 130
-
 _ClickError: Any = typer.BadParameter.__mro__[2]
 """Base of all command line errors; typer brings its own copy of click and does not export this one."""
 
@@ -83,7 +81,7 @@ def main() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Messages go to stderr."""
-    from proveout.core.errors import ProveoutError
+    from proveout.core.errors import INTERRUPTED, ProveoutError
 
     try:
         if not arguments and _has_terminal():

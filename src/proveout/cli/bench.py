@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
-from proveout.cli import INTERRUPTED, own_workload, pgbench_script, plan_writer
+from proveout.cli import own_workload, pgbench_script, plan_writer
 from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
 from proveout.cli.new import SCHEMA, plan_name, write, write_schema
 from proveout.cli.options import Headless, RunsDir
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
 from proveout.core import units
 from proveout.core.data_classes import dataclass
+from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
 from proveout.core.numbers import size as size_text
@@ -85,31 +86,52 @@ RUNGS_OF_FILES = ((1, 2, 4), (1, 4))
 """The ladders by default, the first one that the time is long enough for."""
 
 
+Dsn: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="[DSN]",
+        help="postgresql://…, mysql://…, a file of SQLite or DuckDB, oracle://…; or postgres, mysql, sqlite, "
+        "duckdb for one that proveout starts and removes [default: postgres].",
+    ),
+]
+WorkloadName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        help="tpcb, hlr, tprocc: tables of their own; own: reads of your tables [default: own where DSN has tables "
+        "with keys, else tpcb].",
+    ),
+]
+Scale: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--scale",
+        help="Branches of tpcb, thousands of subscribers of hlr, warehouses of tprocc [default: what fits].",
+    ),
+]
+Dsn2: TypeAlias = Annotated[
+    str | None, typer.Option("--compare", metavar="DSN2", help="A second database under the same load, in turns.")
+]
+Sql: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sql",
+        metavar="[WEIGHT:]SQL",
+        help="A statement of yours in place of a workload; :names are drawn from the columns that they are "
+        "compared with. May be given again.",
+    ),
+]
+Scripts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--pgbench", metavar="FILE[@WEIGHT]", help="A script of pgbench. May be given again."),
+]
+
+
 def bench(
-    dsn: Annotated[
-        str,
-        typer.Argument(
-            metavar="[DSN]",
-            help="postgresql://…, mysql://…, a file of SQLite or DuckDB, oracle://…; or postgres, mysql, sqlite, "
-            "duckdb for one that proveout starts and removes [default: postgres].",
-        ),
-    ] = "",
+    dsn: Dsn = "",
     *,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            help="tpcb, hlr, tprocc: tables of their own; own: reads of your tables [default: own where DSN has tables "
-            "with keys, else tpcb].",
-        ),
-    ] = None,
-    scale: Annotated[
-        int | None,
-        typer.Option(
-            "--scale",
-            help="Branches of tpcb, thousands of subscribers of hlr, warehouses of tprocc [default: what fits].",
-        ),
-    ] = None,
+    workload: WorkloadName = None,
+    scale: Scale = None,
     threads: Annotated[
         str | None, typer.Option("--threads", help="The rungs: 1,4,16, or 1-64 for its powers of two.")
     ] = None,
@@ -117,23 +139,10 @@ def bench(
     rate: Annotated[
         str | None, typer.Option("--rate", help="Open arrival at this rate, such as 500/s, by the most threads alone.")
     ] = None,
-    compare: Annotated[
-        str | None, typer.Option("--compare", metavar="DSN2", help="A second database under the same load, in turns.")
-    ] = None,
+    compare: Dsn2 = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the tables that it makes in the database.")] = False,
-    sql: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sql",
-            metavar="[WEIGHT:]SQL",
-            help="A statement of yours in place of a workload; :names are drawn from the columns that they are "
-            "compared with. May be given again.",
-        ),
-    ] = None,
-    pgbench: Annotated[
-        list[str] | None,
-        typer.Option("--pgbench", metavar="FILE[@WEIGHT]", help="A script of pgbench. May be given again."),
-    ] = None,
+    sql: Sql = None,
+    pgbench: Scripts = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run the last bench of this folder once more, and compare the two.")
     ] = False,
