@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.new import KINDS, STARTERS, starter, write
+from proveout.cli.new import KINDS, starter
+from proveout.cli.options import STARTERS
+from proveout.cli.plan_writer import write
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.json_schema import schema_json
 

@@ -21,9 +21,8 @@ from proveout.agent.engines.adapter import ResumableLoader
 from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli import own_workload, pgbench_script, plan_writer
 from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
-from proveout.cli.new import SCHEMA, plan_name, write, write_schema
 from proveout.cli.options import Headless, RunsDir
-from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
 from proveout.core import units
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import INTERRUPTED

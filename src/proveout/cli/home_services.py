@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli.messages import describe
-from proveout.cli.options import SUFFIXES
+from proveout.cli.options import STARTERS, SUFFIXES
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.core.numbers import search_answer
 from proveout.tui import services as shown
@@ -304,8 +304,6 @@ def _short(path: Path) -> str:
 
 def _group(file: Path) -> shown.PlanGroup:
     """The group of a plan by its place: those of the package are not the user's."""
-    from proveout.cli.new import STARTERS
-
     place = file.resolve().parent
     if place == STARTERS.resolve():
         return "starter"

@@ -6,7 +6,6 @@ the plan named after it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from proveout.core.errors import ProveoutError
+from proveout.cli.options import STARTERS
+from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
 
 EPILOG = """Examples:
 
@@ -47,9 +47,6 @@ KINDS: Mapping[str, tuple[str, str]] = {
 OWN = ("own", "the tables, keys and top statements of a database of yours", "--from DSN")
 """The kind that is written from a database, its description and needs."""
 
-STARTERS = Path(__file__).parents[1] / "plans" / "starters"
-SCHEMA = "plan.schema.json"
-"""The file beside a new plan that its first line points editors at."""
 _SCHEMA = re.compile(r"\A# yaml-language-server: .*\n")
 _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
@@ -57,12 +54,6 @@ _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 def _complete(incomplete: str) -> list[tuple[str, str]]:
     """The starters that begin so, for a shell."""
     return [(kind, title) for kind, (title, _) in KINDS.items() if kind.startswith(incomplete)]
-
-
-class NotWritten(ProveoutError):
-    """Nothing was written."""
-
-    exit_code = 2
 
 
 def new(
@@ -119,41 +110,9 @@ def _own(dsn: str, path: Path, *, writes: bool) -> str:
     return plan_from(dsn, plan_name(path.stem) or "own", writes=writes)
 
 
-def plan_name(text: str) -> str:
-    """The text as the name of a plan; "" where nothing is left of it."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:60]
-    return name if re.match(r"[A-Za-z]", name) else ""
-
-
 def starter(kind: str, stem: str) -> str:
     """The text of a starter, as the plan `stem`."""
     first = f"# yaml-language-server: $schema={SCHEMA}\n"
     text = _SCHEMA.sub(first, (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
     name = plan_name(stem)
     return _NAME.sub(f"name: {name}", text, count=1) if name else text
-
-
-def write_schema(path: Path) -> None:
-    """Write the schema for editors where there is none. A plan does not need it, so that a failure is a message."""
-    from proveout.dsl.compile.json_schema import schema_json
-
-    if path.exists():
-        if path.read_bytes() != schema_json().encode():
-            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
-        return
-    try:
-        write(path, schema_json())
-    except NotWritten as fault:
-        typer.echo(f"warning: {fault.what}: editors cannot check the plan", err=True)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a new file. NotWritten when it exists."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError as fault:
-        raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
-    except OSError as fault:
-        raise NotWritten(f"{path} cannot be written: {fault.strerror}") from fault
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)

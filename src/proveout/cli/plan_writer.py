@@ -1,4 +1,4 @@
-"""The text of a plan that commands write: one or two databases, a workload, a ladder of threads.
+"""Plans that commands write: one or two databases, a workload, a ladder of threads; and the files that they go to.
 
 Data flow: `Draft` (`proveout bench`, `proveout new own`) -> `text` -> a YAML file that a person edits and runs again.
 """
@@ -6,10 +6,16 @@ Data flow: `Draft` (`proveout bench`, `proveout new own`) -> `text` -> a YAML fi
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
 
 from proveout.core import units
 from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads as count_threads
 from proveout.dsl import engines
 
@@ -83,6 +89,12 @@ class Draft:
     rate: str = ""
     keep: bool = False
     about_s: float = 0.0
+
+
+def plan_name(text: str) -> str:
+    """The text as the name of a plan; "" where nothing is left of it."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:60]
+    return name if re.match(r"[A-Za-z]", name) else ""
 
 
 def text(draft: Draft) -> str:
@@ -245,3 +257,41 @@ def _below(name: str, lines: Sequence[str]) -> Iterator[str]:
 def quoted(value: object) -> str:
     """A text, number or list as YAML has it, texts in quotes."""
     return json.dumps(value, ensure_ascii=False)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+SCHEMA = "plan.schema.json"
+"""The file beside a new plan that its first line points editors at."""
+
+
+class NotWritten(ProveoutError):
+    """Nothing was written."""
+
+    exit_code = 2
+
+
+def write_schema(path: Path) -> None:
+    """Write the schema for editors where there is none. A plan does not need it, so that a failure is a message."""
+    from proveout.dsl.compile.json_schema import schema_json
+
+    if path.exists():
+        if path.read_bytes() != schema_json().encode():
+            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
+        return
+    try:
+        write(path, schema_json())
+    except NotWritten as fault:
+        typer.echo(f"warning: {fault.what}: editors cannot check the plan", err=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a new file. NotWritten when it exists."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError as fault:
+        raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
+    except OSError as fault:
+        raise NotWritten(f"{path} cannot be written: {fault.strerror}") from fault
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)

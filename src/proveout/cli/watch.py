@@ -133,7 +133,6 @@ def tui(
     """
     from proveout.cli import run
     from proveout.cli.home_services import LocalServices
-    from proveout.cli.new import STARTERS
     from proveout.coordinator.storage import run_directory
     from proveout.tui.home.app import HomeApp, Place
     from proveout.tui.home.screens import HomeView
@@ -143,7 +142,7 @@ def tui(
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
     folder = run_directory.runs_directory(runs_dir)
-    chosen = places or [Path(), Path("plans"), STARTERS]
+    chosen = places or [Path(), Path("plans"), options.STARTERS]
     services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
     while True:
