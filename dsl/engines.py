@@ -420,8 +420,14 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 disk_full_codes=frozenset({"DUCKDB_FULL"}),
                 extra="olap",
                 embedded="file",
-                dsn=False,
                 dsn_form="path",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r"/(?!.*[#$]).*[^/]",
+                        message="not the absolute path of a DuckDB file",
+                        example="/data/shop.duckdb",
+                    ),
+                ),
                 in_files=True,
                 one_process=True,
                 populate_workers_max=1,

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from heapq import merge
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from proveout.core.data_classes import dataclass, field
 from proveout.proto.events import Claim, HeadlineNumber, IterationFinished, IterationStarted, IterationVoided, Stamped
@@ -22,24 +22,34 @@ PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "inte
 Tone: TypeAlias = Literal["better", "worse", "changed", "same", "none", "unknown", "offered"]
 
 
+PlanGroup: TypeAlias = Literal["yours", "runs here", "needs a lab", "starter"]
+PLAN_GROUPS: tuple[PlanGroup, ...] = get_args(PlanGroup)
+"""Plans of the user, plans of the package for this machine alone, plans with hosts elsewhere, plans to begin with; in
+the order to list them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A plan file or a run directory. `stamp` changes when the file may have changed."""
+    """A plan file or a run directory. `stamp` changes when the file may have changed; `group`: of a plan, as far as its
+    place tells."""
 
     path: str
     name: str
     stamp: object
+    group: PlanGroup = "yours"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
     """A plan: `lines` describe its stages, or with `state` wrong every problem with file:line:column.
 
-    `seconds` is the estimate.
+    `seconds` is the estimate; `plan` the name that its runs have.
     """
 
     path: str
     name: str
+    group: PlanGroup = "yours"
+    plan: str = ""
     state: PlanState = "checking"
     title: str = ""
     lines: tuple[str, ...] = ()

@@ -59,6 +59,10 @@ class StatementRules:
     connections: str = ""
     """(who limits, the limit, the connections of others, the server's number of this connection)."""
     rights: Mapping[str, RightsCheck] = field(default_factory=dict)
+    keys: str = ""
+    """(table, column, type, `primary` or `foreign`) of the user's keys of one column; "" where they are not read."""
+    statements: str = ""
+    """(calls, text) of the server's own statistics, the most called first; "" where it has none."""
 
     def kind_of(self, code: str, text: str) -> Kind:
         """The meaning of an error."""
@@ -99,7 +103,10 @@ POSTGRES = StatementRules(
     ),
     rights={
         "populate": RightsCheck(
-            query="SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)",
+            query=(
+                "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), "
+                "has_database_privilege(current_database(), 'CREATE'))"  # the plan makes the schema first
+            ),
             what="the user may not create tables in the schema that comes first in its search_path",
             way_out="GRANT CREATE ON SCHEMA public TO the user of its dsn",
         ),
@@ -126,6 +133,19 @@ POSTGRES = StatementRules(
             warns=True,  # a load that connects as the same user is seen
         ),
     },
+    keys=(
+        "SELECT c.conrelid::regclass::text, a.attname, format_type(a.atttypid, a.atttypmod), "
+        "CASE c.contype WHEN 'p' THEN 'primary' ELSE 'foreign' END "
+        "FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid AND t.relkind IN ('r', 'p') "
+        "JOIN pg_namespace n ON n.oid = t.relnamespace AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' "
+        "JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1] "
+        "WHERE c.contype IN ('p', 'f') AND array_length(c.conkey, 1) = 1 AND NOT t.relispartition "
+        "AND has_table_privilege(c.conrelid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE') ORDER BY 1, 4 DESC, 2"
+    ),
+    statements=(
+        "SELECT calls, query FROM pg_stat_statements WHERE dbid = "
+        "(SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY calls DESC LIMIT 200"
+    ),
 )
 
 MYSQL = StatementRules(
@@ -157,6 +177,20 @@ MYSQL = StatementRules(
             way_out="GRANT CREATE, DROP, INDEX, INSERT, SELECT ON the database TO the user of its dsn",
         ),
     },
+    keys=(
+        "SELECT k.table_name, k.column_name, c.column_type, "
+        "CASE WHEN k.constraint_name = 'PRIMARY' THEN 'primary' ELSE 'foreign' END "
+        "FROM information_schema.key_column_usage k JOIN information_schema.columns c "
+        "ON c.table_schema = k.table_schema AND c.table_name = k.table_name AND c.column_name = k.column_name "
+        "WHERE k.table_schema = database() AND (k.constraint_name = 'PRIMARY' OR k.referenced_table_name IS NOT NULL) "
+        "AND NOT EXISTS (SELECT 1 FROM information_schema.key_column_usage o WHERE o.table_schema = k.table_schema "
+        "AND o.table_name = k.table_name AND o.constraint_name = k.constraint_name AND o.ordinal_position > 1) "
+        "ORDER BY 1, 4 DESC, 2"
+    ),
+    statements=(
+        "SELECT count_star, digest_text FROM performance_schema.events_statements_summary_by_digest "
+        "WHERE schema_name = database() AND digest_text IS NOT NULL ORDER BY count_star DESC LIMIT 200"
+    ),
 )
 
 SQLITE = StatementRules(
@@ -165,6 +199,15 @@ SQLITE = StatementRules(
     rights_missing=r"SQLITE_(READONLY|PERM|CANTOPEN)",
     server=r"SQLITE_(BUSY|LOCKED|FULL|IOERR|NOMEM|INTERRUPT|CORRUPT|NOTADB|PROTOCOL|INTERNAL)",
     columns="SELECT name, type FROM pragma_table_info('{table}')",
+    keys=(
+        "SELECT m.name, i.name, i.type, 'primary' FROM sqlite_schema m, pragma_table_info(m.name) i "
+        "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite^_%' ESCAPE '^' AND i.pk = 1 "
+        "AND NOT EXISTS (SELECT 1 FROM pragma_table_info(m.name) o WHERE o.pk > 1) "
+        "UNION ALL SELECT m.name, f.\"from\", i.type, 'foreign' FROM sqlite_schema m, "
+        "pragma_foreign_key_list(m.name) f, pragma_table_info(m.name) i WHERE m.type = 'table' AND f.seq = 0 "
+        'AND i.name = f."from" AND NOT EXISTS '
+        "(SELECT 1 FROM pragma_foreign_key_list(m.name) o WHERE o.id = f.id AND o.seq > 0) ORDER BY 1, 4 DESC, 2"
+    ),
 )
 
 DUCKDB = StatementRules(
@@ -176,6 +219,14 @@ DUCKDB = StatementRules(
         r"SerializationException|TransactionException|InterruptException|DUCKDB_FULL) "
     ),
     columns="SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{table}'",
+    keys=(
+        "SELECT k.table_name, c.column_name, c.data_type, "
+        "CASE k.constraint_type WHEN 'PRIMARY KEY' THEN 'primary' ELSE 'foreign' END "
+        "FROM duckdb_constraints() k JOIN duckdb_columns() c ON c.table_oid = k.table_oid "
+        "AND c.column_name = k.constraint_column_names[1] WHERE k.schema_name = 'main' "
+        "AND k.constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY') AND len(k.constraint_column_names) = 1 "
+        "ORDER BY 1, 4 DESC, 2"
+    ),
 )
 
 ORACLE = StatementRules(
@@ -191,6 +242,18 @@ ORACLE = StatementRules(
         "WHERE owner = sys_context('userenv', 'current_schema') AND table_name = upper('{table}')"
     ),
     some_rows="SELECT count(*) FROM (SELECT 1 FROM {table} WHERE ROWNUM <= {most})",
+    keys=(
+        "SELECT lower(k.table_name), lower(c.column_name), t.data_type, "
+        "CASE k.constraint_type WHEN 'P' THEN 'primary' ELSE 'foreign' END "
+        "FROM user_constraints k JOIN user_cons_columns c ON c.constraint_name = k.constraint_name AND c.position = 1 "
+        "JOIN user_tab_columns t ON t.table_name = k.table_name AND t.column_name = c.column_name "
+        "WHERE k.constraint_type IN ('P', 'R') AND NOT EXISTS (SELECT 1 FROM user_cons_columns o "
+        "WHERE o.constraint_name = k.constraint_name AND o.position > 1) ORDER BY 1, 4 DESC, 2"
+    ),
+    statements=(
+        "SELECT executions, sql_fulltext FROM v$sql WHERE parsing_schema_name = user AND command_type IN (2, 3, 6, 7) "
+        "ORDER BY executions DESC FETCH FIRST 200 ROWS ONLY"
+    ),
 )
 
 RULES: Mapping[str, StatementRules] = {

@@ -231,16 +231,10 @@ def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
 
 
 def without_dsn_problems(engine: str) -> Iterator[Objection]:
-    """Engines that a dsn cannot reach, as that would be a file of the host."""
+    """A system that no driver reaches."""
     if engine == engines.NO_DATABASE:
         message = "a system of engine none has no dsn: the program of its load knows where it is"
         yield Objection(message=message, way_out="leave it away", at=("dsn",))
-    elif not engines.of(engine).dsn:
-        yield Objection(
-            message=f"{engines.of(engine).title} is in-process: it has no dsn",
-            way_out="provision: embedded",
-            at=("dsn",),
-        )
 
 
 def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
@@ -278,13 +272,15 @@ def endpoint_problems(
     if instances and provisioned and not members:
         yield Objection(message=f"system {system}, which an agent starts, has one address")
     if engines.of(engine).dsn_form == "path":
-        yield from _file_problems(engine, dsn)
+        yield from _file_problems(engine, dsn, provisioned=provisioned)
     for one in dsns:
         yield from dsn_problems(engine, one)
 
 
-def _file_problems(engine: str, dsn: str) -> Iterator[Objection]:
+def _file_problems(engine: str, dsn: str, *, provisioned: bool) -> Iterator[Objection]:
     path, settings = rules_settings.split_dsn(dsn) if engine == "duckdb" else (dsn, {})
+    if settings and not provisioned:
+        yield Objection(message="the dsn of a DuckDB file of a user has settings", way_out="give them as `session:`")
     if not is_plain_folder(path):
         title = engines.of(engine).title
         yield Objection(message=f"the file of a system of {title} is an absolute path without `.` and `..`")

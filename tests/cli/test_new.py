@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.new import KINDS, STARTERS, starter, write
+from proveout.cli.new import KINDS, starter
+from proveout.cli.options import STARTERS
+from proveout.cli.plan_writer import write
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.json_schema import schema_json
 
@@ -73,6 +75,6 @@ def test_existing_files_are_not_overwritten(
 
 def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["new"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]] == [*KINDS]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]] == [*KINDS, "own"]
     assert execute(["new", "hrl"]) == 2
     assert "there is no starter 'hrl'" in capsys.readouterr().err

@@ -182,7 +182,7 @@ def _systems() -> Iterator[Attempt]:
 # ---- endpoints: each kind of task that has one -----------------------------------------------------------------------
 
 ENDPOINTS: tuple[tuple[str, Endpoint, str], ...] = (
-    ("a file by a dsn", replace(FILE, engine="duckdb", provisioned=False), "it has no dsn"),
+    ("settings of a user's file", replace(FILE, engine="duckdb", provisioned=False, dsn="/x/a.duckdb?threads=2"), "has settings"),
     ("options of a file", replace(FILE, provisioned=False, dsn="/x/a.db?mode=rwc"), "not the absolute path"),
     ("a file said to be ours, by `..`", replace(FILE, dsn="/var/tmp/../../etc/x"), "absolute path"),
     ("a file by a URI", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),

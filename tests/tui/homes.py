@@ -31,7 +31,7 @@ class FakeServices:
         self.compiled: list[tuple[str, dict[str, str], str]] = []
         self.cards = {
             "/p/smoke.yaml": shown.PlanCard(
-                path="/p/smoke.yaml", name="smoke.yaml", state="fine", title="One small server, end to end",
+                path="/p/smoke.yaml", name="smoke.yaml", plan="smoke", state="fine", title="One small server, end to end",
                 lines=("db: postgres on db1, embedded", "1. ladder (ladder): hlr at 1, 4 threads"), seconds=75.0,
                 iterations=4,
             ),

@@ -15,7 +15,17 @@ from textual.widgets import Button, Input, Select, Static
 from proveout.tui import services as shown
 from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.screens import Asked, FormScreen, HomeScreen, HomeView, Listing, found_runs, read_run
+from proveout.tui.home.screens import (
+    Asked,
+    FormScreen,
+    HomeScreen,
+    HomeView,
+    Listing,
+    found_runs,
+    grouped,
+    plan_rows,
+    read_run,
+)
 
 SMALL, LARGE = (80, 24), (200, 60)
 HomePilot = Pilot[shown.Choice | None]
@@ -75,7 +85,7 @@ def test_removed_runs_are_deselected_also_as_the_reference() -> None:
 async def test_the_row_under_the_cursor_is_explained_below_the_list() -> None:
     async with at_home("down", "down") as (app, pilot):
         text = screen_text(app)
-        for part in ("✓ smoke.yaml", "2:00:00", "✗ bad.yaml", "did you mean `stages`?"):
+        for part in ("✓ smoke ", "2:00:00", "✗ bad.yaml", "did you mean `stages`?"):
             assert part in text
         await pilot.press("enter")
         await until(pilot, lambda: any("cannot be read" in note.message for note in app._notifications))
@@ -195,11 +205,38 @@ async def test_comparing_refuses_overrides_swaps_and_reports_unreadable_runs() -
         await until(pilot, lambda: isinstance(app.screen, ComparedScreen) and SHOWN in screen_text(app))
 
 
+def test_plans_are_grouped_with_the_last_result_of_each() -> None:
+    cards = [
+        shown.PlanCard(path="/s", name="starters/sql.yaml", group="starter", plan="sql"),
+        shown.PlanCard(path="/e", name="plans/hlr-embedded.yaml", group="runs here", plan="hlr"),
+        shown.PlanCard(path="/l", name="plans/lab.yaml", group="needs a lab", plan="lab"),
+        shown.PlanCard(path="/y", name="studies/own.yaml", plan="own"),
+        shown.PlanCard(path="/z", name="mine-embedded.yaml", plan="mine"),
+    ]
+    past = FakeServices().past
+    runs = [replace(past["/r/b"], plan="hlr"), replace(past["/r/a"], plan="hlr"), replace(past["/r/c"], plan="own")]
+    rows = [[str(cell).strip() for cell in cells[:3]] for cells in plan_rows(grouped(cards), runs).values()]
+    assert rows == [
+        ["yours", "… studies/own", "crashed"],
+        ["", "… mine-embedded", ""],
+        ["runs here", "… hlr", "✓1 ✗1"],
+        ["needs a lab", "… lab", ""],
+        ["starter", "… sql", ""],
+    ]
+
+
+async def test_the_first_line_names_the_keys_of_the_list() -> None:
+    async with at_home() as (app, pilot):
+        assert "Enter: run the plan   2: runs" in screen_text(app).splitlines()[0]
+        await pilot.press("2")
+        assert "Enter: watch or replay the run   1: plans" in screen_text(app).splitlines()[0]
+
+
 async def test_hostile_text_is_escaped() -> None:
     async with at_home("down", "down", "down", size=LARGE) as (app, pilot):
         assert all(pane.display for pane in app.screen.query(".pane")), "a wide terminal shows both lists"
         assert SHOWN in str(app.screen.query_one("#plans-detail Static", Static).content)
-        assert SHOWN in str(app.screen.query_one("#plans-list", Listing).get_row("/p/evil.yaml")[0])
+        assert SHOWN in str(app.screen.query_one("#plans-list", Listing).get_row("/p/evil.yaml")[1])
         assert SHOWN in str(app.screen.query_one("#runs-list", Listing).get_row("/r/evil")[2])
         await pilot.press("enter")
         await form(app, pilot)

@@ -7,9 +7,10 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from pathlib import Path
 
 from rich.highlighter import Highlighter
 from rich.text import Text
@@ -23,7 +24,7 @@ from textual.widgets import Button, DataTable, Footer, Input, Select, Static, Ta
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import clock, number, safe
-from proveout.tui.services import Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
+from proveout.tui.services import PLAN_GROUPS, Field, Form, Found, HomeServices, Ladder, PlanCard, RunCard, Start
 from proveout.tui.style import BAD, MUTED, coloured, matches
 from proveout.tui.widgets.header import OUTCOMES
 from proveout.tui.widgets.tables import blocks
@@ -60,7 +61,9 @@ class HomeView:
 
 def found_plans(view: HomeView, found: Sequence[Found]) -> HomeView:
     """The view with exactly these plans; their cards stay until they are read again."""
-    plans = {one.path: view.plans.get(one.path) or PlanCard(path=one.path, name=one.name) for one in found}
+    plans = {
+        one.path: view.plans.get(one.path) or PlanCard(path=one.path, name=one.name, group=one.group) for one in found
+    }
     stamps = {path: stamp for path, stamp in view.plan_stamps.items() if path in plans}
     return replace(view, plans=plans, plan_stamps=stamps, plans_scanned=True)
 
@@ -126,16 +129,52 @@ def when(unix_s: float) -> str:
     return f"{datetime.fromtimestamp(unix_s).astimezone():%Y-%m-%d %H:%M}" if unix_s else "-"
 
 
-def plan_row(card: PlanCard) -> tuple[Text, ...]:
-    """State, file, estimated time and title of a plan."""
+def label(card: PlanCard) -> str:
+    """The name of a plan in the list: without the folders that all plans of its group are in, and endings that say
+    nothing there.
+
+    >>> label(PlanCard(path="", name="plans/tpcb-embedded.yaml", group="runs here"))
+    'tpcb'
+    """
+    name = Path(card.name)
+    folder = card.group != "starter" and name.parent.name not in ("", "plans")
+    stem = name.stem.removesuffix("-embedded") if card.group == "runs here" else name.stem
+    return str(name.parent / stem) if folder else stem
+
+
+def grouped(cards: Iterable[PlanCard]) -> list[PlanCard]:
+    """Plans by their groups, in the order of these."""
+    return sorted(cards, key=lambda card: PLAN_GROUPS.index(card.group))
+
+
+def plan_rows(cards: Sequence[PlanCard], runs: Iterable[RunCard]) -> dict[str, tuple[Text, ...]]:
+    """The rows of plans by path; the group is in the first of its rows, `runs` are newest first."""
+    last: dict[str, RunCard] = {}
+    for run in runs:
+        last.setdefault(run.plan, run)
+    rows: dict[str, tuple[Text, ...]] = {}
+    for before, card in zip((None, *cards), cards, strict=False):
+        group = card.group if before is None or before.group != card.group else ""
+        rows[card.path] = (Text(group, style="bold", no_wrap=True), *plan_row(card, last.get(card.plan)))
+    return rows
+
+
+def plan_row(card: PlanCard, last: RunCard | None) -> tuple[Text, ...]:
+    """State and file of a plan, the verdicts of its last run, estimated time, title."""
     sign, style = PLAN_STATES[card.state]
     told = card.title if card.state != "wrong" or card.title else (card.lines[0] if card.lines else "")
     about = clock(card.seconds) if card.state == "fine" else ""
     return (
-        Text(f"{sign} {safe(card.name)}", style=style, no_wrap=True),
+        Text(f"{sign} {safe(label(card))}", style=style, no_wrap=True),
+        Text("", no_wrap=True) if last is None else _last(last),
         Text(about, justify="right", no_wrap=True),
         Text(safe(told), no_wrap=True),
     )
+
+
+def _last(run: RunCard) -> Text:
+    """The verdicts of a run, or the state of one that has none."""
+    return outcomes(run) if run.verdicts else Text(run.state, style=RUN_STATES[run.state][1], no_wrap=True)
 
 
 def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
@@ -188,8 +227,13 @@ def run_detail(card: RunCard) -> Text:
     return text
 
 
-PLANS = ("plan", "about", "title")
-NO_PLAN = "There is no plan here; `proveout new` writes one."
+PLANS = ("group", "plan", "last", "about", "title")
+NO_PLAN = "There is no plan here; `proveout bench` and `proveout new` write one."
+TO_PRESS = {
+    "plans": "Enter: run the plan   2: runs   /: find   ?: help   q: quit",
+    "runs": "Enter: watch or replay the run   1: plans   /: find   ?: help   q: quit",
+}
+"""The first line of each list."""
 NO_RUN = "Nothing has been run yet."
 RUNS = ("state", "when", "plan", "verdicts", "highest", "TPS by rung")
 
@@ -255,15 +299,10 @@ class HomeScreen(Screen[None]):
         self._view = view
         if not self.query("#home-top"):
             return
-        top = Text("proveout  ", style="bold", no_wrap=True, overflow="ellipsis")
-        top.append(f"plans of {safe(self._here)}   runs in {safe(self._runs_here)}", style="not bold")
-        self.query_one("#home-top", Static).update(top)
+        self._say_keys()
         wanted = self.query_one(Input).value
-        plans = {
-            path: plan_row(card)
-            for path, card in view.plans.items()
-            if matches(wanted, card.name, card.title, card.state)
-        }
+        found = [one for one in view.plans.values() if matches(wanted, one.name, one.title, one.state, one.group)]
+        plans = plan_rows(grouped(found), view.runs.values())
         runs = {
             path: run_row(card, view.reference)
             for path, card in view.runs.items()
@@ -276,6 +315,12 @@ class HomeScreen(Screen[None]):
             self.query_one(Tabs).query_one(f"#{name}", Tab).label = f"{name.capitalize()} ({counted})"
             self.query_one(f"#{name}-pane").border_title = f"{name.capitalize()} ({counted})"
         self._details()
+
+    def _say_keys(self) -> None:
+        """Show the keys, and the folders of the lists."""
+        top = Text(f"proveout  {TO_PRESS[self.pane]}", style="bold", no_wrap=True, overflow="ellipsis")
+        top.append(f"   plans of {safe(self._here)}   runs in {safe(self._runs_here)}", style="not bold")
+        self.query_one("#home-top", Static).update(top)
 
     def _details(self) -> None:
         """The details of the rows under the cursors, or the reason for an empty list."""
@@ -339,6 +384,7 @@ class HomeScreen(Screen[None]):
         for each in ("plans", "runs"):
             self.query_one(f"#{each}-pane").set_class(each == name, "-open")
         self.query_one(Tabs).active = name
+        self._say_keys()
         self.refresh_bindings()
 
     def action_pane(self, name: str) -> None:

@@ -19,6 +19,8 @@ from proveout import __version__
 from proveout.core import directories
 
 VERBS: tuple[str, ...] = (
+    "bench",
+    "new",
     "run",
     "resume",
     "watch",
@@ -28,7 +30,6 @@ VERBS: tuple[str, ...] = (
     "compare",
     "noise",
     "trend",
-    "new",
     "check",
     "explain",
     "schema",
@@ -59,14 +60,14 @@ _MODULES = {
 
 EPILOG = """Examples:
 
+  proveout bench
+
   proveout run plans/hlr-cache-embedded.yaml
 
   proveout explain plans/hlr-cache-embedded.yaml
 
   proveout VERB --help
 """
-
-INTERRUPTED = 130
 
 _ClickError: Any = typer.BadParameter.__mro__[2]
 """Base of all command line errors; typer brings its own copy of click and does not export this one."""
@@ -80,9 +81,11 @@ def main() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Messages go to stderr."""
-    from proveout.core.errors import ProveoutError
+    from proveout.core.errors import INTERRUPTED, ProveoutError
 
     try:
+        if not arguments and _has_terminal():
+            return execute(("tui",))
         code = _application(arguments)(args=list(arguments), prog_name="proveout", standalone_mode=False)
     except ProveoutError as error:
         from proveout.cli.messages import show_error
@@ -96,6 +99,13 @@ def execute(arguments: Sequence[str]) -> int:
         typer.echo("interrupted", err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _has_terminal() -> bool:
+    """Whether a screen can be shown: then `proveout` alone opens the home screen, and prints the help elsewhere."""
+    from proveout.cli.run import wanted
+
+    return wanted(headless=False)
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:

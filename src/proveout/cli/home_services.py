@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proveout.cli.messages import describe
-from proveout.cli.options import SUFFIXES
+from proveout.cli.options import STARTERS, SUFFIXES
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.tui import services as shown
 
@@ -144,7 +144,10 @@ class LocalServices:
             return []
         newest = {folder: _newest(folder) for folder in {file.parent for file in files}}
         return [
-            shown.Found(path=str(file), name=_short(file), stamp=(_stamp(file), newest[file.parent])) for file in files
+            shown.Found(
+                path=str(file), name=_short(file), stamp=(_stamp(file), newest[file.parent]), group=_group(file)
+            )
+            for file in files
         ]
 
     def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
@@ -153,24 +156,29 @@ class LocalServices:
         from proveout.dsl.explain.timetable import timetable
 
         file = Path(path)
+        group = _group(file)
         try:
             plan = compile_plan(file, overrides=overrides, inventory=Path(inventory) if inventory else None)
         except PlanError as error:
             lines = tuple(line for problem in error.problems for line in describe(problem).splitlines())
             shorter = tuple(line.replace(f"{file.parent}/", "", 1) for line in lines)
-            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=shorter)
+            return shown.PlanCard(path=path, name=_short(file), group=group, state="wrong", lines=shorter)
         except ProveoutError as error:
-            return shown.PlanCard(path=path, name=_short(file), state="wrong", lines=tuple(str(error).splitlines()))
+            lines = tuple(str(error).splitlines())
+            return shown.PlanCard(path=path, name=_short(file), group=group, state="wrong", lines=lines)
         table = timetable(plan)
+        remote = any(not host.is_local for host in plan.hosts)
         return shown.PlanCard(
             path=path,
             name=_short(file),
+            group="needs a lab" if remote and group in ("yours", "runs here") else group,
+            plan=plan.name,
             state="fine",
             title=plan.title or plan.name,
             lines=tuple(_lines(table)),
             seconds=table.seconds,
             iterations=sum(stage.iterations for stage in table.stages),
-            remote=any(not host.is_local for host in plan.hosts),
+            remote=remote,
             tunes_here=tunes_here(plan),
         )
 
@@ -288,6 +296,14 @@ def _short(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def _group(file: Path) -> shown.PlanGroup:
+    """The group of a plan by its place: those of the package are not the user's."""
+    place = file.resolve().parent
+    if place == STARTERS.resolve():
+        return "starter"
+    return "runs here" if place == STARTERS.resolve().parent else "yours"
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proveout.cli.options import file_option, pki_folder, verb_group
-from proveout.core.errors import ProveoutError
+from proveout.core.errors import INTERRUPTED, ProveoutError
 from proveout.core.numbers import safe_lines
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ DEPLOY_EPILOG = """Examples:
   proveout deploy -i lab.yaml --remove --ca ~/lab-authority
 """
 
-FAILED, INTERRUPTED = 4, 130
+FAILED = 4
 AT_ONCE = 16
 """Hosts that are worked on at a time."""
 TEMPLATES_FOLDER = Path(__file__).parents[1] / "plans" / "policies"

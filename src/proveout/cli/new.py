@@ -1,11 +1,11 @@
 """`proveout new`: write a starter plan to edit.
 
-Data flow: plans/starters/KIND.yaml of the package -> a new file, with the plan named after it.
+Data flow: plans/starters/KIND.yaml of the package, or the catalogue of a database (`own_workload`) -> a new file, with
+the plan named after it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from proveout.core.errors import ProveoutError
+from proveout.cli.options import STARTERS
+from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
 
 EPILOG = """Examples:
 
@@ -22,6 +23,8 @@ EPILOG = """Examples:
   proveout new ladder
 
   proveout new cache studies/checkout.yaml
+
+  proveout new own --from postgresql://bench@localhost/shop shop.yaml
 """
 
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -41,9 +44,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 """Description of each starter, and the needs of a run."""
 
-STARTERS = Path(__file__).parents[1] / "plans" / "starters"
-SCHEMA = "plan.schema.json"
-"""The file beside a new plan that its first line points editors at."""
+OWN = ("own", "the tables, keys and top statements of a database of yours", "--from DSN")
+"""The kind that is written from a database, its description and needs."""
+
 _SCHEMA = re.compile(r"\A# yaml-language-server: .*\n")
 _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
@@ -51,12 +54,6 @@ _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 def _complete(incomplete: str) -> list[tuple[str, str]]:
     """The starters that begin so, for a shell."""
     return [(kind, title) for kind, (title, _) in KINDS.items() if kind.startswith(incomplete)]
-
-
-class NotWritten(ProveoutError):
-    """Nothing was written."""
-
-    exit_code = 2
 
 
 def new(
@@ -69,8 +66,20 @@ def new(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
     ] = None,
+    *,
+    dsn: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DSN", help="Of `own`: the database, as `proveout bench` takes it."),
+    ] = None,
+    changes: Annotated[
+        bool, typer.Option("--write", help="Of `own`: its statements that change rows too, not reads alone.")
+    ] = False,
 ) -> None:
     """Write a commented starter plan that runs or compiles unchanged; never over an existing file.
+
+    `own` reads a database: its statements that run most often (pg_stat_statements, performance_schema,
+    v$sql), weights by calls, else reads by key, with binds drawn from the ranges of the columns. Values
+    that are not known are listed in a comment.
 
     Beside it goes the schema of the plan format, plan.schema.json, where there is none: editors
     complete and check the plan with it. Without a KIND the kinds are listed. Exit code 0, or 2 when
@@ -78,49 +87,32 @@ def new(
     """
     if not kind:
         width = max(map(len, KINDS))
-        for name, (what, needs) in KINDS.items():
+        for name, (what, needs) in {**KINDS, OWN[0]: OWN[1:]}.items():
             typer.echo(f"{name:<{width}}  {what}\n{'':<{width}}  needs {needs}")
         return
-    if kind not in KINDS:
-        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join(KINDS)}.")
+    if kind not in (*KINDS, OWN[0]):
+        raise NotWritten(f"there is no starter {kind!r}", way_out=f"One of {', '.join((*KINDS, OWN[0]))}.")
+    if (dsn is None) == (kind == OWN[0]):
+        raise NotWritten("`own` is read --from DSN, and no other starter is", way_out="proveout new own --from DSN")
     path = file or Path(f"{kind}.yaml")
-    write(path, starter(kind, path.stem))
-    typer.echo(f"wrote {path}: {KINDS[kind][0]}; a run needs {KINDS[kind][1]}")
+    what, needs = KINDS.get(kind, OWN[1:])
+    write(path, starter(kind, path.stem) if dsn is None else _own(dsn, path, writes=changes))
+    typer.echo(f"wrote {path}: {what}; a run needs {needs if dsn is None else 'the database'}")
     write_schema(path.with_name(SCHEMA))
     typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
     typer.echo(f"  proveout run {path}")
+
+
+def _own(dsn: str, path: Path, *, writes: bool) -> str:
+    """The text of a plan whose mix is that of a database. Unusable."""
+    from proveout.cli.bench import plan_from
+
+    return plan_from(dsn, plan_name(path.stem) or "own", writes=writes)
 
 
 def starter(kind: str, stem: str) -> str:
     """The text of a starter, as the plan `stem`."""
     first = f"# yaml-language-server: $schema={SCHEMA}\n"
     text = _SCHEMA.sub(first, (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
-    return _NAME.sub(f"name: {name}", text, count=1) if re.match(r"[A-Za-z]", name) else text
-
-
-def write_schema(path: Path) -> None:
-    """Write the schema for editors where there is none. A plan does not need it, so that a failure is a message."""
-    from proveout.dsl.compile.json_schema import schema_json
-
-    if path.exists():
-        if path.read_bytes() != schema_json().encode():
-            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
-        return
-    try:
-        write(path, schema_json())
-    except NotWritten as fault:
-        typer.echo(f"warning: {fault.what}: editors cannot check the plan", err=True)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a new file, and make its folder. NotWritten when it exists."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as fault:
-        if path.exists():
-            raise NotWritten(f"{path} exists already", way_out="Name another file: proveout new KIND FILE.") from fault
-        raise NotWritten(f"{path} cannot be written: {fault.strerror}") from fault
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    name = plan_name(stem)
+    return _NAME.sub(f"name: {name}", text, count=1) if name else text

@@ -20,6 +20,8 @@ Words: TypeAlias = list[str | tuple[str, str]]
 
 RUNS_MAX = 50
 SUFFIXES = (".yaml", ".yml")
+STARTERS = Path(__file__).parents[1] / "plans" / "starters"
+"""The plans that `proveout new` writes."""
 
 
 def plan_files(incomplete: str) -> Words:

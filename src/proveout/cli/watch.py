@@ -120,7 +120,7 @@ def tui(
         list[Path] | None,
         typer.Argument(
             metavar="[PLACE]...",
-            help="Plan files, or folders with plans [default: here and ./plans].",
+            help="Plan files, or folders with plans [default: here, ./plans and the starters of `proveout new`].",
             autocompletion=options.plan_files,
         ),
     ] = None,
@@ -142,7 +142,7 @@ def tui(
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
     folder = run_directory.runs_directory(runs_dir)
-    chosen = places or [Path(), Path("plans")]
+    chosen = places or [Path(), Path("plans"), options.STARTERS]
     services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
     while True:

@@ -27,6 +27,9 @@ class Where:
 
 NOWHERE = Where()
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 class ProveoutError(Exception):
     """An expected failure: `what` happened, `where` (file, host or task) and the `way_out`. The CLI prints just

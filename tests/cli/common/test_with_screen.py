@@ -124,6 +124,13 @@ def test_a_screen_needs_a_terminal(verb: str, capsys: pytest.CaptureFixture[str]
     assert "there is no terminal" in capsys.readouterr().err
 
 
+def test_without_a_terminal_and_a_verb_the_help_begins_with_bench_and_new(capsys: pytest.CaptureFixture[str]) -> None:
+    execute([])
+    said = "".join(capsys.readouterr())
+    verbs = [line.split()[0] for line in said.partition("Commands:")[2].splitlines() if line.strip()]
+    assert verbs[:2] == ["bench", "new"]
+
+
 def test_a_command_line_is_repeated_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     found = run.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
@@ -143,10 +150,10 @@ def with_a_folder(folder: Path) -> list[psutil.Process]:
 def test_the_home_screen_shows_the_plans_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     shutil.copy(ROOT / "plans" / "starters" / "prepaid.yaml", tmp_path / "of-mine.yaml")
     (tmp_path / "broken.yaml").write_text("proveout: 1\nname: broken\nstagse: []\n")
-    with proveout("tui", folder=tmp_path) as terminal:
+    with proveout(folder=tmp_path) as terminal:  # as `proveout tui`
         kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # the modes are lost when the last descriptor is closed
         try:
-            terminal.until_drawn("✓ of-mine.yaml", "✗ broken.yaml")
+            terminal.until_drawn("✓ of-mine", "✗ broken", "starter")
             assert termios.tcgetattr(kept) != terminal.modes
             assert with_a_folder(tmp_path.resolve())
             terminal.press("q")

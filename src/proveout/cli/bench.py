@@ -1,0 +1,669 @@
+"""`proveout bench`: a database, a load of a size that fits, a ladder of threads, without a plan of one's own.
+
+Data flow: the address -> a session (`database_address`) -> what fits -> a plan (`plan_writer`), written to a file ->
+`proveout run` of it, with its screen -> the report and the plan, and the removal of what was made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from proveout.agent.engines.adapter import ResumableLoader
+from proveout.agent.engines.statement_errors import rules_of
+from proveout.cli import own_workload, pgbench_script, plan_writer
+from proveout.cli.database_address import Address, Database, Unusable, log_in, parse
+from proveout.cli.options import Headless, RunsDir
+from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
+from proveout.core import units
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import INTERRUPTED
+from proveout.core.numbers import count_of, threads_by_rung
+from proveout.core.numbers import seconds as seconds_text
+from proveout.core.numbers import size as size_text
+from proveout.dsl import engines
+
+if TYPE_CHECKING:
+    from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.dsl.plan.topology import System
+
+EPILOG = """Examples:
+
+  proveout bench
+
+  proveout bench postgresql://bench@localhost/shop --workload tpcb
+
+  proveout bench mysql://bench@db1/bench --threads 1,4,16 --time 5m
+
+  proveout bench shop.db --sql 'SELECT * FROM product WHERE id = :id'
+
+  proveout bench postgresql://db1/shop --compare postgresql://db2/shop
+
+  proveout bench --again
+"""
+
+WORKLOADS = ("tpcb", "hlr", "tprocc", "own")
+VARIABLES = ("DB_PASSWORD", "DB2_PASSWORD")
+NAMES = ("db", "other")
+SCHEMAS = ("proveout_bench", "proveout_bench_2")
+PREFIX = "bench-"
+
+START_S = 12.0
+"""Start of agents, checks, end and report."""
+SERVER_S = 4.0
+"""Start and end of a server of one's own."""
+GAP_S = 1.3
+"""Between the loads of two iterations."""
+RAMPS_S = (0.5, 0.2)
+MEASURE_S = (1.0, 3.0)
+"""The shortest window, and the shortest that more repeats or more rungs leave."""
+REPEATS = (3, 5)
+ROWS_PER_S: Mapping[str, float] = {"postgres": 150_000.0, "sqlite": 150_000.0}
+ROWS_PER_S_OTHERS = 40_000.0
+"""Of populate, at the least."""
+BYTES_PER_ROW = 300
+"""Of a population with its indexes, and of its log."""
+LOAD_SHARE, MEMORY_SHARE, DISK_SHARE = 0.25, 0.25, 0.2
+"""The most that populate takes of the time, and the tables of memory and of free space."""
+SIZES: Mapping[str, tuple[str, int, int]] = {
+    "tpcb": ("scale", 1, 64),
+    "hlr": ("population", 1_000, 128),
+    "tprocc": ("warehouses", 1, 16),
+}
+"""Of each workload the parameter of its size, how much of it is one of --scale, and the largest --scale by default."""
+THREADS_MAX = 64
+RUNGS = ((1, 2, 4, 8, 16), (1, 4, 16), (1, 16))
+RUNGS_OF_FILES = ((1, 2, 4), (1, 4))
+"""The ladders by default, the first one that the time is long enough for."""
+
+
+Dsn: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="[DSN]",
+        help="postgresql://…, mysql://…, a file of SQLite or DuckDB, oracle://…; or postgres, mysql, sqlite, "
+        "duckdb for one that proveout starts and removes [default: postgres].",
+    ),
+]
+WorkloadName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        help="tpcb, hlr, tprocc: tables of their own; own: reads of your tables [default: own where DSN has tables "
+        "with keys, else tpcb].",
+    ),
+]
+Scale: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--scale",
+        help="Branches of tpcb, thousands of subscribers of hlr, warehouses of tprocc [default: what fits].",
+    ),
+]
+Dsn2: TypeAlias = Annotated[
+    str | None, typer.Option("--compare", metavar="DSN2", help="A second database under the same load, in turns.")
+]
+Sql: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sql",
+        metavar="[WEIGHT:]SQL",
+        help="A statement of yours in place of a workload; :names are drawn from the columns that they are "
+        "compared with. May be given again.",
+    ),
+]
+Scripts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--pgbench", metavar="FILE[@WEIGHT]", help="A script of pgbench. May be given again."),
+]
+
+
+def bench(
+    dsn: Dsn = "",
+    *,
+    workload: WorkloadName = None,
+    scale: Scale = None,
+    threads: Annotated[
+        str | None, typer.Option("--threads", help="The rungs: 1,4,16, or 1-64 for its powers of two.")
+    ] = None,
+    time: Annotated[str, typer.Option("--time", help="For all of it: start, load, measurement and report.")] = "2m",
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Open arrival at this rate, such as 500/s, by the most threads alone.")
+    ] = None,
+    compare: Dsn2 = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the tables that it makes in the database.")] = False,
+    sql: Sql = None,
+    pgbench: Scripts = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run the last bench of this folder once more, and compare the two.")
+    ] = False,
+    headless: Headless = False,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Measure a database without a plan: tables of its own or yours, a load, a ladder of threads, a report.
+
+    It writes the plan that it runs, so that you can edit it and run it again, and removes everything
+    else that it made in the database, also after Ctrl-C. A password is read from DB_PASSWORD (of DSN2
+    from DB2_PASSWORD), or asked for on a terminal where the server requires one. Exit codes as of `run`.
+    """
+    from proveout.coordinator.storage import run_directory
+
+    folder = run_directory.runs_directory(runs_dir)
+    if again:
+        raise typer.Exit(_again(folder, headless=headless))
+    if workload is not None and workload not in WORKLOADS:
+        raise typer.BadParameter(f"{workload!r} is none of {', '.join(WORKLOADS)}", param_hint="--workload")
+    asked = Asked(
+        workload=workload,
+        scale=scale,
+        rungs=rungs(threads) if threads else (),
+        budget_s=_unit("--time", units.duration_s, time),
+        rate=f"{_unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
+        keep=keep,
+        sql=tuple(sql or ()),
+        pgbench=tuple(pgbench or ()),
+    )
+    addresses = [parse(text) for text in (dsn, compare) if text is not None]
+    with ExitStack() as stack:
+        sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(addresses)]
+        load, rows = chosen(asked, sides, folder)
+        sides = [side.apart() for side in sides] if load.populates else sides
+        draft = composed(asked, sides, load, rows)
+        path = written(draft)
+        typer.echo(announcement(sides, draft, rows))
+    raise typer.Exit(carried_out(path, sides, headless=headless, runs=folder, keep=keep))
+
+
+def rungs(text: str) -> tuple[int, ...]:
+    """`1,4,16` as it is, `1-64` as the powers of two between, with both ends. typer.BadParameter."""
+    way_out = f"{text!r} is not a list of threads: write 1,4,16, or 1-{THREADS_MAX} for its powers of two"
+    if not re.fullmatch(r"\d+(?:\s*,\s*\d+)*|\d+-\d+", text.strip()):
+        raise typer.BadParameter(way_out, param_hint="--threads")
+    low, dash, high = text.partition("-")
+    found = [int(word) for word in text.split(",")] if not dash else [int(low), int(high)]
+    if min(found) < 1:
+        raise typer.BadParameter(f"{text!r}: a load has at least 1 thread", param_hint="--threads")
+    if sorted(set(found)) != found:
+        raise typer.BadParameter(f"{text!r}: each rung once, rising", param_hint="--threads")
+    if dash:
+        found = [low for low in (found[0], *(2**power for power in range(20))) if found[0] <= low < found[1]] + found[
+            1:
+        ]
+    return tuple(dict.fromkeys(sorted(found)))
+
+
+def _unit(option: str, read: Callable[[object], float], text: str) -> float:
+    try:
+        return read(text)
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault), param_hint=option) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command line; `rungs` is empty and `scale` None where it leaves the choice."""
+
+    workload: str | None = None
+    scale: int | None = None
+    rungs: Sequence[int] = ()
+    budget_s: float = 120.0
+    rate: str = ""
+    keep: bool = False
+    sql: Sequence[str] = ()
+    pgbench: Sequence[str] = ()
+
+
+# ---- the databases ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the databases; `database` is None for one that proveout starts. `place`: 0, or 1 for that of --compare."""
+
+    address: Address
+    database: Database | None
+    place: int
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
+        return self.address.engine
+
+    @property
+    def title(self) -> str:
+        """Its engine for people, with the version where it runs."""
+        title = engines.of(self.engine).title
+        return f"{title}, started here" if self.database is None else f"{title} {self.database.version}"
+
+    @property
+    def free_connections(self) -> int | None:
+        """The number of further connections that it accepts; None where there is no limit, or it is not known."""
+        query = rules_of(self.engine).connections
+        if self.database is None or not query:
+            return None
+        return min(int(limit) - int(others) for _, limit, others, _ in self.database.rows(query)) - 1
+
+    def schema(self, *, populates: bool) -> str:
+        """The schema of its own that the tables are made in, "" for none."""
+        return SCHEMAS[self.place] if populates and self.engine == "postgres" and self.database is not None else ""
+
+    def apart(self) -> Side:
+        """For tables of its own: a file has no schemas, so the engine makes another file for the run."""
+        if not engines.of(self.engine).in_files:
+            return self
+        return Side(address=Address(engine=self.engine, name=self.address.name), database=None, place=self.place)
+
+    def target(self, *, populates: bool) -> Target:
+        """It, as a plan has it."""
+        name = NAMES[self.place]
+        if self.database is None:
+            return Target(name=name, engine=self.engine)
+        schema, secret = self.schema(populates=populates), self.database.variable
+        dsn = self.database.dsn(name, schema)
+        return Target(
+            name=name, engine=self.engine, dsn=dsn, schema=schema, secret=secret,
+            to=_receivers(self.engine, dsn) if secret else (),
+        )  # fmt: skip
+
+
+def _receivers(engine: str, dsn: str) -> tuple[str, ...]:
+    """The hosts that the password is sent to; none where it stays on this one."""
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.rules import secrets
+
+    uses = secrets.of_system(System(name="db", engine=engine, host="here", dsn=dsn), ())
+    return tuple(str(place) for place in uses.places if place.host != secrets.HERE)
+
+
+@contextmanager
+def opened(address: Address, place: int) -> Iterator[Side]:
+    """A side with its session, which is closed at the end. Unusable."""
+    if address.is_embedded:
+        _need_server(address.engine)
+        yield Side(address=address, database=None, place=place)
+        return
+    database = log_in(address, VARIABLES[place])
+    with closing(database.session):
+        yield Side(address=address, database=database, place=place)
+
+
+def _need_server(engine: str) -> None:
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.errors import TaskFault
+
+    try:
+        adapter(engine).part("populate")
+        if engines.of(engine).server_program:
+            adapter(engine).server_program()
+    except TaskFault as fault:
+        raise Unusable(fault.what, way_out=fault.way_out) from None
+
+
+def guard(side: Side, tables: Sequence[str]) -> str:
+    """Refuse to begin where the user may not make tables, or has some of these names; remove the schema that a killed
+    bench has left, and return a note about it, "" for none. Unusable."""
+    if side.database is None:
+        return ""
+    rules, name = rules_of(side.engine), side.address.name
+    if schema := side.schema(populates=True):
+        return _guard_schema(side, schema)
+    if (rights := rules.rights.get("populate")) is not None and not side.database.rows(rights.query)[0][0]:
+        raise Unusable(f"{rights.what} ({name})", way_out=rights.way_out)
+    there = [table for table in tables if rules.columns and side.database.rows(rules.columns.format(table=table))]
+    if there:
+        raise Unusable(
+            f"database {name} has a table {there[0]} already, and the bench makes one of that name",
+            way_out="Nothing was changed. Name an empty database, drop the table, or read it as it is: --workload own",
+        )
+    return ""
+
+
+def _guard_schema(side: Side, schema: str) -> str:
+    assert side.database is not None  # noqa: S101 - the caller has asked
+    name = side.address.name
+    rows = side.database.rows(
+        "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, "  # noqa: S608 - names of ours
+        f"to_regnamespace('{schema}') IS NOT NULL, obj_description(to_regnamespace('{schema}'), 'pg_namespace'), "
+        "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND application_name LIKE 'proveout%')"
+    )
+    may, user, there, comment, sessions = rows[0]
+    if not may:
+        raise Unusable(
+            f"user {user} may not make a schema in database {name}, which the tables of the bench are in",
+            way_out=f"GRANT CREATE ON DATABASE {name} TO {user}; or read your own tables: --workload own",
+        )
+    if not there:
+        return ""
+    if comment != plan_writer.SCHEMA_MARK:
+        raise Unusable(
+            f"database {name} has a schema {schema} that the bench did not make, and would make", way_out="Rename it."
+        )
+    if sessions:
+        raise Unusable(
+            f"another bench is at work in database {name}, or one that was killed comes to its end",
+            way_out="Wait for it, some seconds for one that was killed.",
+        )
+    side.database.rows(f"DROP SCHEMA {schema} CASCADE")
+    return f"Removed the schema {schema} of an earlier bench from {name}."
+
+
+def clean_up(side: Side, path: Path) -> None:
+    """Remove what an interrupted or failed run has left in a database. Unusable where that fails."""
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.errors import TaskFault
+    from proveout.agent.load.populate_jobs import LoadJournal
+    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.plan.stages import Populate
+    from proveout.dsl.workloads.kinds import build
+
+    plan = compile_plan(path)
+    populate = next((stage for stage in plan.stages if isinstance(stage, Populate)), None)
+    if side.database is None or populate is None:
+        return
+    try:
+        if schema := side.schema(populates=True):
+            with closing(log_in(side.address, VARIABLES[side.place]).session) as session:
+                session.rows(f"DROP SCHEMA IF EXISTS {schema} CASCADE", 1)
+            return
+        population = build(plan.workload(populate.workload)).population
+        with closing(adapter(side.engine).loader(side.database.login, population)) as loader:
+            loader.undo()
+            if isinstance(loader, ResumableLoader):
+                LoadJournal(loader, population, "").drop()
+    except TaskFault as fault:
+        raise Unusable(
+            f"the tables of the bench are still in {side.address.name}: {fault.what}", way_out=fault.way_out
+        ) from None
+
+
+# ---- what fits -------------------------------------------------------------------------------------------------------
+
+
+def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Draft:
+    """The plan that fits the databases and the time. Unusable. `rows`: of the tables that populate makes."""
+    loading_s = sum(rows / ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
+    servers_s = SERVER_S * sum(side.database is None for side in sides)
+    fixed_s = START_S + servers_s + loading_s
+    threads = _rungs(asked, sides, asked.budget_s - fixed_s)
+    timing = timing_of(asked, asked.budget_s - fixed_s, len(threads) * len(sides))
+    about_s = fixed_s + len(threads) * len(sides) * timing.repeats * (timing.iteration_s + GAP_S)
+    parts = dict.fromkeys(part for side in sides for part in (plan_name(side.address.name), side.engine))
+    title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
+    head = [
+        f"Written by `proveout bench`: {load.title}, {threads_by_rung(threads)}, {timing.repeats} repeats.",
+        f"Edit it and run it again: proveout run FILE. It takes about {seconds_text(about_s)}.",
+    ]
+    return Draft(
+        name=f"{PREFIX}{'-'.join(filter(None, parts))}"[:60],
+        title=title,
+        head=head,
+        targets=[side.target(populates=load.populates) for side in sides],
+        load=load,
+        threads=threads,
+        timing=timing,
+        rate=asked.rate,
+        keep=asked.keep,
+        about_s=about_s,
+    )
+
+
+def chosen(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+    """The load, and the rows that populate makes for it. Unusable."""
+    first = sides[0].database
+    if asked.sql or asked.pgbench:
+        return _statements(asked, sides, room)
+    if first is not None and asked.workload in (None, "own"):
+        load = own_workload.of_database(first)
+        if load is not None:
+            return load, 0.0
+    if asked.workload == "own":
+        nothing = "proveout starts that system, so it has" if first is None else f"{sides[0].address.name} has"
+        raise Unusable(
+            f"{nothing} no tables of yours with keys to read by", way_out="--sql 'SELECT …', or --workload tpcb"
+        )
+    return prepared(asked, sides, room)
+
+
+def plan_from(dsn: str, name: str, *, writes: bool) -> str:
+    """The text of a plan whose mix is that of the database of this address. Unusable where it has no keys."""
+    address = parse(dsn)
+    if address.is_embedded:
+        raise Unusable(f"{dsn}: proveout starts that system, so it has no tables of yours", way_out="Give a database.")
+    with opened(address, 0) as side:
+        assert side.database is not None  # noqa: S101 - it is not embedded
+        load = own_workload.of_database(side.database, writes=writes)
+        if load is None:
+            raise Unusable(f"{address.name} has no statements and no keys to read by", way_out="proveout new sql")
+        draft = composed(Asked(), [side], load, 0.0)
+    head = [
+        f"The load of {address.name}: {load.title}, as read by `proveout new own`. Nothing in it is changed"
+        f"{' but by the statements below' if writes else ''}.",
+        "Compare the mix with what you know, and fill in what is not known. `proveout check FILE --connect` prepares",
+        "every statement; `proveout run FILE` measures.",
+    ]
+    return plan_writer.text(replace(draft, name=name, head=head))
+
+
+def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+    """The load of statements or scripts of the command line. Scripts on pgbench's own tables get these. Unusable."""
+    data, rows, scale = None, 0.0, asked.scale or 1
+    scripts = [pgbench_script.Script.read(text) for text in asked.pgbench]
+    for number, script in enumerate(scripts, 1):
+        script.transaction(number, scale)  # a script that is not carried is the first thing to say
+    if scripts and not asked.sql and all(script.is_on_tables_of_pgbench for script in scripts):
+        data, rows = prepared(replace(asked, workload="tpcb"), sides, room)
+        scale = int(data.lines[1].partition(": ")[2])
+    first = sides[0].database
+    if data is None and first is None:
+        what = "--sql" if asked.sql else "--pgbench"
+        raise Unusable(f"{what} names tables of a database: name its DSN", way_out=f"proveout bench DSN {what} …")
+    found = [script.transaction(number, scale) for number, script in enumerate(scripts, 1)]
+    unknown: list[str] = []
+    if first is not None and asked.sql:
+        tables = own_workload.Tables(first)
+        weighted = [own_workload.weighted(text) for text in asked.sql]
+        found += [
+            own_workload.of_statement(tables, text, weight, number) for number, (weight, text) in enumerate(weighted, 1)
+        ]
+        unknown = tables.unknown
+    title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
+    load = own_workload.load_of(found, f"{title} of yours", unknown)
+    return (load if data is None else replace(load, data=data.lines, populates=True)), rows
+
+
+def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
+    """The lines that announce the load, its removal and the time it takes."""
+    free = [f"{one} connections free" for side in sides if (one := side.free_connections) is not None]
+    cores = count_of(os.cpu_count() or 1, "core")
+    where = [one.schema for one in draft.targets if one.schema]
+    tables = f" ({rows:,.0f} rows{', in the schema ' + ' and '.join(where) if where else ''})" if rows else ""
+    gone = "" if not rows else ", which stay" if draft.keep else ", removed at the end"
+    systems = " and ".join(side.title for side in sides)
+    windows = f"{draft.timing.repeats} × {units.length(draft.timing.measure_s)} each"
+    return (
+        f"{'; '.join([systems, f'{cores} here', *free])}.\n"
+        f"Load: {draft.load.title}{tables}{gone}.\n"
+        f"{threads_by_rung(draft.threads)}, {windows}: about {seconds_text(draft.about_s)}, start and report included. "
+        "Ctrl-C cleans up."
+    )
+
+
+def _rungs(asked: Asked, sides: Sequence[Side], left_s: float) -> tuple[int, ...]:
+    """The rungs: those asked for, else a ladder that the connections and `left_s` seconds are enough for. Unusable."""
+    free = min((one for side in sides if (one := side.free_connections) is not None), default=THREADS_MAX)
+    if asked.rungs and asked.rungs[-1] > free:
+        fitting = ",".join(str(count) for count in asked.rungs if count <= free) or str(max(free, 1))
+        raise Unusable(
+            f"{asked.rungs[-1]} threads need {asked.rungs[-1]} connections, and the server has {free} free",
+            way_out=f"--threads {fitting}, or raise its limit.",
+        )
+    if asked.rungs:
+        return tuple(asked.rungs)[-1:] if asked.rate else tuple(asked.rungs)
+    ladders = RUNGS_OF_FILES if any(engines.of(side.engine).in_files for side in sides) else RUNGS
+    fitting_ladders = [tuple(count for count in one if count <= free) or one[:1] for one in ladders]
+    if asked.rate:
+        return fitting_ladders[0][-1:]
+    each_s = REPEATS[0] * (MEASURE_S[1] + sum(RAMPS_S) + GAP_S)
+    return next((one for one in fitting_ladders if len(one) * len(sides) * each_s <= left_s), fitting_ladders[-1])
+
+
+def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
+    """Windows and repeats that take `left_s` seconds over so many rungs. Unusable where these are too few.
+
+    >>> timing_of(Asked(), 90.0, 5)
+    Timing(ramp_up_s=0.5, measure_s=4.0, ramp_down_s=0.2, repeats=3)
+    """
+    up_s, down_s = RAMPS_S
+    for repeats in range(REPEATS[1], REPEATS[0] - 1, -1):
+        measure_s = left_s / (rungs * repeats) - up_s - down_s - GAP_S
+        if measure_s >= MEASURE_S[repeats > REPEATS[0]]:
+            break
+    else:
+        missing_s = REPEATS[0] * rungs * (MEASURE_S[0] + up_s + down_s + GAP_S) - left_s
+        needed = units.format_duration(round(asked.budget_s + missing_s + 5))
+        raise Unusable(
+            f"--time {units.format_duration(asked.budget_s)} is too short for {rungs} rungs, start and report",
+            way_out=f"--time {needed.replace(' ', '')} and more, fewer --threads, or a smaller --scale.",
+        )
+    return Timing(ramp_up_s=up_s, measure_s=_rounded(measure_s), ramp_down_s=down_s, repeats=repeats)
+
+
+def _rounded(seconds: float) -> float:
+    """Down to a half second, from ten seconds on to a whole one."""
+    return float(int(seconds)) if seconds >= 10 else int(seconds * 2) / 2
+
+
+def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, float]:
+    """One of the workloads with tables of its own at a size that fits, and its rows. Unusable."""
+    from proveout.dsl.workloads import kinds
+
+    kind = asked.workload or "tpcb"
+    for side in sides:
+        if side.apart() is not side and side.database is not None:
+            typer.echo(f"{kind} makes tables: in a file of its own, which is removed, not in {side.address.name}.")
+    parameter, factor, most = SIZES[kind]
+    extension = kinds.built_in(kind)
+
+    def rows_of(scale: int) -> float:
+        return float(extension.rows(extension.parameters(**{parameter: scale * factor})))
+
+    room = next(folder for folder in (room, *room.parents) if folder.exists())
+    disk = shutil.disk_usage(room).free
+    scale = asked.scale or 1
+    if asked.scale is None:
+        per_s = min(ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        time_rows = LOAD_SHARE * asked.budget_s * per_s / len(sides)
+        fitting = min(time_rows, MEMORY_SHARE * memory / BYTES_PER_ROW, DISK_SHARE * disk / BYTES_PER_ROW)
+        while scale * 2 <= most and rows_of(scale * 2) <= fitting:
+            scale *= 2
+    rows = rows_of(scale)
+    if rows * BYTES_PER_ROW * len(sides) > disk and any(side.apart().database is None for side in sides):
+        raise Unusable(
+            f"the tables need about {size_text(rows * BYTES_PER_ROW)} ({rows:,.0f} rows), and the disk of {room} has "
+            f"{size_text(disk)} free",
+            way_out="Give a smaller --scale.",
+        )
+    for side in (side.apart() for side in sides):
+        if note := guard(side, extension.tables(extension.parameters(**{parameter: scale * factor}))):
+            typer.echo(note)
+    title = f"{kind}, {parameter} {scale * factor:,}"
+    return Load(title=title, lines=(f"kind: {kind}", f"{parameter}: {scale * factor}"), populates=True), rows
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+
+def written(draft: Draft) -> Path:
+    """The file of the plan: a new one, or one that has this very text. NotWritten."""
+    text = plan_writer.text(draft)
+    for number in range(1, 1_000):
+        path = Path(f"{draft.name}{f'-{number}' if number > 1 else ''}.yaml")
+        if not path.exists():
+            break
+        if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text:
+            return path
+    write(path, text)
+    if not path.with_name(SCHEMA).exists():
+        write_schema(path.with_name(SCHEMA))
+    return path
+
+
+def carried_out(path: Path, sides: Sequence[Side], *, headless: bool, runs: Path, keep: bool) -> int:
+    """Run the plan, say where it is, and remove what the run has left; the exit code."""
+    from proveout.cli import run
+    from proveout.coordinator.storage.journal import is_driven
+
+    code, found = INTERRUPTED, None
+    try:
+        try:
+            run.run(path, headless=headless, runs_dir=runs)
+        except typer.Exit as end:
+            code = end.exit_code
+    finally:
+        found = last_run(runs, path)
+        continues = found is not None and is_driven(found.path)
+        if not keep and not continues:
+            for side in sides:
+                clean_up(side, path)
+    if continues:
+        typer.echo("Its last stages remove the tables.")
+    elif code == INTERRUPTED and not keep and any(side.database is not None for side in sides):
+        typer.echo("The tables that it made are removed: run it again from the start, it cannot be resumed.")
+    typer.echo(f"Plan: {path}; edit it and run it again: proveout run {path}")
+    return code
+
+
+def last_run(runs: Path, path: Path | None = None) -> RunDirectory | None:
+    """The newest run of a plan that a bench has written, of this one where a path is given."""
+    from proveout.coordinator.storage import run_directory
+
+    for found in run_directory.all_runs(runs):
+        plan = Path(found.command().plan)
+        if plan == path.absolute() if path else plan.name.startswith(PREFIX):
+            return found
+    return None
+
+
+def _of_system(system: System) -> Address:
+    """The address of a system of a plan that a bench has written."""
+    if system.dsn is None:
+        return parse(system.engine)
+    return replace(parse(system.dsn), password=None)
+
+
+def _again(runs: Path, *, headless: bool) -> int:
+    """Run the plan of the last bench once more, and compare the two runs; the exit code of the run. Unusable."""
+    from proveout.cli.compare import compare
+    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.plan.stages import Drop, Populate
+    from proveout.dsl.workloads.kinds import table_names
+
+    before = last_run(runs)
+    if before is None:
+        raise Unusable(f"there is no bench in {runs} yet", way_out="proveout bench DSN")
+    path = Path(before.command().plan)
+    if not path.exists():
+        raise Unusable(f"the plan of the last bench is gone: {path}", way_out="proveout bench DSN")
+    plan = compile_plan(path)
+    populates = next((stage.workload for stage in plan.stages if isinstance(stage, Populate)), None)
+    keep = not any(isinstance(stage, Drop) for stage in plan.stages)
+    with ExitStack() as stack:
+        sides = [stack.enter_context(opened(_of_system(system), place)) for place, system in enumerate(plan.systems)]
+        for side in sides if populates is not None else ():
+            if note := guard(side, table_names(plan.workload(str(populates)))):
+                typer.echo(note)
+    code = carried_out(path, sides, headless=headless, runs=runs, keep=keep)
+    after = last_run(runs, path)
+    if after is not None and after.path != before.path and code != INTERRUPTED:
+        compare([before.name, after.name], despite=True, runs_dir=runs)
+    return code

@@ -1,0 +1,259 @@
+"""The address of a database as it is typed after `proveout bench`, and a first session on it.
+
+Data flow: text -> `parse` -> `Address` -> `log_in`, which asks for a password where the server requires one ->
+`Database`, a session of the engine's adapter for questions, and the dsn of a plan, which names a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from proveout.core.data_classes import dataclass, field
+from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
+
+if TYPE_CHECKING:
+    from proveout.agent.engines.adapter import QuerySession
+
+FORMS = (
+    "postgresql://user@host:5432/database",
+    "mysql://user@host:3306/database",
+    "the path of an SQLite or DuckDB file",
+    "oracle://user@host:1521/service",
+    "user@host/dsn:timesten_client",
+    "or postgres, mysql, sqlite, duckdb for a system that proveout starts and removes",
+)
+"""The forms of an address."""
+
+_EMBEDDED = {"": "postgres", "postgres": "postgres", "postgresql": "postgres", "mariadb": "mysql"} | {
+    name: name for name in engines.EMBEDDED
+}
+_FILES = {"sqlite": b"SQLite format 3\0", "duckdb": b"DUCK"}
+_MAGIC_AT = {"sqlite": 0, "duckdb": 8}
+_CONNECT_STRING = re.compile(r"(?P<user>[^/@:\s]+)(?:[/:](?P<password>.*))?@(?P<target>[^@\s]+)")
+_PASSWORD_WANTED = re.compile(
+    r"no password supplied|using password: NO|password is required|DPY-4001|ORA-01005|ORA-01017", re.IGNORECASE
+)
+ASKED = "the server requires a password"
+
+
+class Unusable(ProveoutError):
+    """The database, or the command line, cannot be used as it is; nothing was started."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A database. `make(password, schema)` is its dsn, `password` as it was typed; both are None and "" of an
+    embedded system. `name`: the database, file or user, for names of files."""
+
+    engine: str
+    name: str
+    make: Callable[[str | None, str], str] | None = None
+    password: str | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether proveout starts it, and removes it."""
+        return self.make is None
+
+    def dsn(self, password: str | None = None, schema: str = "") -> str:
+        """The dsn with this password. Not of an embedded system."""
+        assert self.make is not None  # noqa: S101 - the caller has asked `is_embedded`
+        return self.make(password, schema)
+
+
+def parse(text: str) -> Address:
+    """The address. Unusable for a form that is not known, a missing file, or a client that is not installed."""
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
+    if text.lower() in _EMBEDDED and not Path(text or ".").is_file():
+        engine = _EMBEDDED[text.lower()]
+        return Address(engine=engine, name=engine)
+    if scheme in engines.of("postgres").schemes or re.match(r"(?:host|dbname|service|user)\w*\s*=", text):
+        return _postgres(text)
+    if scheme in engines.of("mysql").schemes:
+        return _mysql(text)
+    if scheme in _FILES:
+        return _file(Path(unquote(text.partition("://")[2].removeprefix("/"))), scheme)
+    if scheme in ("oracle", "timesten") or (not scheme and _CONNECT_STRING.fullmatch(text)):
+        return _connect_string(text.removeprefix(f"{scheme}://"), scheme)
+    if scheme:
+        raise Unusable(f"there is no engine {scheme!r}", way_out=_forms())
+    if Path(text).suffix or "/" in text or Path(text).is_file():
+        if re.fullmatch(r"(?://)?[\w.-]+:\d+/\S+", text):
+            raise Unusable(f"{text} names no user", way_out=f"An Oracle Database: oracle://USER@{text.lstrip('/')}")
+        return _file(Path(text), "")
+    raise Unusable(f"{text!r} is not the address of a database", way_out=_forms())
+
+
+def _forms() -> str:
+    return f"Give one of: {'; '.join(FORMS)}."
+
+
+def _postgres(text: str) -> Address:
+    _need("postgres")
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(text).items() if value is not None}
+    except ProgrammingError:  # its message quotes the text, and with it a password
+        raise Unusable("the address is not one of PostgreSQL", way_out=_forms()) from None
+    password = parts.pop("password", None) or None
+    parts.setdefault("user", getpass.getuser())
+    parts.setdefault("dbname", parts["user"])
+
+    def make(password: str | None, schema: str) -> str:
+        own = f"{parts.get('options', '')} -csearch_path={schema}".strip() if schema else parts.get("options")
+        return make_conninfo("", **{**parts, "password": password, "options": own})
+
+    return Address(engine="postgres", name=parts["dbname"], make=make, password=password)
+
+
+def _mysql(text: str) -> Address:
+    _need("mysql")
+    parts = urlsplit(text)
+    database = parts.path.strip("/")
+    user = parts.username or quote(getpass.getuser())
+    if not database:
+        raise Unusable(
+            "the address names no database",
+            way_out=f"Name one, which may be empty (CREATE DATABASE bench): {parts.scheme}://{user}@HOST/bench",
+        )
+    place, query = parts.netloc.rpartition("@")[2], f"?{parts.query}" if parts.query else ""
+
+    def make(password: str | None, schema: str) -> str:
+        secret = "" if password is None else f":{quote(password, safe='${}.')}"
+        return f"{parts.scheme}://{user}{secret}@{place}/{database}{query}"
+
+    password = None if parts.password is None else unquote(parts.password)
+    return Address(engine="mysql", name=unquote(database), make=make, password=password)
+
+
+def _connect_string(text: str, scheme: str) -> Address:
+    found = _CONNECT_STRING.fullmatch(text)
+    engine = "timesten" if scheme == "timesten" or ":timesten_" in text else "oracle"
+    if found is None:
+        raise Unusable("the address names no user", way_out=_forms())
+    _need("oracle")
+    user, target = found["user"], found["target"]
+    if engine == "oracle" and re.match(r"[\w.-]+:\d+/", target):
+        target = f"//{target}"
+    return Address(
+        engine=engine,
+        name=user,
+        make=lambda password, _: f"{user}/{password or ''}@{target}",
+        password=found["password"],
+    )
+
+
+def _file(path: Path, engine: str) -> Address:
+    if path.is_dir():
+        raise Unusable(f"{path} is a directory", way_out="Name the file of the database.")
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(16)
+    except FileNotFoundError:
+        way_out = "Check the path; `proveout bench sqlite` and `proveout bench duckdb` use a file of their own."
+        raise Unusable(f"there is no file {path}", way_out=way_out) from None
+    except OSError as fault:
+        raise Unusable(f"{path} cannot be read: {fault.strerror}", way_out="Let your user read it.") from None
+    found = next((name for name, magic in _FILES.items() if head[_MAGIC_AT[name] :].startswith(magic)), "")
+    if not found or (engine and found != engine):
+        kind = engines.of(engine).title if engine else "SQLite or DuckDB"
+        raise Unusable(f"{path} is not a file of {kind}", way_out=_forms())
+    _need(found)
+    return Address(engine=found, name=path.stem, make=lambda _, __: str(path.absolute()))
+
+
+def _need(engine: str) -> None:
+    """Unusable where the client of an engine is not installed."""
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.errors import TaskFault
+
+    try:
+        adapter(engine).part("queries")
+    except TaskFault as fault:
+        raise Unusable(fault.what, way_out=fault.way_out) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """A database that answers. `variable`: the environment variable with its password, "" where none is needed;
+    `version`: of the server or library."""
+
+    address: Address
+    login: str = field(repr=False)
+    version: str
+    variable: str
+    session: QuerySession
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
+        return self.address.engine
+
+    def rows(self, query: str, most: int = 10_000) -> Sequence[Sequence[Any]]:
+        """The rows of a query. Unusable where the server refuses it."""
+        from proveout.agent.errors import TaskFault
+
+        try:
+            return self.session.rows(query, most)[1]
+        except TaskFault as fault:
+            raise Unusable(_named(fault.what, self.address), way_out=fault.way_out) from None
+
+    def dsn(self, secret: str, schema: str = "") -> str:
+        """The dsn of a plan, in which the secret `secret` has the password."""
+        return self.address.dsn(f"${{secrets.{secret}}}" if self.variable else None, schema)
+
+
+def log_in(address: Address, variable: str, environment: Mapping[str, str] = os.environ) -> Database:
+    """Open a session: with the password of the address, else of the variable, else without; where the server
+    requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable."""
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.errors import TaskFault
+    from proveout.proto.wire.tasks import Endpoint
+
+    def opened(password: str | None) -> Database:
+        dsn = address.dsn(password)
+        endpoint = Endpoint(system="db", engine=address.engine, dsn=dsn)
+        session = adapter(address.engine).query_session(endpoint)
+        version = dict(asyncio.run(adapter(address.engine).settings(endpoint))).get("version", "")
+        if password is not None:
+            os.environ[variable] = password
+        return Database(
+            address=address,
+            login=dsn,
+            version=version,
+            variable="" if password is None else variable,
+            session=session,
+        )
+
+    given = address.password if address.password is not None else environment.get(variable)
+    try:
+        return opened(given)
+    except TaskFault as fault:
+        if given is not None or not _PASSWORD_WANTED.search(fault.what):
+            raise Unusable(_named(fault.what, address), way_out=fault.way_out or _forms()) from None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Unusable(
+            f"{ASKED}, and there is no terminal to ask on", way_out=f"Set the environment variable {variable}."
+        )
+    try:
+        return opened(getpass.getpass(f"Password for {address.name}: ", stream=sys.stderr))
+    except TaskFault as fault:
+        raise Unusable(_named(fault.what, address), way_out=fault.way_out) from None
+
+
+def _named(what: str, address: Address) -> str:
+    """A message about `system 'db'` as one about the database that was typed."""
+    return what.replace("system 'db'", f"{engines.of(address.engine).title} {address.name!r}")

@@ -1,0 +1,454 @@
+"""The workload of a database of one's own: its top statements or its keys, or statements of the command line, with
+binds drawn from the ranges of its columns.
+
+Data flow: the catalogue (`statement_errors.RULES`) and the server's statistics -> `Transaction`s -> `Load`, the lines
+of a workload `kind: sql`. Nothing is changed: the queries read the catalogue, counts up to a limit, minima and maxima.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, TypeAlias
+
+from proveout.agent.engines.statement_errors import rules_of
+from proveout.cli.database_address import Database, Unusable
+from proveout.cli.plan_writer import Load, quoted
+from proveout.core.data_classes import dataclass, field
+from proveout.dsl.workloads.sql import sql_text
+from proveout.dsl.workloads.sql.sql_text import Token
+
+TRANSACTIONS_MAX = 12
+ROWS_COUNTED = 1_000_000
+LOOKUPS, LISTS = 3, 1
+"""Weights of a read by primary key, and of one by foreign key, where the server has no statistics."""
+LISTED = 100
+"""Rows that a read by foreign key takes at most."""
+Generator: TypeAlias = Mapping[str, Any]
+"""A generator of values, as a plan has it; empty for none."""
+UNKNOWN_RANGE: Generator = {"uniform": [1, 1000]}
+ADDED: Generator = {"uniform": [1, 100]}
+"""The values that a statement adds to a column."""
+
+_WHOLE = re.compile(
+    r"(?:small|big|medium|tiny)?int(?:eger)?|u?(?:small|big|tiny|huge)int|serial|number|oid", re.IGNORECASE
+)
+_FRACTION = re.compile(r"numeric|decimal|double|real|float", re.IGNORECASE)
+_MOMENT = re.compile(r"timestamp|datetime|date", re.IGNORECASE)
+_PLAIN = re.compile(r"[A-Za-z_][\w$]*(?:\.[A-Za-z_][\w$]*)?")
+_NOT_AN_ALIAS = frozenset(
+    {
+        "WHERE", "SET", "ON", "USING", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "JOIN", "NATURAL", "ORDER", "GROUP",
+        "HAVING", "LIMIT", "UNION", "VALUES", "FOR", "OFFSET", "FETCH", "SELECT", "RETURNING", "WINDOW", "FROM", "AND",
+    }
+)  # fmt: skip
+"""Words that follow a table and are not its alias."""
+_COMPARISONS = frozenset("<>=!")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A transaction to write: its statements, and its binds with their generators. `about`: a comment; `expect_one`:
+    its statement finds one row."""
+
+    name: str
+    weight: float
+    sql: Sequence[str]
+    binds: Mapping[str, Generator]
+    about: str = ""
+    expect_one: bool = False
+
+    @property
+    def statements(self) -> dict[str, Any]:
+        """The statements as a plan has them."""
+        rows = {"expect_rows": 1} if self.expect_one else {}
+        return {f"s{number}": {"sql": text, **rows} for number, text in enumerate(self.sql, 1)}
+
+
+@dataclass(slots=True)
+class Tables:
+    """The catalogue of a database, each part read once. `unknown`: the parts that it lacks."""
+
+    database: Database
+    unknown: list[str] = field(default_factory=list)
+    _columns: dict[str, dict[str, str]] = field(default_factory=dict)
+    _ranges: dict[tuple[str, str], Generator] = field(default_factory=dict)
+
+    def columns(self, table: str) -> Mapping[str, str]:
+        """Types of the columns of a table by name, in lower case; empty for one that is not there."""
+        if table not in self._columns:
+            query = rules_of(self.database.engine).columns
+            rows = self.database.rows(query.format(table=table)) if query and _PLAIN.fullmatch(table) else ()
+            self._columns[table] = {str(name).lower(): str(kind) for name, kind in rows}
+        return self._columns[table]
+
+    def count(self, table: str) -> int:
+        """Its rows, at most `ROWS_COUNTED`."""
+        query = rules_of(self.database.engine).some_rows.format(table=table, most=ROWS_COUNTED)
+        return int(self.database.rows(query)[0][0])
+
+    def ends(self, table: str, column: str) -> tuple[Any, Any]:
+        """The least and the greatest value; None where it has no rows."""
+        low, high = self.database.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]  # noqa: S608 - of the catalogue
+        return low, high
+
+    def generator(self, table: str, column: str) -> Generator:
+        """The generator of a column's values; empty where its type has none, or it has no values."""
+        if (table, column) not in self._ranges:
+            self._ranges[table, column] = self._generator(table, column, self.columns(table)[column])
+        return self._ranges[table, column]
+
+    def _generator(self, table: str, column: str, kind: str) -> Generator:
+        if not (_WHOLE.match(kind) or _FRACTION.match(kind) or _MOMENT.match(kind)):
+            return {}
+        low, high = self.ends(table, column)
+        if low is None:
+            return {}
+        if _MOMENT.match(kind):
+            return {"timestamp": [str(end)[:19].replace("T", " ") for end in (low, high)]}
+        if _WHOLE.match(kind):
+            return {"uniform": [int(low), int(high)]}
+        return {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def by_keys(tables: Tables) -> list[Transaction]:
+    """Reads by each key of one column that is a whole number: primary keys, and foreign keys."""
+    query = rules_of(tables.database.engine).keys
+    found = []
+    for table, column, kind, role in tables.database.rows(query) if query else ():
+        name = str(table)
+        if not _PLAIN.fullmatch(name) or not _PLAIN.fullmatch(str(column)):
+            tables.unknown.append(f"{name}.{column}: its name needs quotes; write the statement yourself")
+        elif not _WHOLE.match(str(kind)):
+            tables.unknown.append(f"{name}.{column} is {kind}: no values are drawn; give its bind a `pick` or `text`")
+        elif generator := tables.generator(name, str(column).lower()):
+            found.append(_by_key(tables, name, str(column).lower(), generator, lookup=role == "primary"))
+    found.sort(key=lambda one: -one.weight)
+    return found[:TRANSACTIONS_MAX]
+
+
+def _by_key(tables: Tables, table: str, column: str, generator: Generator, *, lookup: bool) -> Transaction:
+    short = table.rpartition(".")[2]
+    sql = f"SELECT * FROM {table} WHERE {column} = :{column}"  # noqa: S608 - of the catalogue
+    dense = False
+    if lookup:
+        low, high = tables.ends(table, column)
+        dense = tables.count(table) == int(high) - int(low) + 1
+    else:
+        sql += f" FETCH FIRST {LISTED} ROWS ONLY" if tables.database.engine == "oracle" else f" LIMIT {LISTED}"
+    return Transaction(
+        name=f"{short}_by_{column}"[:60],
+        weight=LOOKUPS if lookup else LISTS,
+        sql=(sql,),
+        binds={column: generator},
+        about="by primary key" if lookup else "by foreign key",
+        expect_one=lookup and dense,
+    )
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NotCarried(Exception):
+    """A statement that does not become one of a plan, and why."""
+
+    why: str
+
+
+def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
+    """The statements that the server has counted most often, weights by calls; none where it keeps no statistics."""
+    query = rules_of(tables.database.engine).statements
+    if not query:
+        return []
+    try:
+        rows = tables.database.rows(query)
+    except Unusable as fault:
+        what = " ".join(fault.what.split()).partition(" LINE 1")[0]
+        tables.unknown.append(f"the statistics of the server on its statements: {what}")
+        return []
+    found: list[Transaction] = []
+    for calls, text in rows:
+        if len(found) == TRANSACTIONS_MAX:
+            break
+        one = " ".join(str(text).split()).rstrip(";")
+        try:
+            found.append(_carried(tables, one, float(calls), len(found) + 1, writes=writes))
+        except _Passed:
+            continue
+        except NotCarried as fault:
+            tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault.why}")
+    return found
+
+
+class _Passed(Exception):
+    """A statement that is not of the application, such as one of the catalogue."""
+
+
+def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bool) -> Transaction:
+    tokens = sql_text.scan(text)
+    used = _tables_of(tokens)
+    if not used or any(_is_of_system(name) for name in used.values()):
+        raise _Passed
+    if not all(tables.columns(name) for name in used.values()):
+        raise _Passed
+    if sql_text.writes(tokens) or " FOR UPDATE" in text.upper():
+        if not writes:
+            raise NotCarried("it changes rows or locks them (--write)")
+    elif not sql_text.reads(tokens):
+        raise _Passed
+    sql, binds = with_binds(tables, text, used)
+    if (fault := sql_text.fault(sql_text.scan(sql))) is not None:
+        raise NotCarried(fault.message)
+    verb, table = tokens[0].text.lower(), next(iter(used.values())).rpartition(".")[2]
+    return Transaction(
+        name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=f"{calls:,.0f} calls"
+    )
+
+
+def _is_of_system(table: str) -> bool:
+    schema, _, name = table.lower().rpartition(".")
+    return schema in ("pg_catalog", "information_schema", "performance_schema", "mysql", "sys") or name.startswith(
+        ("pg_", "sqlite_", "duckdb_", "v$", "proveout_")
+    )
+
+
+def weighted(text: str) -> tuple[float, str]:
+    """`3:SELECT …` as (3.0, `SELECT …`); the weight is 1 where there is none.
+
+    >>> weighted("2.5: SELECT 1")
+    (2.5, 'SELECT 1')
+    """
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*:(?!:)\s*(.*)", text, re.DOTALL)
+    return (float(found[1]), found[2]) if found else (1.0, text)
+
+
+def of_statement(tables: Tables, text: str, weight: float, number: int) -> Transaction:
+    """A statement of the command line, its binds drawn from the columns that they are compared with. Unusable."""
+    tokens = sql_text.scan(text)
+    if (fault := sql_text.fault(tokens)) is not None:
+        raise Unusable(f"--sql {text!r}: {fault.message}", way_out="Give one statement each.")
+    used = _tables_of(tokens)
+    if missing := [name for name in used.values() if not tables.columns(name)]:
+        way_out = "Check the name, and the user's rights on it."
+        raise Unusable(f"--sql {text!r}: {tables.database.address.name} has no table {missing[0]}", way_out=way_out)
+    try:
+        sql, binds = with_binds(tables, text, used)
+    except NotCarried as refusal:
+        raise Unusable(f"--sql {text!r}: {refusal.why}", way_out="Write values as :name.") from None
+    return Transaction(name=f"statement_{number}", weight=weight, sql=(sql,), binds=binds)
+
+
+def with_binds(tables: Tables, text: str, used: Mapping[str, str]) -> tuple[str, dict[str, Generator]]:
+    """The text with a bind at each place of a value, and their generators. `used`: tables by the names that the text
+    has for them. NotCarried."""
+    tokens = sql_text.scan(text)
+    parts: list[str] = []
+    binds: dict[str, Generator] = {}
+    at = 0
+    names: dict[str, str] = {}
+    for index, token in enumerate(tokens):
+        if token.kind not in ("positional", "bind") and not (token.kind == "mark" and token.text == "?"):
+            continue
+        own = token.kind == "bind"
+        if token.text in names and token.text != "?":
+            name = names[token.text]
+        else:
+            column, generator = _source(tables, tokens, index, used)
+            if not generator and not own:
+                raise NotCarried(f"the values of {column or token.text} are not known")
+            if not generator:
+                tables.unknown.append(f"the values of `{token.text}`: drawn from {flow(UNKNOWN_RANGE)}")
+                generator = UNKNOWN_RANGE
+            name = token.text[1:] if own else _fresh(column, binds)
+            names[token.text] = name
+            binds[name] = generator
+        parts += [text[at : token.start], f":{name}"]
+        at = token.start + len(token.text)
+    sql = "".join((*parts, text[at:]))
+    if "..." in sql:
+        raise NotCarried("the server has shortened its text")
+    return sql, binds
+
+
+def _fresh(column: str, taken: Mapping[str, Generator]) -> str:
+    name, number = column or "value", 2
+    while name in taken:
+        name, number = f"{column}_{number}", number + 1
+    return name
+
+
+def _source(tables: Tables, tokens: Sequence[Token], index: int, used: Mapping[str, str]) -> tuple[str, Generator]:
+    """(column, generator) of the value at a place; empty where it is not known."""
+    before = tokens[index - 1].upper if index else ""
+    if before in ("LIMIT", "OFFSET", "FIRST", "NEXT"):
+        tables.unknown.append(f"the value after {before}: {'10' if before != 'OFFSET' else '0'}")
+        return before.lower(), {"uniform": [0, 0]} if before == "OFFSET" else {"uniform": [10, 10]}
+    added = (
+        index > 0
+        and tokens[index - 1].text in ("+", "-")
+        and index > 1
+        and tokens[index - 2].kind in ("word", "quoted")
+    )
+    end = index - 2 if added else _compared(tokens, index)
+    if end is None:
+        return _inserted(tables, tokens, index, used)
+    column = tokens[end].name.lower()
+    qualifier = tokens[end - 2].name.lower() if end >= 2 and tokens[end - 1].text == "." else ""
+    for alias, table in used.items():
+        if qualifier in ("", alias, table.lower()) and column in tables.columns(table):
+            if added:
+                tables.unknown.append(f"what is added to {table}.{column}: {flow(ADDED)}")
+            return column, ADDED if added else tables.generator(table, column)
+    return column, {}
+
+
+def _compared(tokens: Sequence[Token], index: int) -> int | None:
+    """The index of the name of the column that the value at `index` is compared with; None where there is none."""
+    at = index - 1
+    if at >= 0 and tokens[at].text in _COMPARISONS:
+        while at >= 0 and tokens[at].text in _COMPARISONS:
+            at -= 1
+    elif at >= 0 and tokens[at].upper == "BETWEEN":
+        at -= 1
+    elif at >= 2 and tokens[at].upper == "AND" and tokens[at - 2].upper == "BETWEEN":
+        at -= 3
+    elif at >= 0 and tokens[at].text in ("(", ","):
+        depth = tokens[index].depth
+        while at >= 0 and tokens[at].depth >= depth:
+            at -= 1
+        if at < 1 or tokens[at].text != "(" or tokens[at - 1].upper != "IN":
+            return None
+        at -= 2
+    else:
+        return None
+    return at if at >= 0 and tokens[at].kind in ("word", "quoted") else None
+
+
+def _inserted(tables: Tables, tokens: Sequence[Token], index: int, used: Mapping[str, str]) -> tuple[str, Generator]:
+    """The column of a value in INSERT INTO table (columns) VALUES (values)."""
+    words = [token.upper for token in tokens]
+    if "INSERT" not in words[:1] or "VALUES" not in words or words.index("VALUES") > index or len(used) != 1:
+        return "", {}
+    start = words.index("VALUES")
+    columns = [token.name.lower() for token in tokens[:start] if token.depth == 1 and token.kind in ("word", "quoted")]
+    place = sum(token.text == "," and token.depth == 1 for token in tokens[start:index])
+    (table,) = used.values()
+    if place >= len(columns) or columns[place] not in tables.columns(table):
+        return "", {}
+    return columns[place], tables.generator(table, columns[place])
+
+
+def _tables_of(tokens: Sequence[Token]) -> dict[str, str]:
+    """The tables of a statement by alias, in lower case, or by their own name."""
+    found: dict[str, str] = {}
+    for index, token in enumerate(tokens):
+        if token.upper not in ("FROM", "JOIN", "UPDATE", "INTO"):
+            continue
+        at = index + 1
+        while (named := _table_at(tokens, at)) is not None:
+            alias, table, at = named
+            found[alias] = table
+            if at >= len(tokens) or tokens[at].text != ",":
+                break
+            at += 1
+    return found
+
+
+def _table_at(tokens: Sequence[Token], at: int) -> tuple[str, str, int] | None:
+    """(alias, table, index after it) of the table that begins at an index."""
+
+    def is_name(place: int) -> bool:
+        return (
+            place < len(tokens)
+            and tokens[place].kind in ("word", "quoted")
+            and tokens[place].upper not in _NOT_AN_ALIAS
+        )
+
+    if not is_name(at):
+        return None
+    table, at = tokens[at].name, at + 1
+    if at + 1 < len(tokens) and tokens[at].text == "." and is_name(at + 1):
+        table, at = f"{table}.{tokens[at + 1].name}", at + 2
+    if at < len(tokens) and tokens[at].upper == "AS":
+        at += 1
+    if is_name(at) and tokens[at].upper not in ("AND", "OR"):
+        return tokens[at].name.lower(), table, at + 1
+    return table.rpartition(".")[2].lower(), table, at
+
+
+# ---- the workload ----------------------------------------------------------------------------------------------------
+
+
+def load_of(transactions: Sequence[Transaction], title: str, unknown: Iterable[str] = ()) -> Load:
+    """The workload of these transactions."""
+    return Load(title=title, lines=tuple(_lines(transactions)), unknown=tuple(dict.fromkeys(unknown)))
+
+
+def _lines(transactions: Sequence[Transaction]) -> Iterator[str]:
+    yield "kind: sql"
+    yield "transactions:"
+    total = sum(one.weight for one in transactions)
+    for one in transactions:
+        share = f"{100 * one.weight / total:.3g} %"
+        yield f"  {one.name}:".ljust(42) + f"# {share}{one.about and f', {one.about}'}"
+        yield f"    weight: {one.weight:g}" if one.weight < 1e6 else f"    weight: {one.weight:.0f}"
+        if one.binds:
+            yield "    binds:"
+            yield from (f"      {name}: {flow(generator)}" for name, generator in one.binds.items())
+        yield "    statements:"
+        yield from (f"      {name}: {flow(statement)}" for name, statement in one.statements.items())
+
+
+def flow(values: Mapping[str, Any]) -> str:
+    """A mapping on one line of a plan.
+
+    >>> flow({"uniform": [1, 9]})
+    '{uniform: [1, 9]}'
+    """
+    return f"{{{', '.join(f'{name}: {quoted(value)}' for name, value in values.items())}}}"
+
+
+def of_database(database: Database, *, writes: bool = False) -> Load | None:
+    """The workload of the database as it is used, else by its keys; None where it has neither. Reads only, unless
+    `writes`."""
+    tables = Tables(database)
+    found = top_statements(tables, writes=writes)
+    refused = _refused(database, found) if found else {}
+    tables.unknown += [f"{one.about} of {one.sql[:120]}: {refused[one.name]}" for one in found if one.name in refused]
+    found = [one for one in found if one.name not in refused]
+    title = "the top statements of the server"
+    if not found:
+        found, title = by_keys(tables), "reads by key"
+        tables.unknown.insert(
+            0, f"how often the statements run: weights are {LOOKUPS} for a primary key, {LISTS} for a foreign key"
+        )
+    return load_of(found, title, tables.unknown) if found else None
+
+
+def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[str, str]:
+    """The message of each transaction that the database refuses to prepare, by name: the check of every run."""
+    from proveout.agent.engines.driver_contract import StatementFailure
+    from proveout.agent.engines.table import driver
+    from proveout.agent.load_check import StatementCheck
+    from proveout.dsl.workloads.sql.parameters import Custom
+    from proveout.dsl.workloads.sql.workload import build
+
+    engine = driver(database.engine)
+    refused: dict[str, str] = {}
+    try:
+        with closing(engine.connect(database.login)) as session:
+            check = StatementCheck(database.engine, engine, session)
+            for one in transactions:
+                entry = {"weight": one.weight, "binds": dict(one.binds), "statements": one.statements}
+                workload = build(Custom.model_validate({"transactions": {one.name: entry}}))
+                for statement in workload.transactions[0].statements:
+                    for finding in check.of_statement(statement, one.name, settled=True):
+                        refused[one.name] = finding.message
+    except StatementFailure as failure:
+        raise Unusable(failure.what, way_out="Is the server up?") from None
+    return refused

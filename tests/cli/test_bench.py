@@ -1,0 +1,394 @@
+"""`proveout bench` and `proveout new own`: addresses, the plans that are written, ten mistakes with their messages, and
+short benches of real databases."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pytest
+from distribution_postgres import distribution_postgres
+from psycopg.conninfo import make_conninfo
+from whole_run import Done, proveout
+
+from proveout.cli import plan_writer
+from proveout.cli.bench import Asked, clean_up, opened, rungs, timing_of
+from proveout.cli.database_address import Unusable, parse
+from proveout.cli.pgbench_script import Script
+from proveout.cli.plan_writer import Draft, Load, Target, Timing
+from proveout.dsl.compile.compiler import compile_plan
+
+SHOP = """
+CREATE TABLE customer (id integer PRIMARY KEY, name varchar(40));
+CREATE TABLE purchase (id integer PRIMARY KEY, customer_id integer REFERENCES customer (id), amount numeric(8, 2));
+INSERT INTO customer VALUES (1, 'a'), (2, 'b'), (3, 'c');
+INSERT INTO purchase VALUES (10, 1, 1.50), (20, 2, 2.50), (40, 3, 9.00);
+"""
+SHORT = ("--headless", "--threads", "1", "--time", "25s")
+
+
+@pytest.fixture(autouse=True)
+def no_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DB_PASSWORD", "DB2_PASSWORD", "PGPASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def shop(database: str) -> Iterator[str]:
+    """A PostgreSQL of a user with a password and few rights, who owns the tables: a conninfo."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        user = f"{connection.info.dbname}_user"
+        connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret' CONNECTION LIMIT 20")
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
+    conninfo = make_conninfo(database, user=user, password="secret")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(SHOP)
+    yield conninfo
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP OWNED BY {user} CASCADE")
+        connection.execute(f"DROP ROLE {user}")
+
+
+@pytest.fixture
+def sqlite_shop(sqlite_file: Path) -> Path:
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript(SHOP)
+    return sqlite_file
+
+
+@pytest.fixture
+def duckdb_shop(database_folder: Path) -> Path:
+    path = database_folder / "shop.duckdb"
+    with closing(duckdb.connect(str(path))) as connection:
+        connection.execute(SHOP)
+    owner = database_folder.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+    return path
+
+
+# ---- addresses -------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_is_the_dsn_of_a_plan_without_its_password(sqlite_shop: Path) -> None:
+    mark = "${secrets.db}"
+    found = {
+        text: (one := parse(text)).engine + " " + ("" if one.is_embedded else one.dsn(one.password and mark, "own"))
+        for text in (
+            "",
+            "mariadb",
+            "postgresql://bench:pw@db1:5433/shop",
+            "host=db1 dbname=shop user=bench",
+            "mysql://bench:p%40w@db1/shop?ssl_mode=required",
+            str(sqlite_shop),
+            f"sqlite:///{sqlite_shop}",
+            "oracle://hlr:pw@db1:1521/HLR",
+            "hlr/pw@//db1:1521/HLR",
+            "hlr/pw@cache1/hlrcache:timesten_client",
+        )
+    }
+    assert list(found.values()) == [
+        "postgres ",
+        "mysql ",
+        "postgres user=bench dbname=shop host=db1 port=5433 password=${secrets.db} options=-csearch_path=own",
+        "postgres user=bench dbname=shop host=db1 options=-csearch_path=own",
+        "mysql mysql://bench:${secrets.db}@db1/shop?ssl_mode=required",
+        f"sqlite {sqlite_shop}",
+        f"sqlite {sqlite_shop}",
+        "oracle hlr/${secrets.db}@//db1:1521/HLR",
+        "oracle hlr/${secrets.db}@//db1:1521/HLR",
+        "timesten hlr/${secrets.db}@cache1/hlrcache:timesten_client",
+    ]
+
+
+# ---- what fits -------------------------------------------------------------------------------------------------------
+
+
+def test_rungs_are_a_list_or_the_powers_of_two_of_a_range() -> None:
+    assert [rungs(text) for text in ("1,4,16", "1-64", "3-20", "8")] == [
+        (1, 4, 16), (1, 2, 4, 8, 16, 32, 64), (3, 4, 8, 16, 20), (8,),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("left_s", "rungs", "found"),
+    [(90.0, 5, (4.0, 3)), (300.0, 5, (10.0, 5)), (16.0, 1, (3.0, 3)), (10.0, 1, (1.0, 3))],
+)
+def test_windows_and_repeats_follow_from_the_time(left_s: float, rungs: int, found: tuple[float, int]) -> None:
+    timing = timing_of(Asked(), left_s, rungs)
+    assert (timing.measure_s, timing.repeats) == found
+
+
+def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
+    with pytest.raises(Unusable, match=r"--time 20s is too short for 5 rungs") as refused:
+        timing_of(Asked(budget_s=20.0), 8.0, 5)
+    assert "--time 1m2s and more" in refused.value.way_out
+
+
+TIMING = Timing(ramp_up_s=0.5, measure_s=1.5, ramp_down_s=0.2, repeats=3)
+ORACLE = Target(
+    name="db", engine="oracle", dsn="hlr/${secrets.db}@//db1:1521/HLR", secret="DB_PASSWORD", to=("db1:1521",)
+)
+OWN_SCHEMA = Target(name="db", engine="postgres", dsn="host=db1 dbname=shop", schema="proveout_bench")
+OTHER = Target(name="other", engine="mysql")
+
+
+@pytest.mark.parametrize(
+    ("targets", "rate", "keep", "stages"),
+    [
+        ((ORACLE,), "", False, ["tables", "ladder", "removal_from_db"]),
+        ((OWN_SCHEMA,), "500/s", False, ["schema_of_db", "tables", "ladder", "removal_from_db"]),
+        ((OWN_SCHEMA,), "", True, ["schema_of_db", "tables", "ladder"]),
+        ((OWN_SCHEMA, OTHER), "", False, ["schema_of_db", "tables", "on_db", "on_other", "removal_from_db"]),
+    ],
+)
+def test_the_plan_compiles_and_removes_what_it_makes(
+    targets: tuple[Target, ...], rate: str, keep: bool, stages: list[str], tmp_path: Path
+) -> None:
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 2"), populates=True)
+    draft = Draft(
+        name="bench-shop", title="tpcb", head=["Written."], targets=targets, load=load, threads=(1, 4), timing=TIMING,
+        rate=rate, keep=keep,
+    )  # fmt: skip
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_writer.text(draft))
+    plan = compile_plan(path)
+    assert [stage.id for stage in plan.stages] == stages
+    assert ".mean" not in path.read_text()
+
+
+# ---- scripts of pgbench ----------------------------------------------------------------------------------------------
+
+SCRIPT = r"""
+-- of an account
+\set naccounts 100000 * :scale
+\set aid random_zipfian(1, :naccounts, 1.1)
+\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta
+  WHERE aid = :aid; SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+END;
+"""
+
+
+def test_a_script_is_a_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "own.sql"
+    path.write_text(SCRIPT)
+    script = Script.read(f"{path}@3")
+    one = script.transaction(1, scale=4)
+    assert (one.weight, script.is_on_tables_of_pgbench) == (3.0, True)
+    assert one.binds == {"aid": {"zipf": [1, 400_000], "theta": 1.1}, "delta": {"uniform": [-5000, 5000]}}
+    assert one.sql == [
+        "UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid",
+        "SELECT abalance FROM pgbench_accounts WHERE aid = :aid",
+    ]
+
+
+def test_each_line_that_is_not_carried_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.sql"
+    path.write_text(
+        "\\set x random(1, 9)\n\\sleep 10 ms\nSELECT :y;\n\\set g random_gaussian(1, 10, 2.5)\nSELECT :x;\n"
+    )
+    with pytest.raises(Unusable) as refused:
+        Script.read(str(path)).transaction(1, 1)
+    assert refused.value.what.splitlines()[1:] == [
+        rf"{path}:2: there is no such command in a plan: \sleep 10 ms",
+        f"{path}:3: :y has no value here: SELECT :y",
+        rf"{path}:4: this value is not known before the run: \set g random_gaussian(1, 10, 2.5)",
+    ]
+
+
+# ---- a database of one's own -----------------------------------------------------------------------------------------
+
+
+def test_without_statistics_the_load_is_reads_by_key(sqlite_shop: Path, tmp_path: Path) -> None:
+    done = proveout(tmp_path, "new", "own", "shop.yaml", "--from", str(sqlite_shop)).ended(0)
+    plan = compile_plan(tmp_path / "shop.yaml")
+    text = (tmp_path / "shop.yaml").read_text()
+    assert plan.name == "shop"
+    assert "a run needs the database" in done.out
+    assert '{sql: "SELECT * FROM customer WHERE id = :id", expect_rows: 1}' in text  # 1 … 3, all there
+    assert '{sql: "SELECT * FROM purchase WHERE id = :id"}' in text  # 10 … 40, with gaps
+    assert "customer_id: {uniform: [1, 3]}" in text
+    assert "# Not known:\n#   - how often the statements run" in text
+
+
+def test_the_mix_is_that_of_the_server(tmp_path: Path) -> None:
+    with distribution_postgres("shared_preload_libraries=pg_stat_statements", "listen_addresses=") as (folder, port):
+        conninfo = f"host={folder} port={port} user=tester dbname=postgres"
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION pg_stat_statements")
+            connection.execute(SHOP)
+            connection.execute("SELECT pg_stat_statements_reset()")
+            for number in range(9):
+                connection.execute(f"SELECT amount FROM purchase p WHERE p.id = {number} AND amount BETWEEN 1 AND 9")
+            for _ in range(3):
+                connection.execute("SELECT name FROM customer WHERE id IN (1, 2) LIMIT 5")
+            connection.execute("UPDATE purchase SET amount = amount + 1.5 WHERE customer_id = 2")
+            connection.execute("SELECT * FROM customer WHERE name = 'a'")
+        proveout(tmp_path, "new", "own", "shop.yaml", "--from", conninfo, "--write").ended(0)
+        proveout(tmp_path, "new", "own", "reads.yaml", "--from", conninfo).ended(0)
+    text, reads = (tmp_path / "shop.yaml").read_text(), (tmp_path / "reads.yaml").read_text()
+    compile_plan(tmp_path / "shop.yaml")
+    assert (
+        "weight: 9\n        binds:\n          id: {uniform: [10, 40]}\n          amount: {uniform: [1.5, 9.0]" in text
+    )
+    assert "FROM purchase p WHERE p.id = :id AND amount BETWEEN :amount AND :amount_2" in text
+    assert "WHERE id IN (:id, :id_2) LIMIT :limit" in text
+    assert "SET amount = amount + :amount WHERE customer_id = :customer_id" in text
+    assert "1 calls of SELECT * FROM customer WHERE name = $1: the values of name are not known" in text
+    assert "UPDATE purchase" not in reads.partition("workloads:")[2]
+    assert "it changes rows or locks them (--write)" in reads
+
+
+# ---- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def _of(conninfo: str, **parts: str) -> str:
+    return make_conninfo(conninfo, **parts)
+
+
+MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
+    "a wrong password": (lambda shop: (_of(shop, password="other"),), "cannot log in", "wrong password"),
+    "no password": (lambda shop: (_of(shop, password=""),), "the server requires a password", "DB_PASSWORD"),
+    "a closed port": (lambda _: ("postgresql://u:p@127.0.0.1:1/shop",), "cannot be reached", "is the server running"),
+    "an unknown scheme": (lambda _: ("mongodb://db1/shop",), "there is no engine 'mongodb'", "postgresql://user@host"),
+    "no address": (lambda _: ("shop",), "'shop' is not the address of a database", "postgresql://user@host"),
+    "no database": (lambda shop: (_of(shop, dbname="absent"),), 'database "absent" does not exist', "check user"),
+    "no file": (lambda _: ("absent.db",), "there is no file absent.db", "proveout bench sqlite"),
+    "no right to create": (lambda shop: (shop, "--workload", "tpcb"), "may not make a schema", "GRANT CREATE ON DATABASE"),
+    "no threads": (lambda _: ("--threads", "0"), "a load has at least 1 thread", "--threads"),
+    "threads that fall": (lambda _: ("--threads", "4,1"), "each rung once, rising", "--threads"),
+    "no SQLite file": (lambda _: ("other.db",), "other.db is not a file of SQLite or DuckDB", "Give one of"),
+    "too many threads": (lambda shop: (shop, "--threads", "1,4,64"), "64 threads need 64 connections", "--threads 1,4"),
+    "no space": (lambda _: ("sqlite", "--scale", "90000"), "the tables need about", "Give a smaller --scale"),
+    "too little time": (lambda _: ("sqlite", "--time", "5s"), "is too short", "--time"),
+    "no such table": (lambda shop: (shop, "--sql", "SELECT 1 FROM absent"), "has no table absent", "Check the name"),
+    "statements without a database": (lambda _: ("--sql", "SELECT 1 FROM t"), "name its DSN", "proveout bench DSN"),
+    "no bench before": (lambda _: ("--again",), "there is no bench in", "proveout bench DSN"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_has_its_message_and_a_way_out(mistake: str, shop: str, tmp_path: Path) -> None:
+    words, what, way_out = MISTAKES[mistake]
+    (tmp_path / "other.db").write_text("no database at all")
+    done = proveout(tmp_path, "bench", *words(shop), "--headless").ended(2)
+    assert what in done.words
+    assert way_out in done.words
+    assert "secret" not in done.said
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_tables_of_the_user_are_refused(mysql_database: str, tmp_path: Path) -> None:
+    from proveout.agent.engines.mysql import sql as statements
+    from proveout.proto.wire.tasks import Endpoint
+
+    end = Endpoint(system="db", engine="mysql", dsn=mysql_database)
+    statements.run_all(end, ("CREATE TABLE pgbench_tellers (id int)",))
+    done = proveout(tmp_path, "bench", mysql_database, "--workload", "tpcb", "--headless").ended(2)
+    assert "has a table pgbench_tellers already" in done.words
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_a_schema_of_the_user_is_refused(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA proveout_bench")
+    done = proveout(tmp_path, "bench", database, "--workload", "tpcb", "--headless").ended(2)
+    assert "has a schema proveout_bench that the bench did not make" in done.words
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = proveout(Path("/proc"), "bench", "sqlite", "--headless", "--runs-dir", str(tmp_path)).ended(2)
+    assert "bench-sqlite.yaml cannot be written" in done.words
+
+
+# ---- benches ---------------------------------------------------------------------------------------------------------
+
+
+def _ended(done: Done) -> None:
+    """It reached its verdicts, whatever the machine did meanwhile, and named plan and report."""
+    done.ended(0, 3)
+    outcomes = {one["id"]: one["outcome"] for one in done.result["verdicts"]}
+    assert outcomes["no-errors"] != "FAIL"
+    assert "report.html" in done.out
+    assert "edit it and run it again: proveout run bench-" in done.out
+
+
+@pytest.mark.server
+def test_a_bench_of_a_sqlite_file_reads_it(sqlite_shop: Path, tmp_path: Path) -> None:
+    before = sqlite_shop.read_bytes()
+    _ended(proveout(tmp_path, "bench", str(sqlite_shop), *SHORT))
+    assert sqlite_shop.read_bytes() == before
+
+
+@pytest.mark.server
+def test_a_bench_of_a_duckdb_file_reads_it(duckdb_shop: Path, tmp_path: Path) -> None:
+    before = duckdb_shop.read_bytes()
+    _ended(proveout(tmp_path, "bench", str(duckdb_shop), *SHORT))
+    assert duckdb_shop.read_bytes() == before
+
+
+@pytest.mark.server
+def test_a_bench_of_postgresql_has_a_schema_of_its_own_and_removes_it(shop: str, database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO {connection.info.dbname}_user")
+    done = proveout(tmp_path, "bench", shop, "--workload", "hlr", "--scale", "1", *SHORT)
+    _ended(done)
+    assert 'secret"' not in next(tmp_path.glob("bench-*.yaml")).read_text()
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'proveout%'").fetchall()
+    assert rows == []
+
+
+ORACLE_COLUMNS = """
+CREATE VIEW oracle.all_tab_columns AS SELECT '1' AS owner, upper(table_name) AS table_name,
+  upper(column_name) AS column_name, upper(data_type) AS data_type, 0 AS data_length
+FROM information_schema.columns WHERE table_schema = 'public'
+"""
+"""The view of Oracle that tables are looked up in."""
+
+
+@pytest.mark.soak
+def test_a_bench_of_oracle_makes_its_tables_and_removes_them(
+    oracle: str, tns_database: str, tns_views: str, tmp_path: Path
+) -> None:
+    """The protocol of Oracle, PostgreSQL behind it."""
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute(tns_views.encode())
+        connection.execute(ORACLE_COLUMNS)
+        before = connection.execute(tables).fetchall()
+        _ended(proveout(tmp_path, "bench", oracle, "--workload", "hlr", "--scale", "1", *SHORT[:3], "--time", "30s"))
+        assert connection.execute(tables).fetchall() == before
+        connection.execute("DROP VIEW oracle.all_tab_columns")
+
+
+@pytest.mark.server
+def test_what_a_killed_bench_has_left_is_removed(mysql_database: str, tmp_path: Path) -> None:
+    """`clean_up` after a populate that was broken off: its tables, its journal and its mark go."""
+    from proveout.agent.engines.mysql import sql as statements
+    from proveout.agent.engines.table import adapter
+    from proveout.agent.load.populate_jobs import LoadJournal
+    from proveout.dsl.workloads.kinds import build
+    from proveout.proto.wire.tasks import Endpoint
+
+    load = Load(title="tpcb", lines=("kind: tpcb", "scale: 1"), populates=True)
+    target = Target(name="db", engine="mysql", dsn="mysql://u@h/d")
+    draft = Draft(name="b", title="t", head=[], targets=[target], load=load, threads=(1,), timing=TIMING)
+    path = tmp_path / "b.yaml"
+    path.write_text(plan_writer.text(draft))
+    population = build(compile_plan(path).workload("load")).population
+    loader = adapter("mysql").loader(mysql_database, population)
+    loader.prepare()
+    LoadJournal(loader, population, "x").create()  # type: ignore[arg-type]  # MySQL's can
+    loader.close()
+    with opened(parse(mysql_database), 0) as side:
+        clean_up(side, path)
+        assert side.database is not None
+        assert side.database.rows("SHOW TABLES") == ()
+    statements.run_all(Endpoint(system="db", engine="mysql", dsn=mysql_database), ("SELECT 1",))
