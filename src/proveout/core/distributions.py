@@ -52,7 +52,7 @@ def _beta_terms(a: float, b: float, x: float) -> Iterator[tuple[float, float]]:
 
 
 def beta_below(a: float, b: float, x: float, above: float) -> float:
-    """I_x(a, b): P(X <= x) of a beta distribution. `above` is 1 - x, which the caller knows without cancellation."""
+    """I_x(a, b): P(X <= x) of a beta distribution. `above` is 1 - x, computed without cancellation."""
     if x <= 0.0 or above <= 0.0:
         return 0.0 if x <= 0.0 else 1.0
     if x > (a + 1.0) / (a + b + 2.0):
