@@ -61,6 +61,12 @@ def report(
     sizes: Annotated[Path | None, file_option("Write the sizes of tables and indexes, by iteration, as CSV.")] = None,
     values: Annotated[Path | None, file_option("Write the metrics of queries and commands as CSV.")] = None,
     faults: Annotated[Path | None, file_option("Write every occurrence of a fault, by load and host, as CSV.")] = None,
+    benchstat: Annotated[
+        Path | None, file_option("Write every valid repeat in Go's benchmark format, for `benchstat`.")
+    ] = None,
+    bencher: Annotated[
+        Path | None, file_option("Write rungs with their intervals in Bencher Metric Format (JSON).")
+    ] = None,
     figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
@@ -75,6 +81,7 @@ def report(
     results = directory.results()
     messages.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
+    tables |= {"benchstat": benchstat, "bencher": bencher}
     wanted = {"html": html, "markdown": markdown, **tables}
     if text is not None:
         _show_text(text, results, directory)
