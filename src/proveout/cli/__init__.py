@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ VERBS: tuple[str, ...] = (
     "noise",
     "trend",
     "new",
+    "import",
     "check",
     "explain",
     "schema",
@@ -43,7 +45,7 @@ VERBS: tuple[str, ...] = (
 )
 """The verbs in the order of the help.
 
-Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; `epilog_of("x")` are its examples.
+Verb `x` is the function, or the group of verbs, `function_of("x")` of its module; `epilog_of("x")` are its examples.
 A `Command` of the module parses its words.
 """
 
@@ -54,6 +56,7 @@ _MODULES = {
     "schema": "check",
     **dict.fromkeys(("deploy", "inventory"), "lab"),
     "audit": "pki",
+    "import": "importing",
 }
 """The modules of verbs that share one with another verb."""
 
@@ -112,8 +115,7 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     application.callback()(_options)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
-        module = importlib.import_module(module_of(verb))
-        found, examples = getattr(module, verb), _examples(epilog_of(verb))
+        found, examples = function_of(verb), _examples(epilog_of(verb))
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
@@ -124,6 +126,11 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
 def module_of(verb: str) -> str:
     """The module of a verb: `proveout.cli.run`."""
     return f"{__name__}.{_MODULES.get(verb, verb)}"
+
+
+def function_of(verb: str) -> Any:
+    """The function of a verb, or its group of verbs; `import_` is that of `import`, a keyword of Python."""
+    return getattr(importlib.import_module(module_of(verb)), f"{verb}_" if iskeyword(verb) else verb)
 
 
 def epilog_of(verb: str) -> str:
