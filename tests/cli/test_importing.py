@@ -1,4 +1,4 @@
-"""`proveout import`: plans from fio's, HammerDB's and sysbench's settings compile; what is left out has its line."""
+"""`proveout import`: plans from fio's, HammerDB's and sysbench's settings compile; settings that are left out have their lines."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class NotRead(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A plan without its first lines, and `left`: what is not in it, `file:line: setting (reason)`."""
+    """A plan without its first lines, and `left`: the settings that are not in it, `file:line: setting (reason)`."""
 
     text: str
     left: tuple[str, ...] = ()
@@ -179,7 +179,9 @@ def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> It
     rw = of("rw", "readwrite", default="read").partition(":")[0]
     if rw not in _RW:
         key = "rw" if "rw" in found else "readwrite"
-        raise NotRead(f"{file}:{found[key][1]}: rw={rw} is no pattern of a plan", way_out=f"One of {', '.join(_RW)}.")
+        raise NotRead(
+            f"{file}:{found[key][1]}: rw={rw} is not a pattern of a plan", way_out=f"One of {', '.join(_RW)}."
+        )
     random, read = _RW[rw]
     if not read:
         mixed = found.get("rwmixread", ("", 0))[0] or str(100 - int(_digits(of("rwmixwrite", default="50"))))
