@@ -115,7 +115,8 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     application.callback()(_options)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
-        found, examples = function_of(verb), _examples(epilog_of(verb))
+        module, found = importlib.import_module(module_of(verb)), function_of(verb)
+        examples = _examples(epilog_of(verb))
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
