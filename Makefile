@@ -69,7 +69,7 @@ docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/
 pictures: $(VENV)/.dev  ## Take the pictures of the documentation from one run of the main plan (five minutes, on a quiet machine; chromium)
 	$(BIN)/python docs/pictures.py
 
-dist: $(VENV)/.dev  ## Build the source archive, and from it the wheel, into dist/ (PROVEOUT_PURE_PYTHON=1: without compiled modules)
+dist: $(VENV)/.build  ## Build the source archive, and from it the wheel, into dist/ (PROVEOUT_PURE_PYTHON=1: without compiled modules)
 	$(BIN)/python -m build --no-isolation --outdir $(DIST)
 
 stubs: $(VENV)/.dev  ## Generate the protobuf stubs
@@ -87,6 +87,10 @@ $(BIN)/python:
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[all]"
+	@touch $@
+
+$(VENV)/.build: $(BIN)/python constraints.txt
+	$(PIP) build cython hatchling
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)

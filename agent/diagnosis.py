@@ -46,7 +46,7 @@ LOAD_MAX = 0.25
 FREE_BYTES_MIN = 5 << 30
 CLOCK_ERROR_US_MAX = 100_000
 _NAME = re.compile(r"[\[=<>~!; ]")
-_OURS = ("all", "dev", "docs")
+_OURS = ("all", "benchmark", "dev", "docs")
 _STA_UNSYNC = 0x0040
 
 

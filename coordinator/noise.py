@@ -16,9 +16,10 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.journal import recorded_plan
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import chi2_quantile, f_quantile, t_quantile
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
-from proveout.core.statistics import CONFIDENCE, TAIL, confidence_after, t_quantile
+from proveout.core.statistics import CONFIDENCE, TAIL, confidence_after
 from proveout.dsl.plan.iteration_order import ARMS, SUFFIX, NoiseArms
 from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.plan import Plan, to_data
@@ -174,9 +175,7 @@ def _root(variance: float) -> float:
 
 def _quantiles(degrees: float) -> tuple[float, float]:
     """The 97.5 % and the 2.5 % quantile of χ²."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
-    return float(special.chdtri(degrees, 1.0 - TAIL)), float(special.chdtri(degrees, TAIL))
+    return chi2_quantile(degrees, 1.0 - TAIL), chi2_quantile(degrees, TAIL)
 
 
 def _chi(square: float, degrees: float) -> Spread:
@@ -197,11 +196,8 @@ def _satterthwaite(between: float, error: float, degrees: int) -> Spread:
 
 def _williams(between: float, error: float, degrees: int) -> Spread:
     """σ_B² = (MS_R - MS_E)/2."""
-    from scipy import special  # noqa: PLC0415 - as above
-
     high, low = _quantiles(degrees)
-    f_high = float(special.fdtri(degrees, degrees, TAIL))
-    f_low = float(special.fdtri(degrees, degrees, 1.0 - TAIL))
+    f_high, f_low = f_quantile(degrees, TAIL), f_quantile(degrees, 1.0 - TAIL)
     return Spread(
         value=_root((between - error) / 2.0),
         lower=_root(degrees * (between - f_high * error) / (2.0 * high)),

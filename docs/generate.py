@@ -9,7 +9,6 @@ docs/studies/*.yaml.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any
 import study_values
 import typer
 
-from proveout.cli import VERBS, module_of
+from proveout.cli import VERBS, function_of
 from proveout.coordinator.exporter import FAMILIES, Family
 from proveout.coordinator.report import json_documents
 from proveout.coordinator.report.figures.selection import DECLARED
@@ -299,7 +298,7 @@ def cli_page() -> str:
 
 def _group(verb: str) -> list[str]:
     """The subcommands of a verb that is a group (`pki`); none for the others."""
-    found = getattr(importlib.import_module(module_of(verb)), verb)
+    found = function_of(verb)
     if not isinstance(found, typer.Typer):
         return []
     return [command.name or command.callback.__name__ for command in found.registered_commands if command.callback]

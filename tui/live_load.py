@@ -33,12 +33,11 @@ GAP_S = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A named time, s: an iteration, or a phase of one. `short`: a shorter name."""
+    """A named time, s: an iteration, or a phase of one."""
 
     begins_s: float
     ends_s: float
     name: str
-    short: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +107,9 @@ def _iteration(view: RunView, one: Begun) -> Span:
     identity = one.started.id
     kind = _kind(view, identity)
     what = f"depth {identity.rung}" if kind == "tool" else f"{identity.rung} thr"
-    number, short = f"#{identity.repeat}", f"{identity.rung}#{identity.repeat}"
-    if kind == "search":
-        number, short = f"probe {identity.repeat}", number
+    name = f"probe {identity.repeat}" if kind == "search" else f"{what} #{identity.repeat}"
     again = f" attempt {identity.attempt}" if identity.attempt > 1 else ""
-    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=f"{what} {number}{again}", short=short)
+    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=name + again)
 
 
 def _stages(begun: Iterable[Begun]) -> Iterator[Span]:
@@ -434,26 +431,27 @@ class _Plot:
     # ---- names ---------------------------------------------------------------------------------------------------
 
     def named(self, spans: Iterable[Span], style: str) -> Text:
-        """A row with the names of the spans where they fit, each after a line at its begin."""
+        """A row with the names of the spans, each after a line at its begin: of those that are narrower than their
+        names as many as have room, from the right."""
         row = Canvas(self._width, 1)
-        for span in spans:
-            self._name(row, span, style)
+        self._write_names(row, spans, style)
         return Text(" " * (LEFT + 1), end="").append_text(next(row.rows()))
 
-    def _name(self, row: Canvas, span: Span, style: str) -> None:
-        first, last = self._dot(span.begins_s) // 2, min(self._dot(span.ends_s) // 2, self._width)
-        sign = "▏" if first >= 0 else ""
-        first = max(first, 0)
-        room = last - first - len(sign)
-        name = next((name for name in (span.name, span.short) if name and len(name) <= room), "")
-        if name or room >= _UNNAMED_LEAST:
-            row.write(first, sign + name, style)
+    def _write_names(self, row: Canvas, spans: Iterable[Span], style: str) -> None:
+        end = self._width
+        for span in reversed(list(spans)):
+            begin, last = self._dot(span.begins_s) // 2, min(self._dot(span.ends_s) // 2, end)
+            sign, first = ("▏" if begin >= 0 else ""), max(begin, 0)
+            if len(sign + span.name) <= (end if sign else last) - first:
+                row.write(first, sign + span.name, style)
+                end = first
+            elif last - first - len(sign) >= _UNNAMED_LEAST:
+                row.write(first, sign, style)
 
     def events(self) -> Text:
         """A row with phases and, over them, the begin and the end of faults."""
         row = Canvas(self._width, 1)
-        for span in self._found.phases:
-            self._name(row, span, "")
+        self._write_names(row, self._found.phases, "")
         places = [self._dot(mark.unix_s) // 2 for mark in self._found.faults]
         for mark, first, after in zip(self._found.faults, places, (*places, self._width)[1:], strict=True):
             sign, style = _FAULT[mark.seen.step]

@@ -22,9 +22,11 @@ from typing import ClassVar, Literal, TypeAlias
 from textual import work
 from textual.app import SystemCommand
 from textual.binding import Binding
+from textual.command import DiscoveryHit, Hits
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.screen import Screen
+from textual.system_commands import SystemCommandsProvider
 from textual.widgets import Input
 
 from proveout.core.errors import ProveoutError
@@ -68,10 +70,21 @@ async def _pump(source: Source, target: MessagePump) -> None:
         target.post_message(Ended())
 
 
+class Commands(SystemCommandsProvider):
+    """The commands of the palette in the order in which they are given: the standard provider sorts them by name."""
+
+    async def discover(self) -> Hits:
+        """All of them, before anything is typed."""
+        for name, help_text, callback, discovered in self.app.get_system_commands(self.screen):
+            if discovered:
+                yield DiscoveryHit(name, callback, help=help_text)
+
+
 class RunApp(ThemedApp[Left]):
     """Show the events of `source`, live or replayed."""
 
     TITLE = "proveout"
+    COMMANDS: ClassVar = {Commands}
     CSS_PATH: ClassVar = [COMMON_CSS, Path(__file__).parent / "run_app.tcss"]
     BINDINGS: ClassVar = [
         Binding("o", "open_report", "Report"),
@@ -100,7 +113,8 @@ class RunApp(ThemedApp[Left]):
 
     def on_mount(self) -> None:
         """Show the screen and begin to read."""
-        self._of_run = RunScreen()
+        finished = isinstance(self.source, Replay) and self.services is not None
+        self._of_run = RunScreen("result" if finished and not self.replaying else "live")
         self.push_screen(self._of_run)
         self._feed()
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
@@ -208,7 +222,8 @@ class RunApp(ThemedApp[Left]):
         if isinstance(screen, RunScreen):  # not the palette, which is `self.screen` now
             yield from palette_commands(self, screen)
         standard = super().get_system_commands(screen)  # a browser gets no files
-        yield from (one for one in standard if not (self.is_web and one.title == "Screenshot"))
+        left_out = {"Keys", *(["Screenshot"] if self.is_web else [])}  # "Keys and signs" is ours
+        yield from (one for one in standard if one.title not in left_out)
 
     def action_help(self) -> None:
         """Keys and signs."""
@@ -257,14 +272,14 @@ def palette_commands(app: RunApp, screen: RunScreen) -> Iterator[SystemCommand]:
         yield SystemCommand("Go to the end of the replay", "End", partial(app.action_seek, "end"))
     for name, title in PANES.items():
         yield SystemCommand(f"Pane {title}", "Open this pane", partial(screen.action_pane, name))
-    for stage in app.view.stages:
-        label = f"Go to stage {safe(stage.id)}"
-        yield SystemCommand(label, f"{stage.kind} in the plan", partial(screen.go_to_stage, stage.id))
     yield SystemCommand("Filter the events", "By words (/)", screen.action_filter)
     yield SystemCommand("Show or hide the plan", "p", screen.action_plan)
     yield from _comparisons(app)
     yield SystemCommand("Keys and signs", "Help (?)", app.action_help)
     yield SystemCommand("Leave the screen", "A run that is under way continues (q)", app.action_leave)
+    for stage in app.view.stages:
+        label = f"Go to stage {safe(stage.id)}"
+        yield SystemCommand(label, f"{stage.kind} in the plan", partial(screen.go_to_stage, stage.id))
 
 
 def _comparisons(app: RunApp) -> Iterator[SystemCommand]:

@@ -10,18 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs, Tree
+from textual.widgets import ContentSwitcher, Input, Tab, Tabs, Tree
 
 from proveout.tui.live_load import timeline
 from proveout.tui.result import ResultPane
 from proveout.tui.run_view import Path, RunView, scoped
 from proveout.tui.services import Result
+from proveout.tui.style import Keys
 from proveout.tui.widgets import panes, tables
 from proveout.tui.widgets.header import Alert, Top
 from proveout.tui.widgets.panes import Drawn, Events
@@ -42,6 +44,15 @@ PANES = {
 }
 KEYS_FROM = 106
 """Columns of a terminal that has room for the keys of the panes."""
+
+
+WHY = {
+    "o": "the report is there when the run has ended",
+    "r": "a run can be replayed when it has ended",
+    " ": "pauses a replay (r begins one)",
+    **dict.fromkeys("+=-", "the speed of a replay (r begins one)"),
+}
+"""Keys that do nothing in some state -> the reason."""
 
 
 class _Shows(Protocol):
@@ -65,8 +76,9 @@ class RunScreen(Screen[None]):
         Binding("escape", "leave", "Follow the run", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, first: str = "live") -> None:
         super().__init__()
+        self._first = first
         self._view, self._note = RunView(), ""
         self._path: Path = ()
 
@@ -74,10 +86,10 @@ class RunScreen(Screen[None]):
         """Top, alert, tabs, three columns, footer."""
         yield Top(id="top")
         yield Alert(id="alert")
-        yield Tabs(*(Tab(title, id=name) for name, title in PANES.items()), active="live")
+        yield Tabs(*(Tab(title, id=name) for name, title in PANES.items()), active=self._first)
         with Horizontal(id="body"):
             yield PlanTree(id="plan")
-            with ContentSwitcher(initial="live", id="panes"):
+            with ContentSwitcher(initial=self._first, id="panes"):
                 yield ResultPane(id="result")
                 with Vertical(id="live"):
                     load = (panes.load_text, lambda view: (timeline(view), view.shown))
@@ -101,7 +113,7 @@ class RunScreen(Screen[None]):
                 yield Drawn(panes.stage_text, id="side-stage", classes="picture")
                 yield _verdicts("side-verdicts")
                 yield Events(id="side-events", filtered=False)
-        yield Footer()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Focus the tree: arrows work at once, and no letter goes into a filter."""
@@ -109,6 +121,14 @@ class RunScreen(Screen[None]):
             self.query_one(name).border_title = title
         self.query_one("#side-events").border_title = "Events"
         self.query_one(PlanTree).focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """A key that nothing has taken: why it does nothing here."""
+        if event.is_printable and not isinstance(self.focused, Input) and event.key not in self.active_bindings:
+            why = WHY.get(event.character or "", "no key of this screen")
+            self.app.notify(
+                f"{'Space' if event.character == ' ' else event.character}: {why}. ? lists the keys.", timeout=4
+            )
 
     def show(self, view: RunView, note: str) -> None:
         """Update the visible panes."""

@@ -285,6 +285,9 @@ class FromStart(list[Stamped]):
     """A batch that begins the run again: it has all events up to its last one, and replaces those before it."""
 
 
+BEFORE_END_S = 1e-3
+
+
 class Replay:
     """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
     samples.
@@ -306,6 +309,7 @@ class Replay:
     ) -> None:
         self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
         self._starts_s = [one.unix_s for one in events if isinstance(one.event, IterationStarted)]
+        self._ends_s = [one.unix_s for one in events if isinstance(one.event, IterationFinished | IterationVoided)]
         self._now_s = events[0].unix_s if events else 0.0
         self._next = 0
         self._moved: deque[Stamped] = deque()
@@ -325,22 +329,30 @@ class Replay:
     def seek(self, to: Place) -> None:
         """Go on from another place: the start of the previous or the next iteration, the begin or the end of the run.
 
-        Within the first second of an iteration the previous one is the one before it.
+        Within the first second of an iteration the previous one is the one before it. A replay that is paused shows an
+        iteration as it was just before its end: at its start nothing is measured yet.
         """
         if not self._events:
             return
         first_s, last_s = self._events[0].unix_s, self._events[-1].unix_s
         here_s = self._now_s if self._sought is None else self._sought
         if to == "next":
-            later = (start_s for start_s in self._starts_s if start_s > here_s)
+            later = (self._shown_s(start_s) for start_s in self._starts_s if start_s > here_s)
             self._sought = next(later, last_s)
         elif to == "previous":
             grace_s = 0.0 if self.pace.paused or self.is_over else self.pace.speed
-            earlier = (start_s for start_s in reversed(self._starts_s) if start_s < here_s - grace_s)
-            self._sought = next(earlier, first_s)
+            places = map(self._shown_s, reversed(self._starts_s))
+            self._sought = next((at_s for at_s in places if at_s < here_s - grace_s), first_s)
         else:
             self._sought = first_s if to == "begin" else last_s
         self._woken.set()
+
+    def _shown_s(self, start_s: float) -> float:
+        """The time that is sought in an iteration that began at `start_s`; Unix seconds."""
+        if not self.pace.paused:
+            return start_s
+        end_s = next((end_s for end_s in self._ends_s if end_s > start_s), start_s)
+        return max(start_s, end_s - BEFORE_END_S)
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
         """The events up to the time of the replay, step by step; after a `seek` a batch that begins the run again.

@@ -11,10 +11,13 @@ from rich.cells import cell_len
 from rich.table import Column, Table
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.geometry import Size
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Button, Footer, Static
 
 from proveout.tui import terminal_colours
@@ -124,6 +127,8 @@ def justified(left: Sequence[Part], right: Sequence[Part], width: int) -> Text:
 
 
 Left = TypeVar("Left")
+LEAST = (80, 24)
+"""Columns and rows that every screen fits into."""
 COMMON_CSS = Path(__file__).parent / "common.tcss"
 
 
@@ -134,6 +139,7 @@ class ThemedApp(App[Left]):
 
     def __init__(self) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
+        self._told_size: Size | None = None
         self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
 
     def on_mount(self) -> None:
@@ -148,9 +154,46 @@ class ThemedApp(App[Left]):
             for widget in screen.query(Static):
                 widget.content = widget.content
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Report a terminal that is too small, once for each size."""
+        before, self._told_size = self._told_size, event.size
+        if before == event.size:
+            return
+        if event.size.width < LEAST[0] or event.size.height < LEAST[1]:
+            here = f"{event.size.width} × {event.size.height}"
+            self.notify(f"This terminal has {here}; the screens need {LEAST[0]} × {LEAST[1]}.", severity="warning")
+
     def action_light_or_dark(self) -> None:
         """The other theme."""
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
+
+
+class Keys(Footer):
+    """The keys that fit, each whole; `?` names all. Those at the begin of `LESS` are left out first, then the last."""
+
+    LESS = ("t", "slash", "p", "ctrl+p", "right_square_bracket", "plus,equals_sign", "plus")
+    ALWAYS = ("question_mark", "q", "escape", "escape,q,question_mark")
+
+    def compose(self) -> ComposeResult:
+        """As many keys as there is room for."""
+        found = list(super().compose())
+        while len(found) > 1 and sum(map(_key_width, found)) > self.app.size.width:
+            by_rank = [one for key in self.LESS for one in found if getattr(one, "key", "") == key]
+            others = [one for one in reversed(found) if getattr(one, "key", "") not in self.ALWAYS]
+            if not (by_rank or others):
+                break
+            found.remove((by_rank or others)[0])
+        self.styles.grid_size_columns = max(sum(not one.has_class("-command-palette") for one in found), 1)
+        yield from found
+
+    def on_resize(self) -> None:
+        """Choose again for another width."""
+        self.refresh(recompose=True)
+
+
+def _key_width(key: Widget) -> int:
+    """Cells of a key with its name and the blanks around both."""
+    return sum(cell_len(str(getattr(key, part, ""))) for part in ("key_display", "description")) + 3
 
 
 Answer: TypeAlias = Literal["detach", "stop", "stay"]
@@ -235,4 +278,4 @@ class HelpScreen(ModalScreen[None]):
         """One page, which scrolls where the terminal is small."""
         with VerticalScroll(id="help"):
             yield Static(_page(self._text))
-        yield Footer()
+        yield Keys()

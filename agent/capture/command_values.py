@@ -24,8 +24,9 @@ from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.program import REPEATER, Program, listed_program, unprivileged
 from proveout.agent.tools.program_repeater import OUTPUT_MAX
-from proveout.core import child_process
+from proveout.core import child_process, errors
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputFormat, OutputRows
+from proveout.dsl.rules.host_rules import PATTERNS
 from proveout.proto.wire.results import CaptureResult, CommandDone, Reading
 from proveout.proto.wire.tasks import RunCapture, RunCommand, measured_name
 
@@ -146,9 +147,10 @@ def _pairs(text: str, _: OutputRows) -> ValueTable:
 
 
 def _pattern(text: str, form: OutputRows) -> ValueTable:
-    import pyarrow as pa  # noqa: PLC0415 - 100 ms that only a pattern needs
-    import pyarrow.compute as pc  # noqa: PLC0415
-
+    try:
+        pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
+    except errors.NotInstalled as missing:
+        raise TaskFault("missing", missing.what, way_out=f"{missing.way_out}, on this host") from None
     found = pc.extract_regex(pa.array(text.splitlines(), pa.string()), pattern=form.pattern).drop_null()
     if not len(found):
         raise NoValue(f"no line of the output matches the pattern; it begins with {shown(text)}")

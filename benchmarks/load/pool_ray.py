@@ -31,7 +31,7 @@ import psutil
 from harness import Context, postgres, workload
 
 from proveout.agent.load.run_load import run_load
-from proveout.core import statistics as stats
+from proveout.core import distributions
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -144,7 +144,7 @@ def compared(found: dict[Kind, list[Measured]], figure: str) -> tuple[float, flo
     sides = zip(found["ray"], found["local"], strict=True)
     logs = [math.log(float(getattr(ray, figure)) / float(getattr(local, figure))) for ray, local in sides]
     mean = statistics.fmean(logs)
-    half = stats.t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    half = distributions.t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 

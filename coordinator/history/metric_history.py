@@ -16,9 +16,10 @@ from proveout.coordinator.comparison import Direction, Row
 from proveout.coordinator.history.runs import RungSummary, RunSummary, Selection
 from proveout.coordinator.storage.run_directory import write_whole
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import f_above, f_below, t_quantile
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
-from proveout.core.statistics import p_value, t_quantile
+from proveout.core.statistics import p_value
 
 # Method: e-divisive means (Matteson & James, JASA 109, 2014) with weights, one segment at a time, in the order of time,
 # so that a decision uses no later run than the one that is being added:
@@ -298,11 +299,9 @@ class _Look:
 def _variances(before: Floats, after: Floats, free: float) -> tuple[float, float]:
     """The ratio of the later variance of deviations to the earlier one, and the two-sided p of equal ones; `free`: the
     degrees of freedom of a deviation, below 1 as their means are estimated."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     ratio = max(float((after**2).mean()), VARIANCE_MIN) / max(float((before**2).mean()), VARIANCE_MIN)
     degrees = (free * len(after), free * len(before))
-    return ratio, 2.0 * min(float(special.fdtrc(*degrees, ratio)), float(special.fdtr(*degrees, ratio)))
+    return ratio, 2.0 * min(f_above(*degrees, ratio), f_below(*degrees, ratio))
 
 
 def _own_variances(points: Sequence[Point]) -> Floats:
@@ -418,13 +417,11 @@ def _groups(edges: Sequence[int], begins: Sequence[int]) -> list[tuple[int, int]
 
 def _is_wider(before: Floats, after: Floats) -> bool:
     """Whether a one-sided F test of the values, without weights, says that the later ones spread more."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     variance = float(before.var(ddof=1))
     if variance == 0.0:
         return False
     ratio = float(after.var(ddof=1)) / variance
-    return float(special.fdtrc(len(after) - 1, len(before) - 1, ratio)) <= WIDER_P
+    return f_above(len(after) - 1, len(before) - 1, ratio) <= WIDER_P
 
 
 def _dersimonian(values: Floats, own: Floats, segments: Sequence[slice]) -> float:

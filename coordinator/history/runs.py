@@ -19,6 +19,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.coordinator.storage import journal, run_directory
 from proveout.coordinator.storage.journal import JournalFault, read, recorded_plan
 from proveout.coordinator.storage.run_directory import RunDirectory
+from proveout.core import errors
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, to_plain
@@ -404,7 +405,7 @@ def _row_rung(rung: RungSummary) -> dict[str, Any]:
 
 def to_table(runs: Sequence[RunSummary]) -> pa.Table:
     """The rows as an Arrow table; the columns are `COLUMNS`, the labels, and the numbers that any row has."""
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     found = list(rows(runs))
     kinds = {name: pa.string() for name in COLUMNS} | {
@@ -426,7 +427,7 @@ def to_table(runs: Sequence[RunSummary]) -> pa.Table:
 
 def to_parquet(runs: Sequence[RunSummary]) -> bytes:
     """The same table as a parquet file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    pq = errors.loaded("pyarrow.parquet", "a parquet file")
 
     out = io.BytesIO()
     pq.write_table(to_table(runs), out, compression="zstd")

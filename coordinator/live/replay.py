@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.live.ticks import HostMeter, LoadMeter, WaitsMeter
-from proveout.coordinator.measure.samples import SamplesUnreadable, read_table
+from proveout.coordinator.measure.samples import SamplesUnreadable, read_rows
+from proveout.core.errors import NotInstalled
 from proveout.dsl.plan.stages import measured_from_s
 from proveout.proto.events import Event, IterationFinished, IterationId, IterationStarted, Notice, Stamped
 from proveout.proto.wire.results import (
@@ -49,9 +50,9 @@ class Moved:
             return ()
         ended = self._finished[started.id]
         try:
-            load = _rows(self._path(started.id, "load"))
-            captures = _rows(self._path(started.id, "captures"))
-        except SamplesUnreadable as fault:
+            load = read_rows(self._path(started.id, "load"))
+            captures = read_rows(self._path(started.id, "captures"))
+        except (SamplesUnreadable, NotInstalled) as fault:
             notice = Notice(level="warning", host="", text=str(fault))
             return (Stamped(sequence=begun.sequence, unix_s=begun.unix_s, event=notice),)
         if not load:
@@ -77,11 +78,6 @@ def _began_s(begun: Stamped, started: IterationStarted, ended: Stamped) -> float
     """T0, Unix seconds."""
     known = ended.event.started_unix_s if isinstance(ended.event, IterationFinished) else 0.0
     return known or begun.unix_s + started.starts_in_s
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    table = read_table(path)
-    return [] if table is None else table.to_pylist()
 
 
 # ---- load --------------------------------------------------------------------------------------------------------

@@ -1,9 +1,15 @@
-"""The samples of iterations: kept in columns during one, summarised at its end, stored as parquet."""
+"""The samples of iterations: kept in columns during one, summarised at its end, stored as parquet.
+
+Without pyarrow they are stored as lines of JSON, compressed (`*.load.jsonl.gz`); readers take both.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import threading
 import weakref
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -13,8 +19,12 @@ from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import IO, Any, TypeAlias, TypeVar, overload
 
+import numpy as np
+import numpy.typing as npt
+
 from proveout.coordinator.measure.captures import report_findings, with_statements
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
+from proveout.core import errors
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.captures import CAPTURES
@@ -410,14 +420,17 @@ def write(gathering: Gathering, directory: Path) -> None:
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
     """Write rows a group at a time: as Python's dictionaries all at once, fifteen million readings would take ten
     gigabytes."""
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     first = next(rows, None)
     if first is None:
         return
-    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
     rows = chain([first], rows)
+    try:
+        import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ModuleNotFoundError:
+        _write_lines(rows, _lines_beside(path))
+        return
+    schema = pa.schema([(name, _arrow_type(type(value))) for name, value in first.items()])
     beside = path.with_name(f".{path.name}")
     try:
         with pq.ParquetWriter(beside, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -426,6 +439,81 @@ def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _lines_beside(path: Path) -> Path:
+    """`x.load.parquet` -> `x.load.jsonl.gz`."""
+    return path.with_suffix(".jsonl.gz")
+
+
+def _write_lines(rows: Iterator[dict[str, Any]], path: Path) -> None:
+    beside = path.with_name(f".{path.name}")
+    try:
+        with gzip.open(beside, "wt", encoding="utf-8", compresslevel=4) as out:
+            out.writelines(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of such a file. SamplesUnreadable when it is damaged."""
+    wanted = _columns_of(path)
+    rows: list[dict[str, Any]] = []
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != wanted:
+                    raise _unreadable(path, "its columns are not those that were written")
+                rows.append(row)
+    except (OSError, EOFError, zlib.error, MemoryError, ValueError, RecursionError) as fault:
+        raise _unreadable(path, (str(fault).splitlines() or [type(fault).__name__])[0]) from fault
+    return rows
+
+
+def _columns_of(path: Path) -> Mapping[str, type]:
+    return _FILES.get(path.name.split(".")[-3 if path.suffix == ".gz" else -2], _LOAD)
+
+
+def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a file of samples, by the name of its parquet file; of captures those of some `metrics` alone; []
+    when there is no file. SamplesUnreadable when it is damaged."""
+    lines = _lines_beside(path)
+    if path.is_file() or not lines.is_file():
+        table = read_table(path, columns, [("metric", "in", list(metrics))] if metrics else None)
+        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        return rows
+    found = _read_lines(lines)
+    if metrics:
+        found = [row for row in found if row["metric"] in metrics]
+    return found if columns is None else [{name: row[name] for name in columns} for row in found]
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
+    """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
+    `lengths`. None when there is no file. SamplesUnreadable when it is damaged."""
+    found: dict[str, npt.NDArray[Any]] = {}
+    lines = _lines_beside(path)
+    if path.is_file() or not lines.is_file():
+        table = read_table(path, columns)
+        if table is None:
+            return None
+        for name in columns:
+            column = table[name].combine_chunks()
+            if _LOAD.get(name) is list:
+                found["lengths"] = column.value_lengths().to_numpy(zero_copy_only=False)
+                column = column.flatten()
+            found[name] = column.to_numpy(zero_copy_only=False)
+        return found
+    rows = _read_lines(lines)
+    for name in columns:
+        values = [row[name] for row in rows]
+        if _LOAD.get(name) is list:
+            found["lengths"] = np.array([len(one) for one in values], np.int64)
+            values = list(chain.from_iterable(values))
+        found[name] = np.array(values, np.int64 if _LOAD.get(name) is list else None)
+    return found
 
 
 def _batches(rows: Iterator[dict[str, Any]], schema: Any) -> list[Any]:
@@ -447,16 +535,18 @@ def _arrow_type(kind: type) -> Any:
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
     """The rows of a file of samples as a `pyarrow.Table`; None when there is no file. SamplesUnreadable when it is
-    damaged.
+    damaged; NotInstalled without pyarrow.
 
     Pages have checksums since format 2 of the journal; of older files only the form is checked.
     """
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    if not path.is_file():
+    lines = _lines_beside(path)
+    if not path.is_file() and not lines.is_file():
         return None
-    wanted = _FILES.get(path.name.rpartition(".parquet")[0].rpartition(".")[2], _LOAD)
+    pa, pq = (errors.loaded(name, f"reading {path.name}") for name in ("pyarrow", "pyarrow.parquet"))
+    wanted = _columns_of(path)
+    if not path.is_file():
+        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in wanted.items()])
+        return pa.Table.from_pylist(_read_lines(lines), schema=schema)
     types = {name: _arrow_type(kind) for name, kind in wanted.items()}
     try:
         found = pq.read_schema(path)

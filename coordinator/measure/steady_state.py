@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from proveout.coordinator.measure.observations import Observed
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import t_quantile
 from proveout.core.json_data import number_at
 from proveout.core.numbers import quantity, together
-from proveout.core.statistics import CONFIDENCE, Estimate, Floats, follow_each_other, t_quantile
+from proveout.core.statistics import CONFIDENCE, Estimate, Floats, follow_each_other
 from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS, changing_phases, unsteady_by_plan
 from proveout.proto.events import IterationFinished, ValidityFinding
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 from proveout.coordinator.comparison import RESULTS, Judgement
 from proveout.coordinator.report.answer import answer
 from proveout.coordinator.report.comparison_tables import finding
+from proveout.coordinator.report.csv_export import rows
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
@@ -407,6 +408,54 @@ def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
             found = number_at(rung.tree, "response", name)
             if found is not None:
                 yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
+
+
+def to_benchstat(results: RunResults) -> str:
+    """Go's benchmark format: a line for each valid repeat of a rung, and each transaction in it, which `benchstat`
+    makes intervals of. Rates are better higher, times lower."""
+    lines = [f"pkg: {_word(results.run.name) if results.run else 'proveout'}", "Unit tx/s better=higher", ""]
+    for row in rows(results):
+        if not row["valid"] or row.get("phase") or row["tps"] is None:
+            continue
+        name = "/".join(f"{key}={_word(str(row[key]))}" for key in ("stage", "threads", "transaction"))
+        times = [(name.removesuffix("_us"), row[name]) for name in ("avg_us", "p50_us", "p99_us")]
+        numbers = [
+            f"{us * 1e3:.0f} {'ns/op' if kind == 'avg' else f'{kind}-ns'}" for kind, us in times if us is not None
+        ]
+        lines.append(
+            " ".join([f"BenchmarkRung/{name}", str(max(row["ok"] or 0, 1)), *numbers, f"{row['tps']:.6g} tx/s"])
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _word(text: str) -> str:
+    """A text as a part of a benchmark's name, which has no blanks and no slashes."""
+    return re.sub(r"[\s/]+", "_", safe(text)) or "-"
+
+
+def to_bencher(results: RunResults) -> str:
+    """Bencher Metric Format: JSON with the throughput and the response times of each rung, with their intervals."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for stage in results.stages.values():
+        for rung in stage.rungs if stage.climbs else ():
+            of = found.setdefault(f"{stage.id}/{rung.threads}", {})
+            for measure, path in (
+                ("throughput", ("tps",)),
+                *((f"latency-{name}", ("response", name)) for name in LATENCIES),
+            ):
+                value = number_at(rung.tree, *path)
+                if value is None:
+                    continue
+                unit = 1e3 if path[0] == "response" else 1.0  # Bencher's latency is in ns
+                ends = (
+                    (end, number_at(rung.tree, *path, of))
+                    for end, of in (("lower_value", "lower"), ("upper_value", "upper"))
+                )
+                known = {end: number * unit for end, number in ends if number is not None}
+                of[measure.removesuffix("_us")] = {"value": value * unit, **known}
+        if stage.search is not None and stage.search.rate is not None:
+            found[stage.id] = {"throughput": {"value": stage.search.rate}}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def _label(text: str) -> str:

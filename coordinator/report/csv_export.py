@@ -13,6 +13,7 @@ from proveout.coordinator.measure.samples import read_table
 from proveout.coordinator.report.section_tables import cost_columns, cost_values, phase_rows
 from proveout.coordinator.report.tables import LATENCIES, captured, cell_of, program_values
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core import errors
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 from proveout.dsl.plan.captures import MEASURED
@@ -211,7 +212,7 @@ def _cell(value: Any) -> Any:
 
 def to_table(results: RunResults) -> pa.Table:
     """The same rows as an Arrow table."""
-    import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     words = ("run", "stage", "target", "transaction", "phase", *label_columns(results))
     counts = ("threads", "repeat", "attempt", *_OUTCOMES)
@@ -222,7 +223,7 @@ def to_table(results: RunResults) -> pa.Table:
 
 def to_parquet(results: RunResults) -> bytes:
     """The same rows as a parquet file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    pq = errors.loaded("pyarrow.parquet", "a parquet file")
 
     out = io.BytesIO()
     pq.write_table(to_table(results), out, compression="zstd")
@@ -252,14 +253,14 @@ def samples_table(
 
     SamplesUnreadable for a damaged file; iterations without files are left out.
     """
-    import pyarrow as pa  # noqa: PLC0415
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     parts = [part for item in iterations if (part := _part(kind, item, folder, began_unix_s)) is not None]
     return pa.concat_tables(parts) if parts else _with_about(_shown(kind, _empty(kind)), None, [])
 
 
 def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float) -> pa.Table | None:
-    import pyarrow.compute as pc  # noqa: PLC0415
+    pc = errors.loaded("pyarrow.compute", "a table of Arrow")
 
     stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
     load = read_table(folder / f"{stem}.load.parquet")
@@ -274,7 +275,7 @@ def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float)
 
 def _shown(kind: str, table: pa.Table) -> pa.Table:
     """The columns for users; of the load with the rate and the mean that are computed from them."""
-    import pyarrow as pa  # noqa: PLC0415
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     if kind == "captures":
         return table.select(_CAPTURES)
@@ -288,7 +289,7 @@ def _shown(kind: str, table: pa.Table) -> pa.Table:
 
 
 def _with_about(table: pa.Table, item: IterationFinished | None, at_s: Sequence[float]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     count = table.num_rows
     about: list[tuple[str, Any, Any]] = [
@@ -306,7 +307,7 @@ def _with_about(table: pa.Table, item: IterationFinished | None, at_s: Sequence[
 
 
 def _empty(kind: str) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415
+    pa = errors.loaded("pyarrow", "a table of Arrow")
 
     kinds = dict.fromkeys(("host", "window", "transaction", "capture", "metric", "label"), pa.string())
     kinds |= dict.fromkeys(("response_indices", "response_counts"), pa.list_(pa.int64()))

@@ -54,9 +54,9 @@ from proveout.coordinator.report.document import (
 from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, layer, tips, whiskers
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import t_quantile
 from proveout.core.json_data import to_plain
 from proveout.core.numbers import count_of, number, percent, quantity, rung_name, safe, seconds, threads
-from proveout.core.statistics import t_quantile
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder

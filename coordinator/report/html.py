@@ -128,6 +128,7 @@ def render(document: Document) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     figures = list(_figures(document.sections))
+    lacking = vega.lacking() if figures else ""
     return environment.get_template("page.html.j2").render(
         title=safe(document.title),
         about=safe(document.about),
@@ -136,8 +137,9 @@ def render(document: Document) -> str:
         colours=IN_THE_DARK,
         links=[(section.anchor, safe(section.title)) for section in document.sections if section.anchor],
         body=_join(map(_section, document.sections)),
-        specs={figure.slug: figure.spec for figure in figures},
-        javascript=Markup(vega.javascript()) if figures else "",  # noqa: S704 - the libraries' own script
+        lacking=lacking,
+        specs={} if lacking else {figure.slug: figure.spec for figure in figures},
+        javascript=Markup(vega.javascript()) if figures and not lacking else "",  # noqa: S704 - the libraries' own script
     )
 
 
@@ -282,10 +284,19 @@ def _is_tall(figure: Figure) -> bool:
 
 def _figure(figure: Figure) -> Markup:
     caption, how = figure.captions
+    table, plot = _table(Table(heads=figure.heads, rows=figure.rows)), Markup()
+    if not vega.lacking():
+        plot = Markup('<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n').format(
+            slug=figure.slug,
+            picture=_data_uri("image/svg+xml", vega.svg(figure).encode()),
+            alt=" ".join(
+                filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))
+            ),
+        )
+        table = _folded(_NUMBERS, table, kind="data")
     return Markup(
         '<figure class="card{tall}" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}{how}</figcaption>\n'
-        '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n'
-        "{table}</figure>"
+        "{plot}{table}</figure>"
     ).format(
         slug=figure.slug,
         tall=" tall" if _is_tall(figure) else "",
@@ -296,9 +307,8 @@ def _figure(figure: Figure) -> Markup:
         )
         if how
         else "",
-        alt=" ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))),
-        picture=_data_uri("image/svg+xml", vega.svg(figure).encode()),
-        table=_folded(_NUMBERS, _table(Table(heads=figure.heads, rows=figure.rows)), kind="data"),
+        plot=plot,
+        table=table,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from proveout.coordinator.report.document import (
 from proveout.coordinator.report.figures.selection import figures, shown
 from proveout.coordinator.report.figures.stage_figures import charts
 from proveout.coordinator.report.figures.system_figures import topology
-from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.figures.timeline import Timeline, read_timeline
 from proveout.coordinator.report.json_documents import timestamp
 from proveout.coordinator.report.section_tables import cost_section, statement_section
 from proveout.coordinator.report.summary import (
@@ -65,7 +66,7 @@ from proveout.coordinator.results.published import Reproduction, growth_notes, r
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.coordinator.verdict.checks import reads_points
-from proveout.core.errors import ProveoutError
+from proveout.core.errors import NotInstalled, ProveoutError, one_line
 from proveout.core.numbers import bounds, count_of, half_width, number, percent, quantity, threads
 from proveout.proto.events import ValidityFinding, VerdictReached
 from proveout.proto.tuning_state import tuned
@@ -330,8 +331,13 @@ def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
 
 
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
-    drawn, missing = figures(results, read_timeline(results, directory.samples))
-    absent = tuple(f"The figure {name} is missing: {why}." for name, why in missing.items())
+    unread: tuple[str, ...] = ()
+    try:
+        timeline = read_timeline(results, directory.samples)
+    except NotInstalled as fault:
+        timeline, unread = Timeline(), (f"Figures over time are missing: {one_line(fault)}.",)
+    drawn, missing = figures(results, timeline)
+    absent = (*unread, *(f"The figure {name} is missing: {why}." for name, why in missing.items()))
     first, folded = shown(drawn)
     more = (Details(title=f"{subject}: {count_of(len(of), 'figure')}", blocks=(*of,)) for subject, of in folded.items())
     blocks: tuple[Block, ...] = (*first, *more, *([Notes(absent)] if absent else ()))
@@ -368,13 +374,12 @@ def _data(results: RunResults) -> Iterator[Section]:
         media_type="text/csv;charset=utf-8",
         data=csv_export.to_csv(results).encode(),
     )
-    parquet = Download(
-        label="Parquet",
-        name=f"{name}.parquet",
-        media_type="application/vnd.apache.parquet",
-        data=csv_export.to_parquet(results),
-    )
-    yield Section(title="Data", blocks=(Paragraph(about), csv, parquet), anchor="data")
+    files = [csv]
+    with suppress(NotInstalled):  # the same rows
+        kind = "application/vnd.apache.parquet"
+        data = csv_export.to_parquet(results)
+        files.append(Download(label="Parquet", name=f"{name}.parquet", media_type=kind, data=data))
+    yield Section(title="Data", blocks=(Paragraph(about), *files), anchor="data")
 
 
 FILES_MAX = 500

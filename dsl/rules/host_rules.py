@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from proveout.core import units
+from proveout.core import errors, units
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, ProveoutError, Where
 from proveout.core.numbers import size
@@ -485,6 +485,8 @@ def _first(error: Exception) -> str:
 # Values are equal as text without regard to spaces and letter case, as numbers, or as sizes (`768 GiB`, 824633720832);
 # true and false are also on and off.
 
+PATTERNS = "a regular expression"
+"""Needs pyarrow, which has RE2."""
 SHOWN_MAX = 4
 _WORDS = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
@@ -617,6 +619,8 @@ def pattern_problems(pattern: str) -> Iterator[Objection]:
         return
     try:
         _finds(pattern, "")
+    except errors.NotInstalled as missing:
+        yield Objection(message=missing.what, way_out=missing.way_out)
     except ValueError as error:
         yield Objection(
             message=f"not a regular expression of RE2: {error}", way_out=r"RE2 syntax, such as 19\.[0-9]+.*"
@@ -628,7 +632,5 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 def _finds(pattern: str, text: str) -> bool:
-    import pyarrow as pa  # noqa: PLC0415 - 100 ms that only a pattern needs
-    import pyarrow.compute as pc  # noqa: PLC0415
-
+    pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
     return bool(pc.match_substring_regex(pa.array([text]), pattern=pattern)[0].as_py())

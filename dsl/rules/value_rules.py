@@ -6,9 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from proveout.core import errors
 from proveout.dsl.plan.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows, WaitUntil
-from proveout.dsl.rules.host_rules import Objection
+from proveout.dsl.rules.host_rules import PATTERNS, Objection
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")
 """The numbers that a stage has itself."""
@@ -125,9 +126,11 @@ def pattern_problems(pattern: str) -> Iterator[Objection]:
     if len(pattern) > PATTERN_MAX or "\0" in pattern:
         yield Objection(message=f"a pattern is longer than {PATTERN_MAX} characters, or holds a NUL", at=at)
         return
-    import pyarrow as pa  # noqa: PLC0415 - 100 ms that only a pattern needs
-    import pyarrow.compute as pc  # noqa: PLC0415
-
+    try:
+        pa, pc = (errors.loaded(name, PATTERNS) for name in ("pyarrow", "pyarrow.compute"))
+    except errors.NotInstalled as missing:
+        yield Objection(message=missing.what, way_out=missing.way_out, at=at)
+        return
     way_out = r"RE2 syntax with named groups, such as (?P<reads>\d+) reads"
     try:
         groups = pc.extract_regex(pa.array([""]), pattern=pattern).type

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import chi2_above
 from proveout.dsl.plan.topology import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
 
@@ -95,7 +96,7 @@ def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
     if len(cells) < 2:
         return Finding(check="mix", ok=True, evidence=f"not judged: {total:,} transactions are too few")
     chi2 = sum((observed - expectation) ** 2 / expectation for observed, expectation in cells)
-    probability = chi2_survival(chi2, len(cells) - 1)
+    probability = chi2_above(len(cells) - 1, chi2)
     worst = max(expected, key=lambda name: abs(counts.get(name, 0) - expected[name]))
     ok = probability >= P_MIN or abs(counts.get(worst, 0) - expected[worst]) / total <= DEVIATION_MIN
     verdict = "fits" if ok else "does not fit"
@@ -130,22 +131,6 @@ def band(low: float, high: float, count: int, subscribers: float) -> tuple[float
     """The range that the success share of `count` transactions falls in when its expectation lies in `low` … `high`."""
     variance = 1.0 / count + 1.0 / subscribers
     return max(0.0, low - _tolerance(low, variance)), min(1.0, high + _tolerance(high, variance))
-
-
-def chi2_survival(chi2: float, degrees: int) -> float:
-    """P(X > chi2) of a χ² distribution: the regularised upper incomplete gamma function Q(degrees/2, chi2/2).
-
-    For whole `degrees` it is a finite sum: with x = chi2/2, Q(1/2, x) = erfc √x, Q(1, x) = e^-x, and
-    Q(a + 1, x) = Q(a, x) + x^a e^-x / Γ(a + 1) (Abramowitz and Stegun, 6.5.21).
-    """
-    x = chi2 / 2.0
-    if x <= 0.0:
-        return 1.0
-    a, survival = (1.0, math.exp(-x)) if degrees % 2 == 0 else (0.5, math.erfc(math.sqrt(x)))
-    while a < degrees / 2.0:
-        survival += math.exp(a * math.log(x) - x - math.lgamma(a + 1.0))
-        a += 1.0
-    return min(1.0, survival)
 
 
 def _cells(counts: Mapping[str, int], expected: Mapping[str, float]) -> list[tuple[float, float]]:

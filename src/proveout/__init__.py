@@ -21,8 +21,8 @@ def collect_less_garbage() -> None:
 
 
 def use_one_blas_thread() -> None:
-    """Keep the linear algebra of numpy and of scipy from making a pool of threads each, unless the user has set its
-    size: nothing uses them, and their start takes some 50 and 70 ms of CPU time. Before numpy is imported.
+    """Keep the linear algebra of numpy from making a pool of threads, unless the user has set its size: nothing uses
+    it, and its start takes some 50 ms of CPU time. Before numpy is imported.
 
     For processes of proveout only; `child_process.ALWAYS` is the same for agents, workers and helpers.
     """

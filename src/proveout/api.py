@@ -200,7 +200,7 @@ class Run:
         `metric` is the name in docs/reference/metrics.md, its end names the unit; a confidence bound has its value as
         `mean` only.
         """
-        import pyarrow as pa  # noqa: PLC0415
+        pa = errors.loaded("pyarrow", "a table of Arrow")
 
         from proveout.coordinator.history.runs import STATISTICS, flat  # noqa: PLC0415
 
@@ -260,7 +260,7 @@ class Run:
         yield "verdicts", self._verdict_table
 
     def _verdict_table(self) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
+        pa = errors.loaded("pyarrow", "a table of Arrow")
 
         names = ("id", "title", "severity", "outcome", "check", "evidence")
         rows = [{name: getattr(verdict, name) for name in names} for verdict in self.results.verdicts]
@@ -323,7 +323,7 @@ class Chart:
 
     def table(self) -> pa.Table:
         """The table under the figure, as text."""
-        import pyarrow as pa  # noqa: PLC0415
+        pa = errors.loaded("pyarrow", "a table of Arrow")
 
         columns = [[row[position] for row in self.figure.rows] for position in range(len(self.figure.heads))]
         return pa.Table.from_arrays(

@@ -19,6 +19,11 @@ RUN = {
     "proveout.agent.__main__": "numpy psycopg pydantic scipy yaml",
     "proveout.agent.load.worker": "pyarrow scipy yaml",
     "proveout.coordinator.run": "jinja2 pyarrow scipy textual vl_convert",
+    "proveout.cli.headless": "pyarrow scipy textual vl_convert",
+    "proveout.cli.run_session": "pyarrow scipy textual vl_convert",
+    "proveout.coordinator.report.html": "pyarrow scipy textual vl_convert",
+    "proveout.coordinator.report.run_document": "pyarrow scipy textual vl_convert",
+    "proveout.agent.engines.mysql.populate": "pyarrow scipy textual vl_convert",
 }
 """Module of a process of a run -> libraries that its import must not load."""
 COMMANDS = {

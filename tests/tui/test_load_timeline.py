@@ -87,6 +87,19 @@ def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
     assert drawn <= {" ", "┊"}, drawn
 
 
+def test_iterations_that_are_narrower_than_their_names_are_named_where_there_is_room() -> None:
+    shown = timeline(at(going(*histories.ticks(4, 1, 15)), 15.0))
+    assert shown is not None
+    first_s, length_s = shown.begins_s, (shown.ends_s - shown.begins_s) / 12
+    spans = tuple(
+        live_load.Span(begins_s=first_s + n * length_s, ends_s=first_s + (n + 1) * length_s, name=f"8 thr #{n}")
+        for n in range(12)
+    )
+    for width, wanted in ((100, ["0", "2"]), (220, ["0", "1"])):
+        named = live_load.draw(dataclasses.replace(shown, iterations=spans), width, 30).plain.split("\n")[0]
+        assert re.findall(r"8 thr #(\d+)", named)[:2] == wanted, named
+
+
 def test_faults_are_named_on_the_timeline() -> None:
     fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
     view = at(going(*histories.ticks(4, 1, 13), fault, dataclasses.replace(fault, step="healed", at_s=8.0)), 13.0)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 import histories
 import pytest
 from pilots import THEMES, assert_readable, screen_text, still, until
+from results_of_runs import FakeRun, at_end
 from textual.widgets import ContentSwitcher, Input, Static
+from textual.widgets._footer import FooterKey
 
 from proveout.proto import events as e
 from proveout.tui.run_app import RunApp
 from proveout.tui.services import Pace, Replay
 from proveout.tui.style import AskScreen, HelpScreen
 from proveout.tui.widgets.header import Alert
+from proveout.tui.widgets.panes import verdict_text
 from proveout.tui.widgets.plan_tree import PlanTree
 
 SMALL, MIDDLE = (80, 24), (120, 40)
@@ -95,6 +98,45 @@ async def test_keys_and_the_mouse_open_panes_and_dialogs() -> None:
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape")
         assert not isinstance(app.screen, HelpScreen)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"), [("r", "when it has ended"), ("plus", "a replay"), ("x", "no key"), ("p", "")]
+)
+async def test_a_key_that_does_nothing_is_answered_with_the_reason(key: str, reason: str) -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press(key)
+        await pilot.pause()
+        assert [reason in one.message for one in app._notifications] == ([True] if reason else [])
+
+
+async def test_a_terminal_that_is_too_small_is_reported_once() -> None:
+    app = RunApp(histories.Still(histories.climbing()))
+    async with app.run_test(size=(79, 24)) as pilot:
+        await until(pilot, lambda: len(app._notifications))
+        assert [one.message for one in app._notifications] == ["This terminal has 79 × 24; the screens need 80 × 24."]
+
+
+@pytest.mark.parametrize("replays", [False, True])
+async def test_a_footer_has_whole_keys_and_always_those_of_help_and_quitting(*, replays: bool) -> None:
+    app = RunApp(at_end(), FakeRun())
+    async with app.run_test(size=SMALL) as pilot:
+        await still(pilot)
+        if replays:
+            await pilot.press("r", "space")
+            await still(pilot)
+        wanted = {"Help", "Quit", "Replay", *(["Iteration", "Speed"] if replays else ["Report"])}
+        await until(pilot, lambda: wanted <= {key.description for key in app.screen.query(FooterKey)})
+        assert max(key.region.right for key in app.screen.query(FooterKey)) <= SMALL[0]
+
+
+async def test_the_evidence_of_a_provisional_verdict_is_a_line() -> None:
+    early = e.VerdictForeseen(id="quick", title="", severity="fail", outcome="PASS", evidence="a; note: b" * 90)
+    view = histories.view_of(*histories.climbing(), early)
+    lines = [one for one in verdict_text(view, 40).plain.splitlines() if one.startswith("    ")]
+    assert lines[-1] == "    provisional: a"
+    assert max(map(len, lines)) <= 40
 
 
 async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> None:

@@ -71,6 +71,19 @@ async def test_a_replay_can_begin_at_its_end_and_go_to_any_iteration() -> None:
     assert await sought("end", "next") == (opening + 6, (3, 3))
 
 
+async def test_a_paused_replay_shows_an_iteration_at_its_end_and_one_that_plays_its_begin() -> None:
+    for paused, seconds in ((True, [0, 1]), (False, [])):
+        source = Replay(three_iterations(), Pace(speed=1.0, paused=paused), step_s=0.001, moving=moving, at_end=True)
+        batches = source.batches()
+        await anext(batches)
+        source.seek("begin")
+        await anext(batches)
+        source.seek("next")
+        shown = await anext(batches)
+        assert [one.event.second for one in shown if isinstance(one.event, LoadTick)] == seconds
+        assert source.place == (1, 3)
+
+
 async def test_a_sought_iteration_has_its_live_events_once() -> None:
     source = Replay(three_iterations(), Pace(speed=1e6), step_s=0.001, moving=moving, at_end=True)
     batches = source.batches()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Protocol
 
 from rich import box
@@ -18,12 +20,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Collapsible, Footer, Static
+from textual.widgets import Collapsible, Static
 
 from proveout.core.errors import ProveoutError
-from proveout.core.numbers import count_of, number, safe
+from proveout.core.numbers import clock, count_of, number, safe
 from proveout.tui.services import ComparedPart, Comparison, Ratio
-from proveout.tui.style import MUTED
+from proveout.tui.style import MUTED, Keys
 
 TONES = {
     "better": ("▲", "green"),
@@ -199,17 +201,26 @@ class ComparedScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """A text until both runs are read."""
         with VerticalScroll(id="compared"):
-            yield Static(Text("… both journals are being read"), id="compared-head")
+            yield Static(id="compared-head")
             yield Vertical(id="compared-parts")
-        yield Footer()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin to read."""
         self._compare(despite=False)
 
+    def _reading(self, began_s: float) -> None:
+        names = " and ".join(safe(Path(one).name) for one in (self._reference, self._other) if one)
+        this = "" if self._reference and self._other else " and this run"
+        gone = clock(time.monotonic() - began_s)
+        self.query_one("#compared-head", Static).update(Text(f"… {gone}  reading the journals of {names}{this}"))
+
     @work(exclusive=True, group="compare")
     async def _compare(self, *, despite: bool) -> None:
         head = self.query_one("#compared-head", Static)
+        began_s = time.monotonic()
+        self._reading(began_s)
+        ticking = self.set_interval(1.0, lambda: self._reading(began_s))
         try:
             found = await asyncio.to_thread(self._services.compare, self._reference, self._other, despite=despite)
         except ProveoutError as fault:
@@ -217,6 +228,8 @@ class ComparedScreen(Screen[None]):
                 Text.assemble((f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", "bold red"))
             )
             return
+        finally:
+            ticking.stop()
         self.found = found
         await self._show()
         self.query_one("#compared").focus()

@@ -229,8 +229,8 @@ DIFF = {"+": "green", "-": "red"}
 SHOWN_MAX = 400
 
 
-def verdict_text(view: RunView, *_: int) -> Text:
-    """Reached verdicts, then provisional ones, then those that are undecided."""
+def verdict_text(view: RunView, width: int, *_: int) -> Text:
+    """Reached verdicts, then provisional ones, each with its evidence in a line, then those that are undecided."""
     text = Text()
     for verdict in view.verdicts:
         sign, style = OUTCOMES[verdict.outcome]
@@ -243,7 +243,10 @@ def verdict_text(view: RunView, *_: int) -> Text:
         text.append(f"{PROVISIONAL}{sign} {early.outcome} so far ", style=style)
         text.append(safe(early.id), style="bold")
         text.append(f"  {safe(early.title)}\n")
-        text.append(f"    provisional: {safe(early.evidence)}\n", style=MUTED)
+        judged = safe(early.evidence).partition("; note: ")[0]
+        line = Text(f"    provisional: {judged}", style=MUTED, no_wrap=True)
+        line.truncate(max(width, 20), overflow="ellipsis")
+        text.append_text(line).append("\n")
     for name in view.planned_verdicts:
         if name not in view.judged_ids:
             text.append(f"· {safe(name)}  undecided\n", style=MUTED)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.coordinator.measure.captures import APART_MIN_S
-from proveout.coordinator.measure.samples import read_table
+from proveout.coordinator.measure.samples import read_columns, read_rows
 from proveout.coordinator.report.tables import ladders, machines
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.data_classes import dataclass
@@ -80,12 +80,12 @@ def fault_windows(
     measured = [row["coordinator_ns"] for row in load if row["window"] == "measure"]
     if not item.faults or not measured:
         return
-    found = _rows(folder / f"{stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
+    found = read_rows(folder / f"{stem}.bins.parquet", ["coordinator_ns", "answered", "failed"])
     if not found:
         return
     window_ns = min(measured)
-    seconds = _rows(folder / f"{stem}.load.parquet", _HISTOGRAM)
-    read = _rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
+    seconds = read_rows(folder / f"{stem}.load.parquet", _HISTOGRAM)
+    read = read_rows(folder / f"{stem}.captures.parquet", ["metric", "coordinator_ns", "value"], [_LAG])
     lag = sorted((row["coordinator_ns"], row["value"]) for row in read)
     for fault in item.faults:
         origin_ns = window_ns + round(fault.begins_s * _NS)
@@ -101,13 +101,6 @@ def fault_windows(
                 (at_s, value) for at_ns, value in lag if first_s <= (at_s := (at_ns - origin_ns) / _NS) < last_s
             ),
         )
-
-
-def _rows(path: Path, names: Sequence[str] | None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a file of samples, those of some metrics alone; [] without a file."""
-    table = read_table(path, names, [("metric", "in", list(metrics))] if metrics else None)
-    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
-    return rows
 
 
 def _shown(fault: FaultMeasured) -> tuple[float, float]:
@@ -316,32 +309,30 @@ class _Load:
 
 def _read(samples: Path, item: IterationFinished) -> _Load | None:
     """The load of an iteration; None without a file, or without a measure window."""
-    table = read_table(samples / f"{_stem(item)}.load.parquet", _COLUMNS)
-    if table is None or table.num_rows == 0:
+    named = read_columns(samples / f"{_stem(item)}.load.parquet", _COLUMNS)
+    if not named or not len(named["window"]):
         return None
-    named: dict[str, Any] = {name: table[name].combine_chunks() for name in _COLUMNS}
-    is_measured = np.asarray(named["window"].to_pylist()) == "measure"
+    is_measured = np.asarray(named["window"]) == "measure"
     if not is_measured.any():
         return None
-    plain = {name: named[name].to_numpy(zero_copy_only=False) for name in _COLUMNS if "ices" not in name}
-    lengths = np.asarray(named["response_indices"].value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    lengths = named["lengths"].astype(np.int64)
     # a second begins at one time for all hosts, which their own clocks and offsets give with a small error
-    seconds, place = np.unique(plain["second"], return_inverse=True)
-    begin_ns = np.array([int(plain["coordinator_ns"][place == at].min()) for at in range(len(seconds))])
+    seconds, place = np.unique(named["second"], return_inverse=True)
+    begin_ns = np.array([int(named["coordinator_ns"][place == at].min()) for at in range(len(seconds))])
     start_s = (begin_ns[place] - int(begin_ns[place][is_measured].min())) / 1e9
     return _Load(
         start_s=start_s,
-        length_s=plain["duration_s"],
+        length_s=named["duration_s"],
         is_measured=is_measured,
-        ended=plain["ok"] + plain["logical_failures"],
-        errors=plain["errors"],
-        sums=plain["response_sum_ns"],
-        least=plain["response_min_ns"],
-        most=plain["response_max_ns"],
+        ended=named["ok"] + named["logical_failures"],
+        errors=named["errors"],
+        sums=named["response_sum_ns"],
+        least=named["response_min_ns"],
+        most=named["response_max_ns"],
         flat_row=np.repeat(np.arange(len(lengths)), lengths),
-        flat_index=named["response_indices"].flatten().to_numpy(zero_copy_only=False),
-        flat_count=named["response_counts"].flatten().to_numpy(zero_copy_only=False),
-        end_s=float((start_s + plain["duration_s"])[is_measured].max()),
+        flat_index=named["response_indices"],
+        flat_count=named["response_counts"],
+        end_s=float((start_s + named["duration_s"])[is_measured].max()),
     )
 
 
@@ -400,10 +391,10 @@ _Waited: TypeAlias = tuple[tuple[float, float, float], ...]
 def _waits(samples: Path, item: IterationFinished, load: _Load) -> dict[str, _Waited]:
     """Average active sessions by event between the readings: the seconds waited a second."""
     names = ["coordinator_ns", "host", "capture", "label", "value"]
-    rows = _rows(samples / f"{_stem(item)}.captures.parquet", names, ["wait.seconds_total"])
+    rows = read_rows(samples / f"{_stem(item)}.captures.parquet", names, ["wait.seconds_total"])
     if not rows:
         return {}
-    loads = _rows(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"])
+    loads = read_rows(samples / f"{_stem(item)}.load.parquet", ["coordinator_ns", "window"])
     origin_ns = min(row["coordinator_ns"] for row in loads if row["window"] == "measure")
     readings: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
     for row in rows:
@@ -519,7 +510,7 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     for stage in results.stages.values():
         for item in stage.iterations:
             stem = _stem(item)
-            load = _rows(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
+            load = read_rows(samples / f"{stem}.load.parquet", ["coordinator_ns", "duration_s", "window"])
             if not load:
                 continue
             t0_ns = min(row["coordinator_ns"] for row in load)
@@ -531,7 +522,7 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
                 start_s, end_s = (begun_s + (at_ns - t0_ns) / 1e9 for at_ns in (start_ns, end_ns))
                 windows.append(Span(iteration=item, start_s=start_s, end_s=end_s))
             faults += fault_windows(item, samples, stem, load)
-            rows = _rows(samples / f"{stem}.captures.parquet", None, [*_CPU, _LAG])
+            rows = read_rows(samples / f"{stem}.captures.parquet", None, [*_CPU, _LAG])
             cpu += _cpu(item, rows, t0_ns, begun_s, results)
             lag += _lag(item, rows, t0_ns, begun_s)
     return Timeline(

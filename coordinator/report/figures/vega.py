@@ -12,9 +12,10 @@ import copy
 import os
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from proveout.coordinator.report.figures.figure import Figure, Spec
+from proveout.core.errors import NotInstalled, loaded, one_line
 
 WIDTH = 760
 """Width of a picture in pixels; on a page a figure is as wide as its column."""
@@ -22,17 +23,26 @@ PNG_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
-def svg(figure: Figure) -> str:
-    import vl_convert  # noqa: PLC0415  # takes 150 ms; only a report needs it
+def lacking() -> str:
+    """A sentence with the command that installs what draws figures; "" where it is installed."""
+    try:
+        _converter()
+    except NotInstalled as missing:
+        return f"Figures are shown as tables: {one_line(missing)}."
+    return ""
 
-    return str(vl_convert.vegalite_to_svg(_fixed(figure.spec)))
+
+def _converter() -> Any:
+    return loaded("vl_convert", "a picture")  # takes 150 ms; only a report needs it
+
+
+def svg(figure: Figure) -> str:
+    return str(_converter().vegalite_to_svg(_fixed(figure.spec)))
 
 
 def png(figure: Figure) -> bytes:
     """The figure as a PNG, at twice the resolution of the page."""
-    import vl_convert  # noqa: PLC0415
-
-    return bytes(vl_convert.vegalite_to_png(_fixed(figure.spec), scale=PNG_SCALE))
+    return bytes(_converter().vegalite_to_png(_fixed(figure.spec), scale=PNG_SCALE))
 
 
 def picture(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
@@ -41,13 +51,11 @@ def picture(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
 
 def javascript() -> str:
     """The script that makes `window.vegaEmbed`; safe inside a `<script>` element."""
-    import vl_convert  # noqa: PLC0415
-
     kept = cache_directory() / f"vega-{metadata.version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        made = str(vl_convert.javascript_bundle(_SNIPPET)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+        made = str(_converter().javascript_bundle(_SNIPPET)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
     _keep(kept, made)
     return made
 

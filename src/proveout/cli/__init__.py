@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from proveout.core import directories
 VERBS: tuple[str, ...] = (
     "bench",
     "new",
+    "import",
     "run",
     "resume",
     "watch",
@@ -44,7 +46,7 @@ VERBS: tuple[str, ...] = (
 )
 """The verbs in the order of the help.
 
-Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; `epilog_of("x")` are its examples.
+Verb `x` is the function, or the group of verbs, `function_of("x")` of its module; `epilog_of("x")` are its examples.
 A `Command` of the module parses its words.
 """
 
@@ -55,6 +57,7 @@ _MODULES = {
     "schema": "check",
     **dict.fromkeys(("deploy", "inventory"), "lab"),
     "audit": "pki",
+    "import": "importing",
 }
 """The modules of verbs that share one with another verb."""
 
@@ -122,8 +125,8 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     application.callback()(_options)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
-        module = importlib.import_module(module_of(verb))
-        found, examples = getattr(module, verb), _examples(epilog_of(verb))
+        module, found = importlib.import_module(module_of(verb)), function_of(verb)
+        examples = _examples(epilog_of(verb))
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
@@ -134,6 +137,11 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
 def module_of(verb: str) -> str:
     """The module of a verb: `proveout.cli.run`."""
     return f"{__name__}.{_MODULES.get(verb, verb)}"
+
+
+def function_of(verb: str) -> Any:
+    """The function of a verb, or its group of verbs; `import_` is that of `import`, a keyword of Python."""
+    return getattr(importlib.import_module(module_of(verb)), f"{verb}_" if iskeyword(verb) else verb)
 
 
 def epilog_of(verb: str) -> str:

@@ -145,12 +145,12 @@ def doctor(
     access = Access(pki=pki, policy=policy, runs_dir=runs_dir)
     of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, access)) if plan is not None else []
     found = [
-        *diagnosis.program(),
-        *diagnosis.equipment(),
         *diagnosis.machine(),
         diagnosis.runs_folder(folder),
         *diagnosis.measured(),
+        *diagnosis.program(),
         *of_plan,
+        *diagnosis.equipment(),
     ]
     code = MISSING if any(one.state == "missing" for one in found) else 0
     typer.echo(_json(found, code) if as_json else "\n".join(_lines(found)))

@@ -137,6 +137,8 @@ def renderers(
         "markdown": summary,
         "codequality": lambda results: ci_reports.to_codequality(results, checkout(os.environ)),
         "gitlab-metrics": ci_reports.to_metrics,
+        "benchstat": ci_reports.to_benchstat,
+        "bencher": ci_reports.to_bencher,
         NOISE: lambda results: noise.to_json(noise.measure(results, _arms_of(directory))),
         "parquet": csv_export.to_parquet,
         **{name: partial(csv_export.to_csv, kind=name) for name in csv_export.EXPORTS},

@@ -16,8 +16,8 @@ from proveout.agent.engines.statement_errors import rules_of
 from proveout.cli.database_address import Database, Unusable
 from proveout.cli.plan_writer import Load, quoted
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.workloads.sql import sql_text
-from proveout.dsl.workloads.sql.sql_text import Token
+from proveout.dsl.workloads import sql_text
+from proveout.dsl.workloads.sql_text import Token
 
 TRANSACTIONS_MAX = 12
 ROWS_COUNTED = 1_000_000

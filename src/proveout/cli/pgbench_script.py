@@ -16,7 +16,7 @@ from pathlib import Path
 from proveout.cli.database_address import Unusable
 from proveout.cli.own_workload import Generator, Transaction
 from proveout.core.data_classes import dataclass
-from proveout.dsl.workloads.sql import sql_text
+from proveout.dsl.workloads import sql_text
 
 _SET = re.compile(r"\\set\s+(?P<name>\w+)\s+(?P<value>.+)", re.DOTALL)
 _RANDOM = re.compile(r"(?P<function>random|random_zipfian)\s*\((?P<arguments>.*)\)", re.DOTALL)

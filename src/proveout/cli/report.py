@@ -70,6 +70,12 @@ def report(
             help="Show a report of others in it: AWR (HTML), Statspack, ttStats, sar. Repeatable.",
         ),
     ] = None,
+    benchstat: Annotated[
+        Path | None, file_option("Write every valid repeat in Go's benchmark format, for `benchstat`.")
+    ] = None,
+    bencher: Annotated[
+        Path | None, file_option("Write rungs with their intervals in Bencher Metric Format (JSON).")
+    ] = None,
     figures: Annotated[Path | None, file_option("Write every figure into this directory.", "DIR")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
@@ -86,6 +92,7 @@ def report(
     messages.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
     more = (brought_in.section(with_),) if with_ else ()
+    tables |= {"benchstat": benchstat, "bencher": bencher}
     wanted = {"html": html, "markdown": markdown, **tables}
     if text is not None:
         _show_text(text, results, directory, more)

@@ -38,6 +38,7 @@ from proveout.cli.options import (
     parse_overrides,
 )
 from proveout.coordinator.live.run_process import LOG, RunProcess
+from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
 """The option by which the run gets the pipe for the name of its directory."""
+
+
+SCREEN = "the screen of a run"
+"""Needs Textual."""
 
 
 class NoTerminal(ProveoutError):
@@ -63,11 +68,19 @@ class RunKilled(ProveoutError):
 def wanted(*, headless: bool) -> bool:
     """Whether to show a screen: there is a terminal, and no option or variable forbids it."""
     everywhere = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # Textual draws on stderr
-    return not headless and everywhere and os.environ.get("TERM", "dumb") != "dumb"
+    if headless or not everywhere or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    try:
+        errors.loaded("textual", SCREEN)
+    except errors.NotInstalled as missing:
+        sys.stderr.write(f"note: {errors.one_line(missing)}\n")
+        return False
+    return True
 
 
 def need_terminal() -> None:
-    """Raise NoTerminal when there is none."""
+    """Raise NoTerminal when there is none, NotInstalled without Textual."""
+    errors.loaded("textual", SCREEN)
     if not wanted(headless=False):
         raise NoTerminal(
             "there is no terminal to show a run on",

@@ -134,10 +134,11 @@ def tui(
     from proveout.cli import run
     from proveout.cli.home_services import LocalServices
     from proveout.coordinator.storage import run_directory
+
+    run.need_terminal()
     from proveout.tui.home.app import HomeApp, Place
     from proveout.tui.home.screens import HomeView
 
-    run.need_terminal()
     for place in places or ():
         if not place.exists():
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")

@@ -6,6 +6,8 @@ Expected failures are values while they are collected (`PlanProblem`) and one ex
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from typing import Any
 
 from proveout.core.data_classes import dataclass
 
@@ -116,3 +118,24 @@ def install_command(requirement: str) -> str:
     match = _EXTRA.fullmatch(requirement)
     packages = requirements().get(match["extra"], ()) if match is not None else ()
     return " ".join(("pip install", *(f"'{one}'" for one in packages or (requirement,))))
+
+
+_BRINGS = {"pyarrow": "proveout[arrow]", "textual": "proveout[tui]", "vl_convert": "vl-convert-python"}
+"""Packages that proveout starts without -> what brings each."""
+
+
+class NotInstalled(ProveoutError):
+    """A package that a part of proveout needs, and that is loaded on its first use, is not installed."""
+
+    exit_code = 2
+
+
+def loaded(module: str, purpose: str) -> Any:
+    """The module, of a package in `_BRINGS`. NotInstalled, with the command that installs it, which says that `purpose`
+    needs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        package = module.partition(".")[0]
+        way_out = f"Install it with: {install_command(_BRINGS[package])}"
+        raise NotInstalled(f"{purpose} needs {package}, which is not installed", way_out=way_out) from None

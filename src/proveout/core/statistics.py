@@ -17,7 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
+from proveout.core.distributions import (
+    coins_below,
+    falls_to,
+    symmetric_beta_quantile,
+    t_above,
+    t_quantile,
+)
 from proveout.core.numbers import SEARCH
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A test at level α = 1 - confidence decides when the t interval leaves out the limit. With the true distance δ, the
 # standard deviation σ of one repeat and n repeats, the statistic T follows the noncentral t with ν degrees of freedom
@@ -37,8 +46,13 @@ POWER = 0.80
 """The chance with which a stated change is shown."""
 REPEATS_MAX = 10_000
 """More than these are not counted."""
-_HALVINGS = 60
-_QUANTILES = (np.arange(64) + 0.5) / 64.0
+_HALVINGS = 40
+_QUANTILES = tuple((place + 0.5) / 64.0 for place in range(64))
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
+_ERFC = np.frompyfunc(math.erfc, 1, 1)
+_TINY = 1e-300
+_REACH = 10.0
+"""Standard deviations of χ/√degrees, and of the normal, beyond which nothing is counted."""
 
 
 def log_change(change: float) -> float:
@@ -54,32 +68,28 @@ def power(distance: float, deviation: float, repeats: int, *, arms: int = 1, con
     >>> round(power(1.0, 1.0, 34, arms=2), 3), round(power(1.0, 1.0, 10), 3)
     (0.982, 0.803)
     """
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     if repeats < 2:
         return 0.0
     if deviation <= 0.0:
         return 1.0 if distance > 0.0 else 0.0
     degrees = float(arms * (repeats - 1))
-    critical = special.stdtrit(_interval_degrees(repeats, arms), 0.5 + confidence / 2.0)
+    critical = _critical(repeats, arms, 0.5 + confidence / 2.0)
     shift = abs(distance) / deviation * math.sqrt(repeats / arms)
-    largest = float(critical.max())
-    if shift - largest > 8.0 * (1.0 + largest / math.sqrt(degrees)):
-        return 1.0  # far beyond: the series of the distribution loses its digits there
-    above = 1.0 - special.nctdtr(degrees, shift, critical)
-    below = np.nan_to_num(special.nctdtr(degrees, shift, -critical), nan=0.0)
+    of = np.full_like(critical, degrees)
+    above = 1.0 - noncentral_t_below(of, shift, critical)
+    below = noncentral_t_below(of, shift, -critical)
     return min(max(float(np.mean(above + below)), 0.0), 1.0)
 
 
-def _interval_degrees(repeats: int, arms: int) -> npt.NDArray[np.float64]:
-    """The degrees of freedom of the interval: n - 1, or Welch's at the quantiles of the share of one variance."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
+@functools.lru_cache(maxsize=1024)
+def _critical(repeats: int, arms: int, probability: float) -> Floats:
+    """Quantiles of Student's t with the degrees of freedom of the interval: n - 1, or Welch's at the quantiles of the
+    share of one variance."""
     if arms == 1:
-        return np.asarray([repeats - 1.0])
-    share = special.betaincinv((repeats - 1) / 2.0, (repeats - 1) / 2.0, _QUANTILES)
-    degrees: npt.NDArray[np.float64] = (repeats - 1) / (share**2 + (1.0 - share) ** 2)
-    return degrees
+        return np.asarray([t_quantile(repeats - 1.0, probability)])
+    shares = (symmetric_beta_quantile((repeats - 1) / 2.0, quantile) for quantile in _QUANTILES)
+    degrees = ((repeats - 1) / (share**2 + (1.0 - share) ** 2) for share in shares)
+    return np.asarray([t_quantile(one, probability) for one in degrees])
 
 
 def repeats_needed(
@@ -127,6 +137,32 @@ def detectable(
     return high
 
 
+def noncentral_t_below(degrees: Floats, shift: float, values: Floats) -> Floats:
+    """P((Z + shift)/√(χ²/degrees) <= value), for each of `degrees` with the value at its place.
+
+    The mean of Φ(value · s - shift) over s = √(χ²/degrees), by Gauss and Legendre on both sides of the step of Φ at
+    s = shift/value, and within it. Accurate to 1e-10.
+    """
+    deviation = _REACH / np.sqrt(2.0 * degrees)
+    low, high = np.maximum(1.0 - deviation, 0.0), 1.0 + deviation
+    step = shift / np.where(values == 0.0, _TINY, values)
+    width = _REACH / np.maximum(np.abs(values), _TINY)
+    ends = np.clip(np.stack([low, step - width, step, step + width, high]), low, high)
+    half = (ends[1:] - ends[:-1])[..., np.newaxis] / 2.0
+    s = np.maximum((ends[1:] + ends[:-1])[..., np.newaxis] / 2.0 + half * _NODES, _TINY)
+    a = degrees[:, np.newaxis]
+    log_scale = np.array([math.log(2.0) + n / 2.0 * math.log(n / 2.0) - math.lgamma(n / 2.0) for n in degrees.tolist()])
+    density = np.exp(log_scale[:, np.newaxis] + (a - 1.0) * np.log(s) - a * s * s / 2.0)
+    below = 0.5 * _ERFC((shift - values[:, np.newaxis] * s) / math.sqrt(2.0)).astype(np.float64)
+    return np.asarray((half * _WEIGHTS * density * below).sum(axis=(0, 2)), dtype=np.float64)
+
+
+def noncentrality(degrees: float, below: float, value: float) -> float:
+    """The shift with P(T <= value) = below; 0 where even that of 0 is not above it."""
+    at, of = np.array([value]), np.array([degrees])
+    return falls_to(lambda shift: float(noncentral_t_below(of, shift, at)[0]), below, max(value, 1.0))
+
+
 # The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
 # dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 %
 # confidence interval) and `cv` only when the repeats give them. A bound that is not there makes a comparison
@@ -134,10 +170,8 @@ def detectable(
 #
 # All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
 # estimate has its level in `confidence`. An estimate of the best of k candidates has `chosen_from: k`, and its bounds
-# hold at that level for all k together. Quantiles come from `scipy.special` because `scipy.stats` takes most of a
-# second to import.
+# hold at that level for all k together.
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Estimate: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
 """The kind of a metric: a quantity that cannot be negative; one that can; a maximum or far quantile; a count or share
@@ -186,24 +220,11 @@ def _tail(confidence: float, chosen_from: int = 1) -> float:
     return 1.0 - (1.0 - confidence) / 2.0 / chosen_from
 
 
-@functools.lru_cache(maxsize=1024)  # a report takes thousands, of a few numbers of repeats
-def t_quantile(degrees: float, probability: float = TAIL) -> float:
-    """Quantile of Student's t; `degrees` may be fractional or infinite (then it is the normal's)."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
-    if math.isinf(degrees):
-        return float(special.ndtri(probability))
-    return float(special.stdtrit(degrees, probability))
-
-
 def p_value(distance: float, error: float, degrees: float) -> float:
     """Of the two-sided t test that a mean is 0 whose `error` (standard error) has that many degrees of freedom."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     if error == 0.0:
         return 0.0 if distance else 1.0
-    below = -abs(distance) / error
-    return 2.0 * float(special.ndtr(below) if math.isinf(degrees) else special.stdtr(degrees, below))
+    return 2.0 * t_above(degrees, abs(distance) / error)
 
 
 # ---- estimates over repeats --------------------------------------------------------------------------------------
@@ -370,17 +391,15 @@ def _no_event(trials: float, confidence: float, chosen_from: int) -> Estimate:
 
 def _order_statistics(data: Floats, tail: float) -> Estimate:
     """The k-th smallest and k-th largest value, for the largest k with P(Binomial(n, 1/2) < k) <= 1 - tail."""
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     count, outside = len(data), 1.0 - tail
-    if float(special.bdtr(0, count, 0.5)) > outside:
+    if coins_below(0, count) > outside:
         least = math.ceil(-math.log2(outside))
         return {
             "method": "not estimated",
             "reason": f"an interval of an extreme takes {least} repeats, there are {count}",
         }
     position = 0
-    while float(special.bdtr(position + 1, count, 0.5)) <= outside:
+    while coins_below(position + 1, count) <= outside:
         position += 1
     ordered = np.sort(data)
     return {
@@ -646,8 +665,6 @@ def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] |
     """
     if "degrees" not in found or found["n"] < 2 or math.isinf(found["degrees"]):
         return None
-    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
-
     mean, repeats, degrees = float(found["mean"]), int(found["n"]), float(found["degrees"])
     if found["lower"] > 0.0 and limit > 0.0:
         distance, variance = abs(math.log(mean / limit)), _variance(math.log(float(found["upper"]) / mean), found)
@@ -659,8 +676,8 @@ def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] |
     level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
 
     def needed(share: float) -> int | None:
-        effect = float(special.nctdtrinc(degrees, share, distance / math.sqrt(variance)))
-        return repeats_needed(max(effect, 0.0) * math.sqrt(arms / repeats), 1.0, arms=arms, confidence=level)
+        effect = noncentrality(degrees, share, distance / math.sqrt(variance))
+        return repeats_needed(effect * math.sqrt(arms / repeats), 1.0, arms=arms, confidence=level)
 
     fewest, most = max(needed(UNSURE) or REPEATS_MAX, repeats), needed(1.0 - UNSURE)
     return fewest, None if most is None else max(most, fewest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Captured, Gathering, Seconds, merged_tick
+from proveout.core.errors import NotInstalled
 from proveout.proto.events import IterationId
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
@@ -92,6 +94,40 @@ def test_the_bins_of_a_load_are_a_file_of_their_own(tmp_path: Path) -> None:
     filled = {"answered": 1, "failed": 0, "first_ns": 50_000_000, "slowest_ns": 250_000_005}
     assert filled.items() <= rows[2].items()
     assert rows[2]["coordinator_ns"] == rows[2]["host_ns"] - 7
+
+
+def test_without_pyarrow_the_same_rows_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = gathering("load/a")
+    for number in range(5):
+        gathered.add(Sample(key="load/a", sequence=number + 1, sample=second(number, ok=number)))
+        gathered.add(Sample(key="os/a", sequence=number + 1, sample=captured(number)))
+    parquet, lines = (tmp_path / kind / "base-2-1-1.load.parquet" for kind in ("parquet", "lines"))
+    for path in (parquet, lines):
+        path.parent.mkdir()
+    samples.write(gathered, parquet.parent)
+    table = samples.read_table(parquet)
+    columns = ["window", "ok", "duration_s", "response_indices", "response_counts"]
+    with monkeypatch.context() as patch:
+        for name in ("pyarrow", "pyarrow.parquet"):
+            patch.setitem(sys.modules, name, None)
+        samples.write(gathered, lines.parent)
+        assert [path.name for path in lines.parent.glob("*.load*")] == ["base-2-1-1.load.jsonl.gz"]
+        assert samples.read_rows(lines) == table.to_pylist()
+        metrics = samples.read_rows(lines.with_name("base-2-1-1.captures.parquet"), ["value"], ["m1"])
+        assert metrics == [{"value": number + 1.0} for number in range(5)]
+        with pytest.raises(NotInstalled, match="needs pyarrow"):
+            samples.read_rows(parquet)
+        found = samples.read_columns(lines, columns)
+    assert samples.read_table(lines) == table
+    known = samples.read_columns(parquet, columns)
+    assert found is not None and known is not None
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: values.tolist() for name, values in known.items()
+    }
+    kept = lines.with_suffix(".jsonl.gz")
+    kept.write_bytes(kept.read_bytes()[:-9])
+    with pytest.raises(samples.SamplesUnreadable, match=r"load\.jsonl\.gz"):
+        samples.read_rows(lines)
 
 
 def test_ticks_merge_all_loads_in_any_order_of_arrival() -> None:

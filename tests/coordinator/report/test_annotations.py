@@ -12,11 +12,20 @@ from typing import Any
 import jsonschema
 import pytest
 import records
+from hostile_run import history
 from records import run_finished, run_started
 
 from proveout.coordinator.comparison import Judgement
-from proveout.coordinator.report import ci_reports, json_documents
-from proveout.coordinator.report.ci_reports import Remark, remarks, to_codequality, to_github, to_metrics
+from proveout.coordinator.report import ci_reports, csv_export, json_documents
+from proveout.coordinator.report.ci_reports import (
+    Remark,
+    remarks,
+    to_bencher,
+    to_benchstat,
+    to_codequality,
+    to_github,
+    to_metrics,
+)
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.proto.events import Outcome, VerdictReached
 
@@ -100,6 +109,22 @@ def test_the_metrics_report_follows_openmetrics() -> None:
     assert lines[0] == "# TYPE proveout_verdict gauge"
     sample = re.compile(r'[a-z_]+\{([a-z]+="(?:[^"\\\n]|\\["\\n])*",?)+\} \S+')
     assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
+
+
+def test_benchstat_has_a_line_for_each_valid_repeat_and_bencher_each_rung_with_its_interval() -> None:
+    made = load_results(history())
+    lines = to_benchstat(made).splitlines()
+    known = [line for line in lines if line.startswith("Benchmark")]
+    assert lines[:2] == ["pkg: study", "Unit tx/s better=higher"]
+    form = re.compile(r"BenchmarkRung/stage=\S+/threads=\d+/transaction=\S+ [1-9]\d*( \S+ (ns/op|p50-ns|p99-ns|tx/s))+")
+    assert [line for line in known if not form.fullmatch(line)] == []
+    every = [row for row in csv_export.rows(made) if row["valid"] and row["tps"] is not None and not row.get("phase")]
+    assert len(known) == len(every) > 4
+    entries = json.loads(to_bencher(made))
+    tree = made.stages["slow"].rungs[0].tree
+    throughput = entries[f"slow/{made.stages['slow'].rungs[0].threads}"]["throughput"]
+    assert throughput["value"] == tree["tps"]["mean"]
+    assert throughput.get("lower_value") == tree["tps"].get("lower")
 
 
 def test_the_schema_refuses_invalid_results() -> None:

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -130,6 +131,16 @@ def test_every_figure_has_an_image_its_numbers_and_a_chart(html: str, directory:
     for figure in drawn:
         assert figure.rows
         assert {len(row) for row in figure.rows} == {len(figure.heads)}
+
+
+def test_without_the_package_that_draws_a_page_has_the_numbers_and_the_command(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    read = Reader(html_renderer.render(page_document(load_results(history()), directory)))
+    assert "Figures are shown as tables: a picture needs vl_convert" in "".join(read.text)
+    assert len(read.all("figure")) >= len(OF_LOADS)
+    assert (read.all("script"), read.all("img")) == ([], [])
 
 
 def test_the_data_embedded_in_the_page(html: str) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from proveout.core.distributions import chi2_above
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, Statement, TransactionType, WorkloadKind
-from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
+from proveout.dsl.workloads.conformance import Finding, Seen, conform
 from proveout.dsl.workloads.kinds import build, built_in
 
 Sent = list[tuple[str, tuple[Any, ...]]]
@@ -99,7 +100,7 @@ def assert_alike(observed: Any, weights: Any) -> None:
     counts, shares = np.asarray(observed, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     expected = counts.sum() * shares / shares.sum()
     assert len(counts) == len(expected)
-    assert chi2_survival(float(((counts - expected) ** 2 / expected).sum()), len(counts) - 1) > 1e-4
+    assert chi2_above(len(counts) - 1, float(((counts - expected) ** 2 / expected).sum())) > 1e-4
 
 
 def assert_even(values: Any, low: int, high: int) -> None:

@@ -4,6 +4,7 @@ refusals."""
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,8 +81,12 @@ def load_odd(dsn: str) -> list[tuple[Any, ...]]:
 EXPECTED = [(number, word, "abc", number / 4) for number, word in enumerate(WORDS, start=1)]
 
 
-@pytest.mark.parametrize("by", ["LOAD DATA", "INSERT"])
-def test_any_text(by: str, mysql_database: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("by", ["LOAD DATA", "LOAD DATA without pyarrow", "INSERT"])
+def test_any_text(
+    by: str, mysql_database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by.endswith("without pyarrow"):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
     if by == "INSERT":
         request.getfixturevalue("without_local_infile")
         with (

@@ -1,0 +1,355 @@
+"""`proveout import`: write a plan from the settings of another load generator.
+
+Data flow: a fio job file, a HammerDB script, or the name of a sysbench script -> settings with their lines -> the plan
+as text. Settings that the plan has no place for are named, with file and line, on the terminal and in the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from proveout.cli.plan_writer import SCHEMA, NotWritten, write, write_schema
+from proveout.core.data_classes import dataclass
+from proveout.core.errors import ProveoutError
+from proveout.core.numbers import safe
+
+EPILOG = """Examples:
+
+  proveout import nightly.fio storage.yaml
+
+  proveout import tprocc.tcl
+
+  proveout import oltp_read_write
+"""
+
+Settings: TypeAlias = dict[str, tuple[str, int]]
+"""Name -> value, line."""
+SYSBENCH = {
+    "oltp_point_select": False, "oltp_read_only": False, "oltp_read_write": True, "oltp_write_only": True,
+    "oltp_insert": True, "oltp_delete": True, "oltp_update_index": True, "oltp_update_non_index": True,
+}  # fmt: skip
+"""The scripts of sysbench -> whether they write."""
+
+
+class NotRead(ProveoutError):
+    """A file that no plan can be made of."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A plan without its first lines, and `left`: the settings that are not in it, `file:line: setting (reason)`."""
+
+    text: str
+    left: tuple[str, ...] = ()
+
+
+def import_(
+    source: Annotated[
+        str, typer.Argument(help="A fio job file, a HammerDB script (.tcl), or the name of a sysbench script (oltp_…).")
+    ],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The plan to write [default: named after SOURCE, here].")
+    ] = None,
+) -> None:
+    """Write a plan from the settings of fio, HammerDB or sysbench; never over an existing file.
+
+    Settings that a plan has no place for are named with their lines. Scripts of pgbench: `proveout bench --pgbench
+    FILE`. Exit code 0, or 2 when nothing was written.
+    """
+    stem = Path(source).stem
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
+    name = name if re.match(r"[A-Za-z]", name) else f"plan-{name}".rstrip("-")
+    made = imported(source, name)
+    path = file or Path(f"{stem}.yaml")
+    lines = [f"# yaml-language-server: $schema={SCHEMA}", f"# Made of {safe(Path(source).name)}."]
+    lines += ["# Not carried over:", *(f"#   {safe(one)}" for one in made.left)] if made.left else []
+    try:
+        write(path, "\n".join([*lines, made.text]))
+    except NotWritten as fault:
+        raise NotWritten(fault.what, way_out="Name another file: proveout import SOURCE FILE.") from None
+    for one in made.left:
+        typer.echo(f"not carried over: {safe(one)}", err=True)
+    typer.echo(f"wrote {path}")
+    write_schema(path.with_name(SCHEMA))
+    typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
+
+
+def imported(source: str, name: str) -> Imported:
+    """The plan `name`. NotRead."""
+    path = Path(source)
+    if path.stem in SYSBENCH and (path.suffix == ".lua" or not path.is_file()):
+        return _sysbench(path.stem, name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        way_out = f"Name a file, or a script of sysbench: {', '.join(SYSBENCH)}."
+        raise NotRead(f"cannot read {source}: {getattr(fault, 'strerror', '') or fault}", way_out=way_out) from None
+    if re.search(r"^\s*\\(set|sleep|startpipeline)\b", text, re.MULTILINE):
+        raise NotRead(f"{source} is a script of pgbench", way_out=f"proveout bench --pgbench {source}")
+    if re.search(r"^\s*diset\s", text, re.MULTILINE):
+        return _hammerdb(text, path.name, name)
+    if re.search(r"^\s*\[[^\]]+\]\s*$", text, re.MULTILINE):
+        return _fio(text, path.name, name)
+    way_out = "It has no section of a fio job file, and no `diset` of HammerDB."
+    raise NotRead(f"{source} is of no load generator that is known here", way_out=way_out)
+
+
+# ---- sysbench --------------------------------------------------------------------------------------------------------
+
+
+def _sysbench(script: str, name: str) -> Imported:
+    plan = Path(__file__).parents[1] / "plans" / "sysbench-embedded.yaml"
+    text = plan.read_text(encoding="utf-8").partition("proveout: 1\n")[2]
+    text = text.replace("sysbench-embedded", name).replace("oltp_point_select", script)
+    writes = "true" if SYSBENCH[script] else "false"
+    return Imported(
+        text=f"# A run needs a policy that lists sysbench (docs/guide/programs.md).\nproveout: 1\n{text}".replace(
+            "writes: false", f"writes: {writes}"
+        )
+    )
+
+
+# ---- fio -------------------------------------------------------------------------------------------------------------
+
+_RW = {
+    "read": (False, "100%"), "write": (False, "0%"), "randread": (True, "100%"), "randwrite": (True, "0%"),
+    "rw": (False, ""), "readwrite": (False, ""), "randrw": (True, ""),
+}  # fmt: skip
+_FIO_ALWAYS = ("time_based", "group_reporting", "name", "stonewall", "ioengine", "thread", "description", "wait_for")
+"""Options that say what a stage does by itself, or that change no figure."""
+_FIO_USED = ("rw", "readwrite", "bs", "blocksize", "rwmixread", "rwmixwrite", "iodepth", "numjobs", "size", "filesize",
+             "runtime", "ramp_time", "direct", "directory", "filename")  # fmt: skip
+
+
+def _fio(text: str, file: str, name: str) -> Imported:
+    sections = list(_sections(text))
+    common: Settings = {}
+    stages: list[str] = []
+    verdicts: list[str] = []
+    left: dict[str, None] = {}
+    for title, settings in sections:
+        if title == "global":
+            common |= settings
+            continue
+        found = common | settings
+        id = re.sub(r"[^a-z0-9_]+", "_", title.lower()).strip("_") or "job"
+        id = f"job_{id}" if not id[0].isalpha() else id
+        id = id if f"      id: {id}" not in stages else f"{id}_{len(verdicts) + 1}"
+        stages += _fio_stage(id, found, file, left)
+        verdicts.append(
+            f"  - {{id: {id}-errors, title: Every I/O of {id} succeeds, check: {id}.peak.errors.count == 0}}"
+        )
+    if not stages:
+        raise NotRead(f"{file} has no job: only [global]", way_out="Add a section with a job.")
+    head = [f"name: {name}", "topology:", "  hosts:", "    store1: {roles: [storage], address: local}"]
+    head += ["captures:", "  host: {kind: os, on: all, every: 1s}", "stages:"]
+    return Imported(text="\n".join(["proveout: 1", *head, *stages, "verdicts:", *verdicts]) + "\n", left=tuple(left))
+
+
+def _sections(text: str) -> Iterator[tuple[str, Settings]]:
+    settings: Settings = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if not bare or bare[0] in "#;":
+            continue
+        if bare.startswith("[") and bare.endswith("]"):
+            settings = {}
+            yield bare[1:-1].strip(), settings
+            continue
+        key, _, value = bare.partition("=")
+        settings[key.strip()] = value.strip(), number
+
+
+def _fio_stage(id: str, found: Settings, file: str, left: dict[str, None]) -> Iterator[str]:
+    def lack(key: str, reason: str) -> None:
+        value, line = found[key]
+        left[f"{file}:{line}: {key}={value} ({reason})"] = None
+
+    def of(*keys: str, default: str = "") -> str:
+        return next((found[key][0] for key in keys if key in found), default)
+
+    rw = of("rw", "readwrite", default="read").partition(":")[0]
+    if rw not in _RW:
+        key = "rw" if "rw" in found else "readwrite"
+        raise NotRead(
+            f"{file}:{found[key][1]}: rw={rw} is not a pattern of a plan", way_out=f"One of {', '.join(_RW)}."
+        )
+    random, read = _RW[rw]
+    if not read:
+        mixed = found.get("rwmixread", ("", 0))[0] or str(100 - int(_digits(of("rwmixwrite", default="50"))))
+        read = f"{_digits(mixed)}%"
+    yield "  - tool:"
+    yield f"      id: {id}"
+    yield "      run: fio"
+    yield "      from: role:storage"
+    yield "      pattern: random-read-4k"
+    yield f"      random: {'true' if random else 'false'}"
+    yield f"      block: {_size(of('bs', 'blocksize', default='4k').partition(',')[0]) or '4KiB'}"
+    yield f"      read: {read}"
+    yield f"      iodepth: [{_digits(of('iodepth', default='1'))}]"
+    yield f"      jobs: {_digits(of('numjobs', default='1'))}"
+    for key, names, default, read_as in (
+        ("size", ("size", "filesize"), "1GiB", _size), ("ramp_up", ("ramp_time",), "2s", _duration),
+        ("measure", ("runtime",), "30s", _duration),
+    ):  # fmt: skip
+        given = of(*names)
+        value = read_as(given) if given else default
+        if not value:
+            lack(next(name for name in names if name in found), f"not a number with a unit; {default} in its place")
+        yield f"      {key}: {value or default}"
+    yield "      repeat: 3"
+    yield "      capture: [host]"
+    if of("direct") in ("0", "") and "direct" in found:
+        yield "      direct: false"
+    devices = [one for one in of("filename").split(":") if one.startswith("/dev/")]
+    if devices:
+        yield f"      target: {{devices: {json.dumps(devices)}}}"
+    elif "directory" in found:
+        yield f"      target: {{directory: {json.dumps(of('directory'))}}}"
+    for key in found:
+        if key == "filename" and not devices:
+            lack(key, "each job has a file of its own")
+        elif key not in (*_FIO_USED, *_FIO_ALWAYS):
+            lack(key, "a `tool` stage has no such key; a program of `kind: program` takes any option")
+
+
+def _digits(text: str) -> str:
+    found = re.search(r"\d+", text)
+    return found[0] if found else "1"
+
+
+def _size(text: str) -> str:
+    """fio's 4k, 4KiB, 1g, 4096 as a plan's; "" for others."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b?)", text.strip(), re.IGNORECASE)
+    if found is None:
+        return ""
+    unit = found[2].upper()
+    return f"{found[1]}{unit}iB" if unit else f"{found[1]}B"
+
+
+def _duration(text: str) -> str:
+    """fio's times, seconds where there is no unit; "" for others."""
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h)?", text.strip())
+    return f"{found[1]}{found[2] or 's'}" if found else ""
+
+
+# ---- HammerDB --------------------------------------------------------------------------------------------------------
+
+_SET = re.compile(
+    r"^\s*(?:diset\s+(?P<group>\w+)\s+(?P<key>\w+)|(?P<one>dbset|vuset|foreach)\s+(?P<name>\w+))\s+(?P<value>\{[^}]*\}|\S+)"
+)
+_PREFIXES = {"pg": "postgres", "mysql": "mysql", "maria": "mysql", "ora": "oracle"}
+_ADDRESSES = {
+    "postgres": ("postgresql", "5432", "tpcc"), "mysql": ("mysql", "3306", "tpcc"),
+    "oracle": ("oracle", "1521", "FREEPDB1"),
+}  # fmt: skip
+"""Engine -> the scheme of its dsn, port, database."""
+_HAMMER_USED = (
+    "count_ware", "num_vu", "rampup", "duration", "allwarehouse", "keyandthink", "storedprocs", "driver", "host",
+    "port", "user", "dbase", "total_iterations", "raiseerror", "superuser", "defaultdbase", "oradba", "tpcc_user",
+)  # fmt: skip
+
+
+def _hammerdb(text: str, file: str, name: str) -> Imported:
+    engine, settings, left, users = "postgres", Settings(), list[str](), ""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _SET.match(line.partition("#")[0])
+        if found is None:
+            continue
+        value = found["value"].strip("{} ")
+        if found["one"] == "dbset" and found["name"] == "db":
+            if value not in _PREFIXES:
+                raise NotRead(
+                    f"{file}:{number}: there is no engine for {value}", way_out=f"One of {', '.join(_PREFIXES)}."
+                )
+            engine = _PREFIXES[value]
+        elif found["one"] == "dbset" and value.upper() not in ("TPC-C", "TPROC-C"):
+            raise NotRead(
+                f"{file}:{number}: {value} is not imported",
+                way_out="TPROC-C is; for TPROC-H see docs/guide/workloads.md.",
+            )
+        elif found["one"] in ("vuset", "foreach") and found["name"] in ("vu", "z", "vu_count"):
+            users = ", ".join(re.findall(r"\d+", value)) or users
+        elif found["key"]:
+            prefix, _, key = found["key"].partition("_")
+            engine = _PREFIXES.get(prefix, engine)
+            settings[key if prefix in _PREFIXES else found["key"]] = value, number
+            if re.search("pass", found["key"]):
+                left.append(f"{file}:{number}: {found['key']} (passwords stay out of plans: set DB_PASSWORD)")
+            elif key not in _HAMMER_USED and found["key"] not in _HAMMER_USED:
+                left.append(f"{file}:{number}: {found['key']} {value} (a plan has no such key)")
+    if "count_ware" not in settings:
+        raise NotRead(f"{file} sets no number of warehouses", way_out="diset tpcc pg_count_ware 10")
+    return Imported(text=_tprocc(engine, settings, users, name), left=tuple(left))
+
+
+def _tprocc(engine: str, settings: Settings, users: str, name: str) -> str:
+    def of(key: str, default: str) -> str:
+        return settings[key][0] if key in settings else default
+
+    def on(key: str) -> bool:
+        return of(key, "false").lower() in ("true", "1")
+
+    more = "".join(
+        f", {key}: {value}"
+        for key, value, given in (
+            ("home", "all", on("allwarehouse")), ("keying", "true", on("keyandthink")),
+            ("thinking", "true", on("keyandthink")), ("procedures", "true", on("storedprocs")),
+        )
+        if given
+    )  # fmt: skip
+    address, server = _server(engine, settings)
+    rungs = users or _digits(of("num_vu", "1"))
+    lines = ["proveout: 1", f"name: {name}", "title: TPROC-C with the settings of a HammerDB script"]
+    if address:
+        lines.append(f"secrets: {{db: {{env: DB_PASSWORD, to: {json.dumps([address])}}}}}")
+    lines += [
+        "topology:",
+        "  hosts:",
+        "    db1: {roles: [server], address: local}",
+        "    client1: {roles: [client], address: local}",
+    ]
+    lines += ["  systems:", f"    db: {server}", "workloads:"]
+    lines += [
+        f"  orders: {{kind: tprocc, warehouses: {_digits(of('count_ware', '1'))}{more}}}",
+        "captures:",
+        "  host: {kind: os, on: all, every: 1s}",
+    ]
+    lines += [
+        "stages:",
+        "  - populate: {id: load, workload: orders, into: db}",
+        "  - ladder:",
+        "      workload: orders",
+        "      target: db",
+    ]
+    lines += [
+        f"      threads: [{rungs}]",
+        f"      ramp_up: {_digits(of('rampup', '2'))}m",
+        f"      measure: {_digits(of('duration', '5'))}m",
+        "      ramp_down: 0s",
+    ]
+    lines += ["      repeat: 3", "      capture: [host]", "verdicts:"]
+    lines += ["  - {id: no-errors, title: No technical error, check: ladder.peak.errors.count == 0}"]
+    return "\n".join(lines) + "\n"
+
+
+def _server(engine: str, settings: Mapping[str, tuple[str, int]]) -> tuple[str, str]:
+    """The address, and the system: by it where the script has one, else ("") a server that the run starts."""
+
+    def of(key: str, default: str) -> str:
+        return settings[key][0] if key in settings else default
+
+    if "host" not in settings and engine != "oracle":
+        return "", f"{{engine: {engine}, host: db1, provision: embedded}}"
+    scheme, port, database = _ADDRESSES[engine]
+    address = f"{of('host', '127.0.0.1')}:{of('port', port)}"
+    dsn = f"{scheme}://{of('user', 'tpcc')}:${{secrets.db}}@{address}/{of('dbase', database)}"
+    return address, f"{{engine: {engine}, host: db1, dsn: {json.dumps(dsn)}}}"
