@@ -24,7 +24,7 @@ Place = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """How much runs of one plan differ: of each number at each place the variance of the logarithm of a run's mean, and
+    """The spread of runs of one plan: of each number at each place the variance of the logarithm of a run's mean, and
     its degrees of freedom. `runs`: how many earlier runs there are, also where they are too few."""
 
     runs: int = 0
@@ -79,7 +79,7 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
 
 
 def notes(names: tuple[str, str], counts: tuple[int, int], known: Between, shown: Sequence[float]) -> Iterator[str]:
-    """What the intervals of a comparison stand on; `shown` are the variances between runs of its main numbers."""
+    """Sentences on what the intervals of a comparison hold for; `shown` are the variances between runs of its main numbers."""
     if max(counts) > 1:
         sides = " and ".join(
             f"{name} {count} run{'s' * (count > 1)}" for name, count in zip(names, counts, strict=True)
