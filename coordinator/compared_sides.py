@@ -79,7 +79,7 @@ def _together(trees: Sequence[Mapping[str, Any]], known: Between, place: Place, 
 
 
 def notes(names: tuple[str, str], counts: tuple[int, int], known: Between, shown: Sequence[float]) -> Iterator[str]:
-    """Sentences on what the intervals of a comparison hold for; `shown` are the variances between runs of its main numbers."""
+    """Sentences on what the intervals hold for; `shown` are the variances between runs of the main numbers."""
     if max(counts) > 1:
         sides = " and ".join(
             f"{name} {count} run{'s' * (count > 1)}" for name, count in zip(names, counts, strict=True)
