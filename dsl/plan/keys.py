@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_type_hints
 
 from proveout.core.data_classes import dataclass, field
 from proveout.dsl.plan.scalars import Form
@@ -34,14 +35,16 @@ _MODELS: dict[tuple[object, ...], type[BaseModel]] = {}
 class Key:
     """A key: its `text` for people, its `name` in plans where that is not the field's, and bounds as pydantic has them.
 
-    `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default. `of`:
-    it names a workload, a system, systems, or hosts by a selector, which the compiler resolves.
+    `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default;
+    `required`: plans write it, though the record has a default. `of`: it names a workload, a system, systems, or hosts
+    by a selector, which the compiler resolves.
     """
 
     text: str = ""
     name: str = ""
     form: Any = None
     may_be_null: bool = False
+    required: bool = False
     of: Names = ""
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
@@ -52,27 +55,41 @@ def key(
     name: str = "",
     form: Any = None,
     may_be_null: bool = False,
+    required: bool = False,
     of: Names = "",
     omitted: bool = False,
     **bounds: Any,
 ) -> Any:
     """A field that plans write; without a `default` it is required. `omitted`: left out of the canonical form at its
     default, so that plans without it keep their digest."""
-    made_key = Key(text=text, name=name, form=form, may_be_null=may_be_null, of=of, bounds=bounds)
+    made_key = Key(text=text, name=name, form=form, may_be_null=may_be_null, required=required, of=of, bounds=bounds)
     metadata = {"key": made_key, **(OMITTED if omitted else {})}
     return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
 
 
+def keys_of(record: type, *default: Any, omitted: bool = False, **texts: str) -> Any:
+    """A field that the compiler makes of keys beside those of its record: the keys of `record`. With `texts`, by field
+    of `record`, each of them may be left out, and has that text."""
+    metadata = {"keys": (record, texts), **(OMITTED if omitted else {})}
+    return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
+
+
 class Element:
-    """A record with keys; within others it is read by its model."""
+    """A record with keys; within others it is read by its model, which has the name `entry_name`."""
 
     __slots__ = ()
+    entry_name: ClassVar[str] = ""
+
+    @classmethod
+    def of_written(cls, model: Any) -> Self:
+        """The record of what is written."""
+        return made(cls, model)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic import AfterValidator  # noqa: PLC0415 -- not loaded in agents
 
-        return handler.generate_schema(Annotated[model_of(cls), AfterValidator(lambda model: made(cls, model))])
+        return handler.generate_schema(Annotated[model_of(cls), AfterValidator(cls.of_written)])
 
 
 def model_of(
@@ -84,21 +101,26 @@ def model_of(
     made_of = (record, name, base, more)
     if made_of in _MODELS:
         return _MODELS[made_of]
-    hints = get_type_hints(record, include_extras=True)
-    fields: dict[str, Any] = {one.name: _field(one, hints[one.name]) for one in _keys(record)}
+    fields = dict(_fields(record))
     if more is not None:
         fields |= {own: (info.annotation, info) for own, info in more.model_fields.items()}
     strict = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     options: dict[str, Any] = {"__config__": strict} if base is None else {"__base__": base}
-    model = create_model(name or f"{record.__name__}Entry", __doc__=record.__doc__, **options, **fields)
+    own_name = getattr(record, "entry_name", "") or f"{record.__name__}Entry"
+    model = create_model(name or own_name, __doc__=record.__doc__, **options, **fields)
     return _MODELS.setdefault(made_of, model)
 
 
 def made(record: type[Record], model: BaseModel, **more: Any) -> Record:
     """The record with the values of a model, and `more`, which no key gives."""
+    of_keys = {
+        one.name: made(one.metadata["keys"][0], model)
+        for one in dataclasses.fields(cast("type[Any]", record))
+        if "keys" in one.metadata and one.name not in more
+    }
     values = {one.name: getattr(model, one.name) for one in _keys(record)}
     given = {name: value for name, value in values.items() if value is not None}
-    return record(**(given | more))
+    return record(**(given | of_keys | more))
 
 
 def names_in(record: Any) -> Iterator[tuple[str, str, Names]]:
@@ -113,10 +135,22 @@ def _keys(record: type) -> Iterator[dataclasses.Field[Any]]:
     return (one for one in dataclasses.fields(record) if "key" in one.metadata)
 
 
-def _field(one: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
+def _fields(record: type, texts: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, Any]]:
+    """(name, field of the model) of each key of a record, in order."""
+    hints = get_type_hints(record, include_extras=True)
+    for one in dataclasses.fields(record):
+        if "keys" in one.metadata:
+            yield from _fields(*one.metadata["keys"])
+        elif "key" in one.metadata:
+            key: Key = one.metadata["key"]
+            if texts:
+                key = dataclasses.replace(key, text=texts[one.name], may_be_null=True)
+            yield one.name, _field(one, key, hints[one.name])
+
+
+def _field(one: dataclasses.Field[Any], key: Key, hint: Any) -> tuple[Any, Any]:
     from pydantic import Field  # noqa: PLC0415 -- not loaded in agents
 
-    key: Key = one.metadata["key"]
     form = hint if key.form is None else key.form
     options: dict[str, Any] = {"alias": key.name or None, "description": key.text or None}
     if isinstance(last := getattr(form, "__metadata__", (None,))[-1], Form):
@@ -125,7 +159,7 @@ def _field(one: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
         options |= key.bounds
     if key.may_be_null:
         return form | None, Field(None, **options)
-    if one.default is dataclasses.MISSING:
+    if key.required or one.default is dataclasses.MISSING:
         return form, Field(**options)
     if one.default == ():
         return form, Field(default_factory=tuple, **options)

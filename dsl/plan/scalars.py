@@ -49,9 +49,10 @@ class Form:
     `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
     `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
     takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
-    written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text.
+    written, or makes it of that of the type; `or_one`: one item may stand without its list.
 
-    `written`: the type of what is written, where it is another one. A tuple is written as a list.
+    `written`: the type of what is written, where it is another one; or types by name, of which `which` chooses one. A
+    tuple is written as a list.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class Form:
         alone: Callable[[Any], Any] | None = None,
         after: Callable[[Any], Any] | None = None,
         written: Any = None,
-        schema: Mapping[str, Any] | None = None,
+        which: Callable[[Any], str] | None = None,
+        schema: Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         or_one: bool = False,
-        or_boolean: bool = False,
         **bounds: Any,
     ) -> None:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
-        self._written, self._or_one, self._or_boolean, self._bounds = written, or_one, or_boolean, bounds
+        self._written, self._which, self._or_one, self._bounds = written, which, or_one, bounds
 
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
@@ -82,22 +83,28 @@ class Form:
             return core_schema.no_info_plain_validator_function(self._alone)
         listed = get_origin(source) is tuple and self._written is None
         written = types.GenericAlias(list, get_args(source)[:1]) if listed else self._written
-        made: Any = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
+        if self._which is not None:
+            choices = {name: handler.generate_schema(one) for name, one in self._written.items()}
+            made: Any = core_schema.tagged_union_schema(choices, self._which)
+        else:
+            made = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
         if self._or_one:
             made = core_schema.no_info_before_validator_function(one_or_many, made)
         if listed:
             as_list = core_schema.plain_serializer_function_ser_schema(list)
             made = core_schema.no_info_after_validator_function(tuple, made, serialization=as_list)
+        elif self._written is not None:
+            made["serialization"] = core_schema.plain_serializer_function_ser_schema(lambda value: value)
         if self._before is not None:
             made = core_schema.no_info_before_validator_function(self._before, made)
         return made if self._after is None else core_schema.no_info_after_validator_function(self._after, made)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        if self._schema is not None:
+        if isinstance(self._schema, Mapping):
             return dict(self._schema)
         whole = handler(core)
-        if self._or_boolean:
-            return {"anyOf": [whole, {"type": "boolean"}]}
+        if self._schema is not None:
+            return dict(self._schema(handler.resolve_ref_schema(whole)))
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
@@ -199,6 +206,15 @@ def _not_reserved(name: str) -> str:
     return name
 
 
+TextOrNumber: TypeAlias = Annotated[
+    str,
+    Form(
+        before=lambda value: str(value) if type(value) is int else value,
+        schema={"type": ["string", "integer"]},
+        min_length=1,
+        max_length=TEXT_MAX,
+    ),
+]
 Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
 Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]

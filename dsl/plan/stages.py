@@ -15,8 +15,8 @@ from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.units import format_duration, length
 from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
-from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
-from proveout.dsl.plan.keys import OMITTED, Element, key
+from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, Values, WaitUntil
+from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
 from proveout.dsl.plan.scalars import (
     Duration,
@@ -30,6 +30,7 @@ from proveout.dsl.plan.scalars import (
     Rungs,
     Selector,
     Settings,
+    Statements,
     Text,
     Threads,
     Variation,
@@ -690,21 +691,28 @@ class Search(StageKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql(StageKind):
-    """Statements run once each, in order, in `system`; each commits by itself. Then `wait_until`, then `query`, whose
-    columns are the `values`. All of it `repeat` times.
-
-    `repeatable`: whether they may run before or after every turn of a cell; None leaves it to their text
-    (`dsl.rules.repeat_rules`).
-    """
+    """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
+    numbers from a query."""
 
     id: str
-    system: str
-    statements: tuple[str, ...]
-    repeatable: bool | None = field(default=None, metadata=OMITTED)
-    wait_until: WaitUntil = field(default=NO_WAIT, metadata=OMITTED)
-    query: str = field(default="", metadata=OMITTED)
-    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
-    repeat: int = field(default=1, metadata=OMITTED)
+    system: Name = key()
+    statements: Statements = key((), text="The statements, which are run first.", may_be_null=True)
+    wait_until: WaitUntil = key(
+        NO_WAIT, text="Wait until a query gives a value, after the statements.", may_be_null=True, omitted=True
+    )
+    query: Text = key("", text="The query whose columns are the `metrics`, run last.", may_be_null=True, omitted=True)
+    values: Values = key(
+        (), name="metrics", text="The numbers that the query gives, by name.", may_be_null=True, omitted=True
+    )
+    repeat: int = key(
+        1, text="Repeats of all of it; each number is an estimate over the repeats.", omitted=True, ge=1, le=100
+    )
+    repeatable: bool | None = key(  # None leaves it to their text (`dsl.rules.repeat_rules`)
+        None,
+        text="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
+        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
+        omitted=True,
+    )
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
     around_turns = "repeated"
@@ -740,13 +748,13 @@ class Sql(StageKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun(StageKind):
-    """A program of `host` that is run `repeat` times; the `values` are read from its output."""
+    """Run a program that the host's policy lists, and take numbers from its output."""
 
     id: str
-    host: str
-    command: Command
-    values: tuple[MeasuredValue, ...]
-    repeat: int = 1
+    host: Name = key(name="on", text="The host that runs it.")
+    command: Command = keys_of(Command)
+    values: Values = key(name="metrics", text="The numbers of its output, by name.")
+    repeat: int = key(1, text="Repeats; each number is an estimate over them.", ge=1, le=100)
     where: Where = NOWHERE
     kind: Literal["command"] = "command"
     prepares = True

@@ -21,6 +21,7 @@ from proveout.dsl.plan.bounds import (
     EVERY_MIN_S,
     ID_PATTERN,
     INSTANCES_MAX,
+    METRIC_PATTERN,
     NAME_PATTERN,
     SCRAPES_MAX,
     SETTINGS_MAX,
@@ -69,10 +70,9 @@ DSN_MAX = 65_536
 RARE_EVERY_S = 24 * 3600.0
 """The default interval of a capture of sizes: longer than a run, so it samples only at its start and its end."""
 
-_NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
+_NAME, _ID, _METRIC = re.compile(NAME_PATTERN), re.compile(ID_PATTERN), re.compile(METRIC_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
@@ -340,13 +340,14 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def scrape_problems(metric: str, alias: str, labels: Sequence[str]) -> Iterator[Objection]:
+def scrape_problems(scrape: Scrape) -> Iterator[Objection]:
     """The name, alias and labels of a metric that is kept of an exporter."""
+    metric, alias = scrape.metric, scrape.alias
     if ":" in alias:
         yield Objection(message=f"`{alias}` is not a name in an expression", way_out="give one: as: name")
     elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
         yield Objection(message=f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
-    bad = [label for label in labels if not _LABEL.fullmatch(label)]
+    bad = [label for label, _ in scrape.labels if not _LABEL.fullmatch(label)]
     if bad:
         yield Objection(message=f"`{bad[0]}` is not a name of a label", at=("labels",))
 
@@ -362,11 +363,7 @@ def capture_problems(capture: Capture) -> Iterator[Objection]:
     if len(capture.scrapes) > SCRAPES_MAX:
         yield Objection(message=f"capture {capture.name} keeps more than {SCRAPES_MAX} numbers")
     for scrape in capture.scrapes[:SCRAPES_MAX]:
-        yield from _scrape(scrape)
-
-
-def _scrape(scrape: Scrape) -> Iterator[Objection]:
-    return scrape_problems(scrape.metric, scrape.alias, [name for name, _ in scrape.labels])
+        yield from scrape_problems(scrape)
 
 
 # ---- load and tools --------------------------------------------------------------------------------------------------

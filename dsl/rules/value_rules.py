@@ -6,13 +6,23 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from proveout.dsl.plan.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
+from proveout.dsl.plan.bounds import (
+    ARGUMENTS_MAX,
+    COLUMNS_MAX,
+    EVERY_MAX_S,
+    EVERY_MIN_S,
+    EXIT_CODES_MAX,
+    ID_PATTERN,
+    TEXT_MAX,
+    VALUES_MAX,
+    WEEK_S,
+    WHERE_MAX,
+)
 from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows, WaitUntil
 from proveout.dsl.rules.host_rules import Objection
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")
 """The numbers that a stage has itself."""
-WHERE_MAX = 10
 _ID = re.compile(ID_PATTERN)
 _RESERVED = ("_lower", "_upper", "_total")
 
@@ -62,10 +72,8 @@ def wait_problems(wait: WaitUntil) -> Iterator[Objection]:
         yield Objection(message=f"a wait of {wait.within_s} s is not possible", way_out="at most 7d")
 
 
-ARGUMENTS_MAX = 200
 ARGUMENT_MAX = 4096
 PATTERN_MAX = 2000
-EXIT_CODES_MAX = 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
 _FORM = "argv: [/usr/bin/vmstat, -s], or the name of a program that the host's policy lists under `commands`"
 

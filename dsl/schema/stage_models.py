@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.bounds import THREADS_MAX
-from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
+from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
@@ -29,7 +29,6 @@ from proveout.dsl.plan.scalars import (
     Rungs,
     Selector,
     Size,
-    Statements,
     Text,
     Threads,
     Tolerance,
@@ -48,7 +47,6 @@ from proveout.dsl.plan.stages import (
     Sessions,
     Tool,
 )
-from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
 
 SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
@@ -294,7 +292,7 @@ def _as_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, Form(before=_as_text, or_boolean=True)]
+When: TypeAlias = Annotated[Text, Form(before=_as_text, schema=lambda text: {"anyOf": [text, {"type": "boolean"}]})]
 Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
@@ -439,37 +437,6 @@ class SearchKeys(Measured):
     )
 
 
-class SqlEntry(StageBase):
-    """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
-    numbers from a query."""
-
-    system: Name
-    statements: Statements | None = Field(None, description="The statements, which are run first.")
-    wait_until: WaitUntil | None = Field(None, description="Wait until a query gives a value, after the statements.")
-    query: Text | None = Field(None, description="The query whose columns are the `metrics`, run last.")
-    metrics: Values | None = Field(None, description="The numbers that the query gives, by name.")
-    repeat: int = Field(
-        1, ge=1, le=100, description="Repeats of all of it; each number is an estimate over the repeats."
-    )
-    repeatable: bool | None = Field(
-        None,
-        description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
-        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
-    )
-
-
-class CommandEntry(StageBase):
-    """Run a program that the host's policy lists, and take numbers from its output."""
-
-    on: Name = Field(description="The host that runs it.")
-    argv: Argv = Field(description="The program and its arguments, without a shell.")
-    output: Output | None = Field(None, description="The form of its output; `pairs` by default.")
-    metrics: Values = Field(description="The numbers of its output, by name.")
-    within: Duration = Field(60.0, description="The longest time of one run; the run of the plan ends after it.")
-    exit_codes: ExitCodes = Field([0], description="The exit codes of success.")
-    repeat: int = Field(1, ge=1, le=100, description="Repeats; each number is an estimate over them.")
-
-
 class TuneEntry(StageBase):
     """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
     `keep`."""
@@ -542,8 +509,6 @@ ToolEntry = cast("type[ToolKeys]", model_of(Tool, "ToolEntry", ToolKeys))
 OF_THEIR_OWN: Mapping[str, type[StageBase]] = {
     "ladder": LadderEntry,
     "search": SearchEntry,
-    "sql": SqlEntry,
-    "command": CommandEntry,
     "tune": TuneEntry,
     "tool": ToolEntry,
 }

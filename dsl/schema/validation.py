@@ -236,7 +236,7 @@ def _step(of: Any, step: str | int) -> Any:
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """What an annotation stands for, through Annotated and unions; for a record its model."""
+    """The types of an annotation, through Annotated and unions; for a record its model."""
     if get_origin(annotation) is Annotated:
         yield from _types(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, types.UnionType):
