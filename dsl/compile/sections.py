@@ -38,7 +38,7 @@ from proveout.dsl.rules.secrets import Unclear, of_url
 from proveout.dsl.rules.value_rules import STAGE_NUMBERS, command_problems
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, locate
+from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, is_given, locate
 from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
 
 _OF_KINDS = tuple(dict.fromkeys(name for kind in CAPTURES.values() for name in kind.keys))
@@ -60,11 +60,6 @@ class _Captured:
     @property
     def kind(self) -> CaptureDeclaration:
         return CAPTURES[self.capture.kind]
-
-    def has(self, name: str) -> bool:
-        """Whether the plan gives a key."""
-        found = self.node.get(name)
-        return found is not None and not (isinstance(found, Scalar) and found.value is None)
 
     def problem(self, message: str, *at: str | int, hint: str = "") -> None:
         """Note a problem at a key, or at the capture where the key is not there."""
@@ -97,7 +92,7 @@ class _Captured:
     def refuse_others(self) -> None:
         """Keys that only captures of other kinds have."""
         for name in _OF_KINDS:
-            if name not in self.kind.keys and self.has(name):
+            if name not in self.kind.keys and is_given(self.node, name):
                 self.problem(f"a capture of kind {self.capture.kind} has no `{name}`", name)
 
 
@@ -107,7 +102,7 @@ def _exporter(one: _Captured) -> Capture | None:
     if capture.system is not None:
         one.problem("a prometheus capture is of an exporter, not of a system", "system")
     for name in one.kind.keys:
-        if not one.has(name):
+        if not is_given(one.node, name):
             one.problem(f"a prometheus capture needs `{name}`", name, hint=f"url: {_FORM}" if name == "url" else form)
     host = one.one_host()
     if capture.values:
@@ -266,7 +261,7 @@ def _command(one: _Captured) -> Capture | None:
     if not capture.values:
         one.problem("a command capture needs `metrics`, by name", "metrics", hint="metrics: {queue: {column: 1}}")
         return None
-    command = capture.command if one.has("within") else replace(capture.command, within_s=SAMPLE_S)
+    command = capture.command if is_given(one.node, "within") else replace(capture.command, within_s=SAMPLE_S)
     checked = checked_command(command, one.problem)
     fine = measured_values(capture.values, one.node, one.problem, sampled=True)
     for value in capture.values if fine else ():

@@ -75,24 +75,63 @@ TIMES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A disturbance: `tunings` are applied, all together, and undone (healed) `for_s` seconds later; 0 for one that
-    ends by itself (a restart, a promotion).
+class Between(Element):
+    """A part of the measure window."""
 
-    It begins `times` times in each iteration: at `at_s` after the start of the measure window; or at instants drawn by
-    `seed` within `between_s`, at least `apart_s` from the healing to the next; or, with `when`, each time that the
-    condition on the numbers of the last second holds, at least `apart_s` after the last healing.
-    """
+    from_s: Ramp = key(name="from", text="Its start, after the start of the measure window.")
+    to_s: Duration = key(name="to", text="Its end.")
 
-    name: str
-    tunings: tuple[Tuning, ...]
-    for_s: float
-    at_s: float | None = None
-    between_s: tuple[float, float] | None = None
-    when: Expression | None = field(default=None, metadata=OMITTED)
-    times: int = 1
-    seed: int = 1
-    apart_s: float = 0.0
+
+BetweenInstants: TypeAlias = Annotated[
+    tuple[float, float], Form(written=Between, after=lambda part: (part.from_s, part.to_s))
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(Element):
+    """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
+    (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
+
+    name: Name = key(text='Its name in results: `run.fault("name")`.')
+    at_s: Ramp | None = key(None, name="at", text="When it begins, after the start of the measure window.")
+    between_s: BetweenInstants | None = key(
+        None,
+        name="between",
+        text="In place of `at`: the part of the measure window in which it begins at random instants.",
+    )
+    when: WrittenExpression | None = key(
+        None,
+        text="In place of `at`: it begins each time that this condition on the numbers of the last second holds "
+        "in the measure window: `live.tps > 1000`.",
+        omitted=True,
+    )
+    times: int = key(
+        1,
+        text="between, when: the most times that it begins in each iteration; 1.",
+        may_be_null=True,
+        ge=1,
+        le=TIMES_MAX,
+    )
+    seed: int = key(
+        1,
+        text="between: the seed of the random instants; 1. Repeats draw others.",
+        may_be_null=True,
+        ge=0,
+        le=2**31 - 1,
+    )
+    apart_s: Ramp = key(
+        0.0,
+        name="apart",
+        text="between, when: the least time from the end of one occurrence to the next; 0s.",
+        may_be_null=True,
+    )
+    for_s: Duration = key(  # 0: it ends by itself (a restart, a promotion)
+        0.0,
+        name="for",
+        text="The time from its begin to its healing. Left out where the operation ends by itself.",
+        may_be_null=True,
+    )
+    tunings: tuple[Tuning, ...]  # applied together, and undone together
     where: Where = NOWHERE
 
     @property

@@ -193,17 +193,20 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """Facts that the plan declares of a host, a system or a piece of equipment, and what it expects of facts.
+class Declared(Element):
+    """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
 
-    Equipment exists by its declaration alone; hosts and systems have one only where the plan declares or expects
-    something. `connects`: hosts and equipment that the equipment is connected to.
-    """
+    # Also the facts that the plan declares of a host or a system, and what it expects of them; hosts and systems have
+    # one only where there are any.
 
     name: str
-    kind: NodeKind
-    description: str = ""
-    connects: tuple[str, ...] = ()
+    kind: NodeKind = key(form=EquipmentKind)
+    description: str = key("", text="The equipment in words: maker and model.", max_length=200)
+    connects: Selector = key(
+        (),
+        text="The hosts (`all`, `role:…` or names) and equipment that it is connected to.",
+        may_be_null=True,
+    )
     facts: tuple[tuple[str, FactValue], ...] = ()
     expect: tuple[Expectation, ...] = ()
     where: Where = NOWHERE

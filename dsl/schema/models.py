@@ -23,7 +23,7 @@ from proveout.dsl.plan.bounds import (
     FACTS_MAX,
 )
 from proveout.dsl.plan.keys import model_of
-from proveout.dsl.plan.plan import Check, Published
+from proveout.dsl.plan.plan import Chart, Check, Published
 from proveout.dsl.plan.scalars import (
     Id,
     Name,
@@ -34,7 +34,7 @@ from proveout.dsl.plan.scalars import (
     custom,
 )
 from proveout.dsl.plan.stages import Pool
-from proveout.dsl.plan.topology import Capture, EquipmentKind, FactValue, Host, System
+from proveout.dsl.plan.topology import Capture, Declared, FactValue, Host, System
 from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}
@@ -182,14 +182,7 @@ HostEntry = cast("type[HostKeys]", model_of(Host, more=HostKeys))
 SystemEntry = cast("type[SystemKeys]", model_of(System, more=SystemKeys))
 
 
-class EquipmentEntry(NodeKeys):
-    """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
-
-    kind: EquipmentKind
-    description: str = Field("", max_length=200, description="The equipment in words: maker and model.")
-    connects: Selector | None = Field(
-        None, description="The hosts (`all`, `role:…` or names) and equipment that it is connected to."
-    )
+EquipmentEntry = cast("type[NodeKeys]", model_of(Declared, "EquipmentEntry", NodeKeys))
 
 
 class Topology(Strict):
@@ -197,7 +190,7 @@ class Topology(Strict):
 
     hosts: dict[Name, HostEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
     systems: dict[Name, SystemEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
-    equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)
+    equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)  # type: ignore[valid-type]
 
 
 class SecretEntry(Strict):
@@ -268,29 +261,7 @@ VerdictEntry = model_of(Check, "VerdictEntry")
 PublishedEntry = cast("type[PublishedKeys]", model_of(Published, "PublishedEntry", more=PublishedKeys))
 
 
-class ChartEntry(Strict):
-    """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
-
-    id: Name
-    title: str = Field("", max_length=200)
-    of: dict[str, Text] = Field(
-        min_length=1,
-        max_length=32,
-        description="Results by their label: a rung (`ladder.at(8)`, `ladder.peak`), a ladder (all its rungs), a "
-        "matrix (all its cells) or an sql stage.",
-    )
-    metrics: dict[str, Text] = Field(
-        min_length=1,
-        max_length=6,
-        description="The path of a number in each result by the heading of its panel: `response.avg_us`; `*` stands "
-        "for every name: `transactions.*.response.avg_us`.",
-    )
-    place: str = Field("", max_length=60, description="The title of the axis.")
-    relative_to: Text | None = Field(
-        None,
-        description="A result, by whose own number each number is divided, or one number for all; with the interval of "
-        "the ratio.",
-    )
+ChartEntry = model_of(Chart)
 
 
 class ReportEntry(Strict):
@@ -307,7 +278,7 @@ class ReportEntry(Strict):
         max_length=40,
         description="Figures that the report leaves out; `others`: all that `figures` does not name.",
     )
-    charts: list[ChartEntry] = Field(
+    charts: list[ChartEntry] = Field(  # type: ignore[valid-type]
         default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."
     )
 

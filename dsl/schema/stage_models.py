@@ -40,8 +40,8 @@ from proveout.dsl.plan.stages import (
     FAULTS_MAX,
     KINDS,
     PASSES_MAX,
-    TIMES_MAX,
     VOID_FRACTION_MAX,
+    Fault,
     Ladder,
     Search,
     Sessions,
@@ -223,41 +223,9 @@ Phases: TypeAlias = Annotated[list[PhaseEntry], Field(min_length=1, max_length=P
 RecoveredWithin: TypeAlias = Percentage
 
 
-class BetweenEntry(Strict):
-    """A part of the measure window."""
+class FaultKeys(Strict):
+    """The keys of a fault beside those of its record: of its changes."""
 
-    from_: Ramp = Field(alias="from", description="Its start, after the start of the measure window.")
-    to: Duration = Field(description="Its end.")
-
-
-class FaultEntry(Strict):
-    """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
-    (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
-
-    name: Name = Field(description='Its name in results: `run.fault("name")`.')
-    at: Ramp | None = Field(None, description="When it begins, after the start of the measure window.")
-    between: BetweenEntry | None = Field(
-        None, description="In place of `at`: the part of the measure window in which it begins at random instants."
-    )
-    when: Text | None = Field(
-        None,
-        description="In place of `at`: it begins each time that this condition on the numbers of the last second holds "
-        "in the measure window: `live.tps > 1000`.",
-    )
-    times: int | None = Field(
-        None, ge=1, le=TIMES_MAX, description="between, when: the most times that it begins in each iteration; 1."
-    )
-    seed: int | None = Field(
-        None, ge=0, le=2**31 - 1, description="between: the seed of the random instants; 1. Repeats draw others."
-    )
-    apart: Ramp | None = Field(
-        None, description="between, when: the least time from the end of one occurrence to the next; 0s."
-    )
-    for_: Duration | None = Field(
-        None,
-        alias="for",
-        description="The time from its begin to its healing. Left out where the operation ends by itself.",
-    )
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
     )
@@ -270,6 +238,7 @@ class FaultEntry(Strict):
     )
 
 
+FaultEntry = cast("type[FaultKeys]", model_of(Fault, more=FaultKeys))
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 
 
