@@ -89,7 +89,7 @@ class Form:
         else:
             made = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
         if self._or_one:
-            made = core_schema.no_info_before_validator_function(one_or_many, made)
+            made = core_schema.no_info_before_validator_function(_one_or_many, made)
         if listed:
             as_list = core_schema.plain_serializer_function_ser_schema(list)
             made = core_schema.no_info_after_validator_function(tuple, made, serialization=as_list)
@@ -108,19 +108,11 @@ class Form:
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
-def one_or_many(value: object) -> object:
+def _one_or_many(value: object) -> object:
     """A value that stands alone, as a list of one."""
     if isinstance(value, tuple):
         return list(value)
     return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
-
-
-class OrOne:
-    """In the JSON Schema: a list, or one item of it."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        whole = handler(core)
-        return {"anyOf": [whole["items"], whole]}
 
 
 def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:

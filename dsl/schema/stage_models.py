@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.bounds import THREADS_MAX
 from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
@@ -20,7 +20,6 @@ from proveout.dsl.plan.scalars import (
     LevelRate,
     Name,
     Names,
-    OrOne,
     Percentage,
     Ramp,
     Rate,
@@ -34,7 +33,6 @@ from proveout.dsl.plan.scalars import (
     Tolerance,
     Variation,
     custom,
-    one_or_many,
 )
 from proveout.dsl.plan.stages import (
     FAULTS_MAX,
@@ -245,7 +243,7 @@ AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number
 class MatrixEntry(Strict):
     """Variants of a stage: a cell for each combination of the axes' values, which replace `${matrix.axis}`."""
 
-    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
+    axes: dict[Id, Annotated[list[AxisValue], Form(min_length=1, or_one=True)]] = Field(
         min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
     )
     combine: Literal["product", "zip"] = Field(
@@ -253,7 +251,7 @@ class MatrixEntry(Strict):
     )
 
 
-MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
+MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], Form(or_one=True)]]
 
 
 def _as_text(value: object) -> object:
@@ -263,7 +261,7 @@ def _as_text(value: object) -> object:
 
 When: TypeAlias = Annotated[Text, Form(before=_as_text, schema=lambda text: {"anyOf": [text, {"type": "boolean"}]})]
 Session: TypeAlias = dict[str, str | int | float | bool]
-StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+StageIds: TypeAlias = Annotated[list[Id], Form(min_length=1, max_length=100, or_one=True)]
 
 
 class StageBase(Strict):
