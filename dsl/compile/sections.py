@@ -23,10 +23,9 @@ from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
-from proveout.dsl.plan.topology import Capture, Host, Scrape, System
+from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Host, Scrape, System
 from proveout.dsl.rules import value_rules
 from proveout.dsl.rules.host_rules import (
-    RARE_EVERY_S,
     Objection,
     captured_problems,
     exporter_problems,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 from proveout.core.data_classes import dataclass
 from proveout.dsl.plan.bounds import ARGUMENTS_MAX, EXIT_CODES_MAX, VALUES_MAX, WHERE_MAX
 from proveout.dsl.plan.keys import Element, key, made
-from proveout.dsl.plan.scalars import Duration, Every, Form, Id, Text, TextOrNumber
+from proveout.dsl.plan.scalars import Duration, Every, Form, Id, Percentage, Size, Text, TextOrNumber
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 """Formats of rows in the output of a program.
@@ -166,13 +166,15 @@ class FioJob:
     """The fio job of each host."""
 
     random: bool  # I/Os at random places; else one after the other
-    block_bytes: int  # size of an I/O, bytes, a multiple of 512
-    read_fraction: float  # part of the I/Os that are reads, 0 to 1; the rest are writes
-    jobs: int  # in parallel, 1 to 256
-    size_bytes: int  # that each works on, of its own, bytes
+    block_bytes: Size  # size of an I/O, bytes, a multiple of 512
+    read_fraction: Percentage  # part of the I/Os that are reads, 0 to 1; the rest are writes
+    jobs: Annotated[int, Form(ge=1, le=JOBS_MAX)]  # in parallel, 1 to 256
+    size_bytes: Size  # that each works on, of its own, bytes
     direct: bool = True  # bypass the page cache
     directory: str = ""  # job k works on a file in here, removed at the end of the run; "": one that the agent chooses
-    devices: tuple[str, ...] = ()  # or on its slice of one of these (by-id names), at most 256
+    devices: Annotated[
+        tuple[str, ...], Form(max_length=DEVICES_MAX)
+    ] = ()  # or on its slice of one of these (by-id names), at most 256
     destructive: bool = False  # the plan accepts the loss of the data on the devices
 
     @property
@@ -200,8 +202,6 @@ class FioJob:
             yield "an I/O is of whole sectors of 512 bytes", ("block",), "block: 8k"
         elif self.size_bytes < self.block_bytes:
             yield f"a job works on less than one I/O of {self.block_bytes} bytes", ("size",), "size: 5GB"
-        if not 1 <= self.jobs <= JOBS_MAX:
-            yield f"{self.jobs} jobs at once are not possible", ("jobs",), f"1 to {JOBS_MAX}"
 
     def _target(self) -> Iterator[Problem]:
         if self.directory and self.devices:
@@ -209,9 +209,6 @@ class FioJob:
         elif self.directory and not is_plain_folder(self.directory):
             hint = "/data/fio"
             yield "a directory is an absolute path without `.` and `..`", ("target", "directory"), hint
-        if len(self.devices) > DEVICES_MAX:
-            yield f"more than {DEVICES_MAX} devices", ("target", "devices"), ""
-            return
         for index, device in enumerate(self.devices):
             at = ("target", "devices", index)
             if not _DEVICE.fullmatch(device):

@@ -11,12 +11,28 @@ values. Pydantic is imported when a plan is read, and not in agents.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import repeat
+from types import MappingProxyType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from proveout.core.data_classes import dataclass, field
-from proveout.dsl.plan.scalars import Form
+from proveout.dsl.plan.scalars import BROKEN, Form
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, GetCoreSchemaHandler
@@ -36,7 +52,8 @@ class Key:
     """A key: its `text` for people, its `name` in plans where that is not the field's, and bounds as pydantic has them.
 
     `form`: the type of what is written, where it is not the field's. `may_be_null`: also null, for the default;
-    `required`: plans write it, though the record has a default. `of`: it names a workload, a system, systems, or hosts
+    `required`: plans write it, though the record has a default. `beyond`: values of the compiler's that are beyond the
+    bounds. `of`: it names a workload, a system, systems, or hosts
     by a selector, which the compiler resolves.
     """
 
@@ -45,6 +62,7 @@ class Key:
     form: Any = None
     may_be_null: bool = False
     required: bool = False
+    beyond: tuple[Any, ...] = ()
     of: Names = ""
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
@@ -56,13 +74,23 @@ def key(
     form: Any = None,
     may_be_null: bool = False,
     required: bool = False,
+    beyond: tuple[Any, ...] = (),
     of: Names = "",
     omitted: bool = False,
     **bounds: Any,
 ) -> Any:
     """A field that plans write; without a `default` it is required. `omitted`: left out of the canonical form at its
     default, so that plans without it keep their digest."""
-    made_key = Key(text=text, name=name, form=form, may_be_null=may_be_null, required=required, of=of, bounds=bounds)
+    made_key = Key(
+        text=text,
+        name=name,
+        form=form,
+        may_be_null=may_be_null,
+        required=required,
+        beyond=beyond,
+        of=of,
+        bounds=bounds,
+    )
     metadata = {"key": made_key, **(OMITTED if omitted else {})}
     return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
 
@@ -129,6 +157,79 @@ def names_in(record: Any) -> Iterator[tuple[str, str, Names]]:
         key: Key = one.metadata["key"]
         if key.of:
             yield one.name, key.name or one.name, key.of
+
+
+Path: TypeAlias = tuple[str | int, ...]
+Check: TypeAlias = Callable[[Any, Path], Iterator[tuple[Path, str]]]
+
+
+def out_of_bounds(record: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """(path, what is wrong) of each value in a record, and in the records in it, that is beyond the bounds which its
+    field declares. The default of a field that plans may leave out is within them."""
+    for name, within, check in _checks(cast("Any", type(record))):
+        value = getattr(record, name)
+        if value not in within:
+            yield from check(value, (*path, name))
+
+
+@cache
+def _checks(record: type) -> tuple[tuple[str, tuple[Any, ...], Check], ...]:
+    """(name, values that are always within them, check) of the fields that have bounds, or records with some. Hosts are
+    written by selectors, which have other bounds than their names."""
+    hints = get_type_hints(record, include_extras=True)
+    found = []
+    for one in dataclasses.fields(record):
+        key: Key = one.metadata.get("key", Key())
+        check = None if key.of == "hosts" else _check(hints[one.name], key.bounds)
+        if check is not None:
+            default = () if key.required or one.default is dataclasses.MISSING else (one.default,)
+            found.append((one.name, (*default, *key.beyond), check))
+    return tuple(found)
+
+
+def _check(hint: Any, bounds: Mapping[str, Any] = MappingProxyType({})) -> Check | None:
+    """The check of a value of this type, None where it has no bounds."""
+    forms = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Form)]
+    limits = {name: limit for one in (*(one.bounds for one in forms), bounds) for name, limit in one.items()}
+    broken = [(*BROKEN[name], limit) for name, limit in limits.items() if name in BROKEN]
+    pair = next((one.pair for one in forms if one.pair is not None), None)
+    plain = hint.__origin__ if get_origin(hint) is Annotated else hint
+    if get_origin(plain) in (Union, UnionType):
+        (plain, *others) = (one for one in get_args(plain) if one is not NoneType)
+        inside = None if others else _check(plain)
+    elif get_origin(plain) is tuple:
+        inside = _check_items(pair, get_args(plain))
+    else:
+        inside = out_of_bounds if dataclasses.is_dataclass(plain) and _checks(cast("Any", plain)) else None
+    if not broken and inside is None:
+        return None
+
+    def check(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+        if value is None:
+            return
+        wrong = next((text.format(limit) for beyond, text, limit in broken if beyond(value, limit)), "")
+        wrong = wrong or ("holds a NUL" if broken and isinstance(value, str) and "\0" in value else "")
+        if wrong:
+            yield path, wrong
+        elif inside is not None:
+            yield from inside(value, path)
+
+    return check
+
+
+def _check_items(pair: Any, types: tuple[Any, ...]) -> Check | None:
+    """The check of the items of a tuple of these types; `pair`: the type of items that are pairs."""
+    checks = [_check(pair if pair and get_origin(one) is tuple else one) for one in types if one is not ...]
+    if not any(checks):
+        return None
+
+    def check(values: Any, path: Path) -> Iterator[tuple[Path, str]]:
+        each = repeat(checks[0]) if types[-1] is ... else checks
+        for index, (value, one) in enumerate(zip(values, each, strict=False)):
+            if one is not None:
+                yield from one(value, (*path, index))
+
+    return check
 
 
 def _keys(record: type) -> Iterator[dataclasses.Field[Any]]:

@@ -70,6 +70,16 @@ class Form:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
         self._written, self._which, self._or_one, self._bounds = written, which, or_one, bounds
 
+    @property
+    def bounds(self) -> Mapping[str, Any]:
+        """Those of the value."""
+        return self._bounds
+
+    @property
+    def pair(self) -> Any:
+        """Of a mapping that is written for a tuple of pairs, their types."""
+        return types.GenericAlias(tuple, get_args(self._written)) if get_origin(self._written) is dict else None
+
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
         made = copy.copy(self)
@@ -108,6 +118,18 @@ class Form:
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
+BROKEN: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (lambda value, limit: not value >= limit, "must be at least {0}"),
+    "gt": (lambda value, limit: not value > limit, "must be over {0}"),
+    "le": (lambda value, limit: not value <= limit, "must be at most {0}"),
+    "lt": (lambda value, limit: not value < limit, "must be under {0}"),
+    "min_length": (lambda value, limit: len(value) < limit, "is shorter than {0}"),
+    "max_length": (lambda value, limit: len(value) > limit, "is longer than {0}"),
+    "pattern": (lambda value, limit: re.fullmatch(limit, value) is None, "has not the form {0}"),
+}
+"""Bound -> whether a value is beyond it, and the words for that. NaN is beyond every bound."""
+
+
 def _one_or_many(value: object) -> object:
     """A value that stands alone, as a list of one."""
     if isinstance(value, tuple):
@@ -127,7 +149,7 @@ def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, 
             raise custom(f"{value} is out of bounds: {bounds}")
         return number
 
-    return Form(before=read, schema=schema)
+    return Form(before=read, schema=schema, ge=low, le=high)
 
 
 def _written(kind: str, pattern: str, description: str) -> Mapping[str, Any]:
@@ -210,6 +232,8 @@ TextOrNumber: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
 Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]
+Line: TypeAlias = Annotated[str, Form(max_length=TEXT_MAX, pattern=r"[^\x00-\x1f\x7f]*")]
+"""One line, without control characters."""
 Title: TypeAlias = Annotated[str, Form(max_length=200)]
 Word: TypeAlias = Annotated[str, Form(min_length=1, max_length=80)]
 Threads: TypeAlias = Annotated[int, Form(ge=1, le=THREADS_MAX)]

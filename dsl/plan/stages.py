@@ -283,11 +283,11 @@ def measured_from_s(windows: object) -> float:
 class Windows:
     """The windows of an iteration. Only the measure window counts."""
 
-    ramp_up_s: float  # s before the measure window; 0 with `passes`
-    measure_s: float  # length of the measure window, s; with `passes` its time limit
-    ramp_down_s: float  # s after the measure window; 0 with `passes`
+    ramp_up_s: Ramp  # s before the measure window; 0 with `passes`
+    measure_s: Duration  # length of the measure window, s; with `passes` its time limit
+    ramp_down_s: Ramp  # s after the measure window; 0 with `passes`
     # the measure window ends when each terminal has run its transactions in order that many times; 0: after measure_s
-    passes: int = field(default=0, metadata=OMITTED)
+    passes: Annotated[int, Form(ge=0, le=PASSES_MAX)] = field(default=0, metadata=OMITTED)
     # divide the measure window: the name and the length of each, s
     phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
 
@@ -460,11 +460,10 @@ class Sessions(Element):
         ge=1,
         le=THREADS_MAX,
     )
-    connect_every: int = key(  # 0: a connection is kept
+    connect_every: ConnectEvery = key(  # 0: a connection is kept
         0,
         text="Close a connection after so many transactions, or after each `transaction`, and make another. The "
         "connect is part of the response time, and `connect` in expressions.",
-        form=ConnectEvery,
         may_be_null=True,
     )
 

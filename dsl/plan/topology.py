@@ -37,7 +37,7 @@ WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=la
 class Workload:
     """A workload of a plan."""
 
-    name: str  # its name in the plan
+    name: Name  # its name in the plan
     kind: str  # a kind of `dsl.workloads`
     parameters: tuple[tuple[str, Value], ...]  # validated, (name, value), sorted by name
     where: Where = NOWHERE  # its position in the plan
@@ -113,7 +113,7 @@ Provision: TypeAlias = Literal["embedded", "pgbouncer"]
 class System(Element):
     """A database under test."""
 
-    name: str  # its name in the plan
+    name: Name  # its name in the plan
     engine: EngineName = key(text="An engine of this release, or of an installed package.")
     host: Name = key(text="The host it runs on.")
     provision: Provision | None = key(
@@ -223,6 +223,8 @@ ScrapeTake: TypeAlias = Literal["sum", "avg", "min", "max"]
 """The number that several series give."""
 
 
+RARE_EVERY_S = 24 * 3600.0
+"""The default interval of a capture of sizes: longer than a run, so it samples only at its start and its end."""
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
 """The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
 Labels: TypeAlias = Annotated[
@@ -238,7 +240,9 @@ class Scrape(Element):
         name="name", text="The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."
     )
     labels: Labels = key((), text="Only series with exactly these values.")
-    alias: Id = key("", name="as", text="Its name in expressions; the metric's own by default.", may_be_null=True)
+    alias: str = key(
+        "", name="as", text="Its name in expressions; the metric's own by default.", form=Id, may_be_null=True
+    )
     kind: ScrapeKind = key(
         "gauge",
         name="type",
@@ -273,7 +277,7 @@ def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
 class Capture(Element):
     """An observation while a load runs."""
 
-    name: str  # its name in the plan
+    name: Name  # its name in the plan
     kind: CaptureKind = key()  # what it observes
     hosts: Selector = key(  # compiled: their names
         (),
@@ -281,11 +285,13 @@ class Capture(Element):
         text="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. command: the "
         "one host that runs the program.",
         may_be_null=True,
+        of="hosts",
     )
     system: Name | None = key(None, text=f"{_kinds(lambda kind: kind.of == 'system')}: the system observed.")
     every_s: Every = key(  # s
         1.0,
         name="every",
+        beyond=(RARE_EVERY_S,),
         text=f"One sample each. {_kinds(lambda kind: kind.rare)}: by default only at the start and at the end. "
         f"{_kinds(lambda kind: bool(kind.report))}: always at the start and the end of the measure window.",
     )
@@ -294,7 +300,7 @@ class Capture(Element):
         text="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@.",
         may_be_null=True,
     )  # a secret is filled in as late as in a system's dsn
-    scrapes: tuple[Scrape, ...] = ()  # the numbers of an exporter
+    scrapes: Scrapes = ()  # the numbers of an exporter
     query: Text = key("", text="sql: the query that is run each time.", may_be_null=True, omitted=True)
     command: Command = keys_of(  # the program of a `command`
         Command,
@@ -319,7 +325,7 @@ class Capture(Element):
         may_be_null=True,
         omitted=True,
     )
-    values: tuple[MeasuredValue, ...] = key(  # of an exporter's list, the compiler makes `scrapes`
+    values: Values = key(  # of an exporter's list, the compiler makes `scrapes`
         (),
         name="metrics",
         text="prometheus: the list of metrics to keep. sql, command: the numbers by name.",
