@@ -36,7 +36,7 @@ from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name
 from proveout.dsl.operations.sql import commit_tables, copies_before
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.loads import alone_ladders
-from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published, all_tunings
+from proveout.dsl.plan.plan import Chart, ChartNumbers, Check, OnLoss, Plan, Published, all_tunings
 from proveout.dsl.plan.scalars import Name as PlanName
 from proveout.dsl.plan.scalars import Title
 from proveout.dsl.plan.stages import Condition, Fault, Ladder, Open, Search, Stage, Tune
@@ -405,33 +405,32 @@ class _Expressions:
             checks.append(Check(id=entry.id, check=check, severity=written.severity, title=title, where=node.where))
         return tuple(found), tuple(checks)
 
-    def charts(self, entries: Sequence[models.ChartEntry]) -> tuple[Chart, ...]:
+    def charts(self, entries: Sequence[BaseModel]) -> tuple[Chart, ...]:
         """The charts of the report, each number as an expression."""
         scope = self.results(self.plan.stages)
         found: list[Chart] = []
         for index, entry in enumerate(entries):
             node, _ = locate(self.root, ("report", "charts", index))
-            if any(entry.id == other.id for other in found):
-                message = f"another chart has the id `{entry.id}`"
+            chart, written = made(Chart, entry, points=(), where=node.where), made(ChartNumbers, entry)
+            if any(chart.id == other.id for other in found):
+                message = f"another chart has the id `{chart.id}`"
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
-            relative = entry.relative_to
-            texts = (*entry.of.values(), relative.of if relative else "")
+            relative = written.relative_to
+            texts = (*written.of.values(), relative.of if relative else "")
             if any(_reads(text, name) for text in texts for name in scope.broken):
                 continue
-            laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
+            laid = lay_out(written.of, written.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:
                 key = ".".join(("report.charts", str(index), *path))
                 self.problems.add(where_of(node, *path), message, key=key, hint=hint)
             found.append(
-                Chart(
-                    id=entry.id,
+                dataclasses.replace(
+                    chart,
                     points=laid.points,
-                    title=entry.title,
-                    place=entry.place or laid.place,
+                    place=chart.place or laid.place,
                     lines=laid.lines,
                     relative_to=relative.words if relative else "",
                     up_is_better=relative is not None and relative.up_is_better,
-                    where=node.where,
                 )
             )
         return tuple(found)

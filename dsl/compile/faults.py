@@ -5,6 +5,7 @@ the load.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from proveout.core.data_classes import dataclass
@@ -12,13 +13,13 @@ from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, StageNames, where_of
 from proveout.dsl.compile.tuning import compile_tuning, is_fault, settings, unknown_operation
 from proveout.dsl.operations.table import FAULT_KEYS, fault_key, operation_of
+from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.stages import Fault, Tuning, Windows
-from proveout.dsl.plan.topology import Expression
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.rules.ladder_rules import operation_problems, spans_s, window_problems
-from proveout.dsl.schema.stage_models import FaultEntry, LadderKeys
+from proveout.dsl.schema.stage_models import FaultEntry, FaultKeys, LadderKeys
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Scalar, Seq
+from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, is_given
 
 KNOWN = {field.alias or name for name, field in FaultEntry.model_fields.items()}
 OF_TUNING = ("on", "destructive")
@@ -60,11 +61,13 @@ class _Entry:
         entry = validate(FaultEntry, rest, self.path, self.scope.problems)
         if entry is None or operations is None:
             return None
-        begins = self.begins(entry)
+        fault = made(Fault, entry, tunings=(), where=self.node.where)
+        begins = self.begins()
         tunings = self.tunings(entry, operations, rest)
         if not begins or tunings is None:
             return None
-        fault = _fault(entry, tunings, self.node)
+        when = fault.when and replace(fault.when, where=where_of(self.node, "when"))
+        fault = replace(fault, tunings=tunings, when=when)
         flawed = self.object_to(self.operation_problems(fault, operations))
         return None if self.object_to(window_problems(fault, windows.measure_s)) or flawed else fault
 
@@ -88,9 +91,9 @@ class _Entry:
         fine = len(operations) == len(others) and len(operations) + (rest.get("tuning") is not None) == 1
         return (operations if fine else None), rest
 
-    def begins(self, entry: FaultEntry) -> bool:
+    def begins(self) -> bool:
         """Whether it is clear when it begins."""
-        given = [key for key in BEGINS if getattr(entry, key) is not None]
+        given = [key for key in BEGINS if is_given(self.node, key)]
         if not given:
             self.problem(self.node.where, "when does this fault begin?", "at: 20s, or between, or when")
         for key in given[1:]:
@@ -98,7 +101,7 @@ class _Entry:
             self.problem(where_of(self.node, key), message, "leave one of them out", key)
         unused = {"seed": ("between",), "times": ("between", "when"), "apart": ("between", "when")}
         for key, by in unused.items():
-            if len(given) == 1 and getattr(entry, key) is not None and given[0] not in by:
+            if len(given) == 1 and is_given(self.node, key) and given[0] not in by:
                 ways = " or ".join(f"`{one}`" for one in by)
                 message = f"`{key}` is for a fault that begins by {ways}, not by `{given[0]}`"
                 self.problem(where_of(self.node, key), message, "leave it out", key)
@@ -106,7 +109,7 @@ class _Entry:
         return len(given) == 1
 
     def tunings(
-        self, entry: FaultEntry, operations: Sequence[tuple[Scalar, Node]], rest: Map
+        self, entry: FaultKeys, operations: Sequence[tuple[Scalar, Node]], rest: Map
     ) -> tuple[Tuning, ...] | None:
         """Its changes: the one of its operation, or those that it lists."""
         if operations:
@@ -130,7 +133,7 @@ class _Entry:
             message = "`on` belongs to one change, and this fault lists several"
             self.problem(where_of(self.node, "on"), message, "`on` in each entry of `tuning`", "on")
 
-    def agreed(self, item: Node, entry: FaultEntry) -> Node:
+    def agreed(self, item: Node, entry: FaultKeys) -> Node:
         """A listed change, with the consent that the fault gives for all of them."""
         if not entry.destructive or not isinstance(item, Map) or item.get("destructive") is not None:
             return item
@@ -150,22 +153,6 @@ class _Entry:
             for one in found:
                 within = () if operations or one.at == ("for",) else ("tuning", number)
                 yield Objection(message=one.message, way_out=one.way_out, at=(*within, *one.at))
-
-
-def _fault(entry: FaultEntry, tunings: tuple[Tuning, ...], node: Node) -> Fault:
-    when = Expression(text=entry.when, where=where_of(node, "when")) if entry.when is not None else None
-    return Fault(
-        name=entry.name,
-        tunings=tunings,
-        for_s=entry.for_ or 0.0,
-        at_s=entry.at,
-        between_s=(entry.between.from_, entry.between.to) if entry.between is not None else None,
-        when=when,
-        times=entry.times or 1,
-        seed=1 if entry.seed is None else entry.seed,
-        apart_s=entry.apart or 0.0,
-        where=node.where,
-    )
 
 
 def check_faults(names: StageNames, entry: LadderKeys, faults: Sequence[Fault], windows: Windows) -> None:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError, Where
 from proveout.dsl import engines
 from proveout.dsl.compile.result_names import provisioned_problems
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import refuse_destinations
 from proveout.dsl.extensions import WorkloadExtension
-from proveout.dsl.plan.captures import CAPTURES
-from proveout.dsl.plan.commands import NO_WAIT, Command, MeasuredValue, OutputRows
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration
+from proveout.dsl.plan.commands import Command, MeasuredValue
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import CommandRun, Pool, Sql
-from proveout.dsl.plan.topology import Capture, Host, Scrape, System
+from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Host, Scrape, System
 from proveout.dsl.rules import value_rules
 from proveout.dsl.rules.host_rules import (
-    RARE_EVERY_S,
     Objection,
     captured_problems,
     exporter_problems,
@@ -34,14 +35,10 @@ from proveout.dsl.rules.host_rules import (
 )
 from proveout.dsl.rules.secrets import Unclear, of_url
 from proveout.dsl.rules.value_rules import STAGE_NUMBERS, command_problems
-from proveout.dsl.schema.models import CaptureEntry, OutputEntry, PoolEntry, ScrapeEntry, ValueEntry
-from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry
+from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean, is_given, locate
 from proveout.dsl.workloads.kinds import BUILT_IN, extension, names
-
-COUNTERS = ("_total", "_count", "_sum", "_bucket")
-"""The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
 
 _OF_KINDS = tuple(dict.fromkeys(name for kind in CAPTURES.values() for name in kind.keys))
 """The keys that only captures of some kinds have."""
@@ -49,82 +46,92 @@ _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _FORM = "http://127.0.0.1:9100/metrics"
 
 
-def refuse_keys(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> None:
-    """Keys that only captures of other kinds have."""
-    for name in _OF_KINDS:
-        if name not in CAPTURES[entry.kind].keys and getattr(entry, name) is not None:
-            where = where_of(node, name)
-            scope.problems.add(where, f"a capture of kind {entry.kind} has no `{name}`", key=f"{path}.{name}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Captured:
+    """A capture as it is written: its hosts are words, and an exporter's numbers are those of its `metrics`."""
+
+    scope: Scope
+    key: Scalar
+    node: Map
+    path: str
+    capture: Capture
+
+    @property
+    def kind(self) -> CaptureDeclaration:
+        return CAPTURES[self.capture.kind]
+
+    def problem(self, message: str, *at: str | int, hint: str = "") -> None:
+        """Note a problem at a key, or at the capture where the key is not there."""
+        there = at and self.node.get(str(at[0])) is not None
+        where: Where = where_of(self.node, *at) if there else self.key.where
+        self.scope.problems.add(where, message, key=".".join([self.path, *map(str, at)]), hint=hint)
+
+    def object_to(self, objections: Iterable[Objection]) -> bool:
+        """Note objections; whether there were any."""
+        found = list(objections)
+        for one in found:
+            self.problem(one.message, *one.at, hint=one.way_out)
+        return bool(found)
+
+    def selected(self) -> tuple[str, ...] | None:
+        """The hosts that `on` selects."""
+        return self.scope.select_hosts(self.capture.hosts or ["all"], where_of(self.node, "on"), f"{self.path}.on")
+
+    def one_host(self) -> str | None:
+        """The one host whose agent reads the exporter, or runs the command."""
+        hosts = self.selected()
+        if hosts is not None and len(hosts) > 1:
+            does, what = ("run", "command") if self.capture.kind == "command" else ("read", "exporter")
+            hint = f"name the one whose agent {does}s the {what}; each {what} has a capture of its own"
+            where = where_of(self.node, "on")
+            self.scope.problems.add(where, f"{len(hosts)} hosts would {does} it", key=f"{self.path}.on", hint=hint)
+            return None
+        return hosts[0] if hosts else None
+
+    def refuse_others(self) -> None:
+        """Keys that only captures of other kinds have."""
+        for name in _OF_KINDS:
+            if name not in self.kind.keys and is_given(self.node, name):
+                self.problem(f"a capture of kind {self.capture.kind} has no `{name}`", name)
 
 
-def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _exporter(one: _Captured) -> Capture | None:
     """A capture of kind prometheus."""
-    if entry.system is not None:
-        where = where_of(node, "system")
-        scope.problems.add(where, "a prometheus capture is of an exporter, not of a system", key=f"{path}.system")
-    for name in CAPTURES["prometheus"].keys:
-        if getattr(entry, name) is None:
-            hint = f"url: {_FORM}" if name == "url" else "metrics: [{name: node_load1}]"
-            scope.problems.add(key.where, f"a prometheus capture needs `{name}`", key=f"{path}.{name}", hint=hint)
-    host = one_host(scope, node, entry, path)
-    if isinstance(entry.metrics, dict):
-        hint = "metrics: [{name: node_load1}]"
-        scope.problems.add(
-            where_of(node, "metrics"), "an exporter's `metrics` are a list", key=f"{path}.metrics", hint=hint
-        )
+    capture, form = one.capture, "metrics: [{name: node_load1}]"
+    if capture.system is not None:
+        one.problem("a prometheus capture is of an exporter, not of a system", "system")
+    for name in one.kind.keys:
+        if not is_given(one.node, name):
+            one.problem(f"a prometheus capture needs `{name}`", name, hint=f"url: {_FORM}" if name == "url" else form)
+    host = one.one_host()
+    if capture.values:
+        one.problem("an exporter's `metrics` are a list", "metrics", hint=form)
         return None
-    if entry.url is None or entry.metrics is None or not _url(scope, where_of(node, "url"), entry.url, f"{path}.url"):
+    fine = capture.url and _url(one.scope, where_of(one.node, "url"), capture.url, f"{one.path}.url")
+    if not fine or not capture.scrapes or not _scrapes_fit(one) or host is None:
         return None
-    scrapes = tuple(_scrapes(scope, node, entry.metrics, path))
-    if host is None or len(scrapes) < len(entry.metrics):
-        return None
-    return Capture(
-        name=key.text,
-        kind="prometheus",
-        every_s=entry.every,
-        hosts=(host,),
-        url=entry.url,
-        scrapes=scrapes,
-        where=key.where,
-    )
+    return replace(capture, hosts=(host,), system=None)
 
 
-def one_host(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> str | None:
-    """The one host whose agent reads the exporter, or runs the command."""
-    hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
-    if hosts is None:
-        return None
-    if len(hosts) > 1:
-        does, what = ("run", "command") if entry.kind == "command" else ("read", "exporter")
-        hint = f"name the one whose agent {does}s the {what}; each {what} has a capture of its own"
-        scope.problems.add(where_of(node, "on"), f"{len(hosts)} hosts would {does} it", key=f"{path}.on", hint=hint)
-        return None
-    return hosts[0]
-
-
-def _scrapes(scope: Scope, node: Map, entries: list[ScrapeEntry], path: str) -> Iterator[Scrape]:
+def _scrapes_fit(one: _Captured) -> bool:
+    """Whether each number of an exporter is possible, and has a name of its own."""
+    before = len(one.scope.problems.found)
     taken: set[str] = set()
-    for number, entry in enumerate(entries):
-        key = f"{path}.metrics.{number}"
-        where = where_of(node, "metrics", number)
-        alias = entry.as_ or entry.name
-        wrong = next(scrape_problems(entry.name, alias, list(entry.labels)), None)
+    for number, scrape in enumerate(one.capture.scrapes):
+        wrong = next(scrape_problems(scrape), None)
+        where, path = where_of(one.node, "metrics", number), (one.path, "metrics", str(number))
         if wrong is not None:
-            scope.problems.add(where, wrong.message, key=".".join((key, *map(str, wrong.at))), hint=wrong.way_out)
-            continue
-        if alias in taken:
-            hint = "give each a name of its own: as: name"
-            scope.problems.add(where, f"two numbers are called `{alias}`", key=key, hint=hint)
-            continue
-        taken.add(alias)
-        yield Scrape(
-            alias=alias,
-            metric=entry.name,
-            labels=tuple(sorted(entry.labels.items())),
-            kind=entry.type or ("counter" if entry.name.endswith(COUNTERS) else "gauge"),
-            take=entry.take,
-            optional=entry.optional,
-        )
+            key = ".".join((*path, *map(str, wrong.at)))
+            one.scope.problems.add(where, wrong.message, key=key, hint=wrong.way_out)
+        elif scrape.alias in taken:
+            one.problem(
+                f"two numbers are called `{scrape.alias}`",
+                "metrics",
+                number,
+                hint="give each a name of its own: as: name",
+            )
+        taken.add(scrape.alias)
+    return len(one.scope.problems.found) == before
 
 
 def _url(scope: Scope, where: Where, url: str, key: str) -> bool:
@@ -173,67 +180,39 @@ Report: TypeAlias = Callable[..., None]
 
 
 def measured_values(
-    entries: Mapping[str, ValueEntry], problem: Report, *, sampled: bool, taken: Sequence[str] = ()
-) -> tuple[MeasuredValue, ...] | None:
-    """The values of `metrics:`; None when one is wrong. `sampled`: of a capture; `taken`: names that are not free."""
-    found = [_value(name, entry) for name, entry in entries.items()]
+    values: tuple[MeasuredValue, ...], node: Map, problem: Report, *, sampled: bool, taken: Sequence[str] = ()
+) -> bool:
+    """Whether the values of `metrics:` are possible. `sampled`: of a capture; `taken`: names that are not free."""
     wrong = False
-    for value, entry in zip(found, entries.values(), strict=True):
+    for value in values:
         for objection in value_rules.value_problems(value, taken):
             problem(objection.message, "metrics", value.name, *objection.at, hint=objection.way_out)
             wrong = True
-        if not sampled and "as_" in entry.model_fields_set:
+        body, _ = locate(node, ("metrics", value.name))
+        if not sampled and isinstance(body, Map) and body.get("as") is not None:
             message = "`as` is of captures: a stage reads each number once a repeat"
             problem(message, "metrics", value.name, "as", hint="leave it away")
             wrong = True
-    return None if wrong else tuple(found)
+    return not wrong
 
 
-def _value(name: str, entry: ValueEntry) -> MeasuredValue:
-    return MeasuredValue(
-        name=name,
-        column=entry.column or name,
-        where=tuple(sorted(entry.where.items())),
-        kind=entry.as_,
-        take=entry.take,
-    )
-
-
-def query_capture(
-    scope: Scope, named: tuple[Scalar, Map], entry: CaptureEntry, path: str, system: str
-) -> Capture | None:
-    """A capture of kind sql of a system; `named` is its name and its body."""
-    key, node = named
-
-    def problem(message: str, *at: str | int, hint: str = "") -> None:
-        where: Where = where_of(node, *at) if node.get(str(at[0])) is not None else key.where
-        scope.problems.add(where, message, key=".".join([path, *map(str, at)]), hint=hint)
-
-    if entry.query is None:
-        problem("an sql capture needs a `query`", "query", hint="query: SELECT count(*) AS sessions FROM …")
-    if not isinstance(entry.metrics, dict):
-        problem("an sql capture needs `metrics`, by name", "metrics", hint="metrics: {sessions: {column: 1}}")
+def _query(one: _Captured) -> Capture | None:
+    """A capture of kind sql of a system that supports it."""
+    if not one.capture.query:
+        one.problem("an sql capture needs a `query`", "query", hint="query: SELECT count(*) AS sessions FROM …")
+    if not one.capture.values:
+        one.problem("an sql capture needs `metrics`, by name", "metrics", hint="metrics: {sessions: {column: 1}}")
         return None
-    values = measured_values(entry.metrics, problem, sampled=True)
-    if values is None or entry.query is None:
-        return None
-    return Capture(
-        name=key.text,
-        kind="sql",
-        every_s=entry.every,
-        system=system,
-        query=entry.query,
-        values=values,
-        where=key.where,
-    )
+    fine = measured_values(one.capture.values, one.node, one.problem, sampled=True)
+    return one.capture if fine and one.capture.query else None
 
 
-def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, problem: Report) -> Sql | None:
-    """The compiled stage; None when its system or its metrics do not compile."""
-    if not (entry.statements or entry.wait_until or entry.query):
+def sql_stage(stage: Sql, body: Map, system: System | None, problem: Report) -> Sql | None:
+    """The stage; None when its system or its metrics are not possible."""
+    if not (stage.statements or stage.wait_until.query or stage.query):
         problem("this sql stage does nothing", hint="give it `statements`, `wait_until`, or `query` and `metrics`")
-    if (entry.query is None) != (entry.metrics is None):
-        lacking = "metrics" if entry.metrics is None else "query"
+    if bool(stage.query) != bool(stage.values):
+        lacking = "query" if stage.values else "metrics"
         problem(
             f"`query` and `metrics` belong together; `{lacking}` is missing", hint="metrics: {max_iops: {column: 1}}"
         )
@@ -245,23 +224,10 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
             "system",
             hint="a command stage, or another system",
         )
-    if (entry.query or entry.wait_until) and not engines.of(system.engine).queries:
+    if (stage.query or stage.wait_until.query) and not engines.of(system.engine).queries:
         able = engines.named(found for found in engines.ENGINES.values() if found.queries)
         problem(f"queries of {system.engine} are not read in this release", hint=f"systems of {able}")
-    values = measured_values(entry.metrics or {}, problem, sampled=False, taken=STAGE_NUMBERS)
-    if values is None:
-        return None
-    return Sql(
-        id=stage_id,
-        system=system.name,
-        statements=tuple(entry.statements or ()),
-        repeatable=entry.repeatable,
-        wait_until=entry.wait_until or NO_WAIT,
-        query=entry.query or "",
-        values=values,
-        repeat=entry.repeat,
-        where=body.where,
-    )
+    return stage if measured_values(stage.values, body, problem, sampled=False, taken=STAGE_NUMBERS) else None
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -270,79 +236,39 @@ SAMPLE_S = 5.0
 """The longest run of the program of a capture, where the plan gives none."""
 
 
-def output_rows(entry: OutputEntry | None) -> OutputRows:
-    """The form of an output."""
-    if entry is None:
-        return OutputRows()
-    return OutputRows(
-        format=entry.format or ("pattern" if entry.pattern else "pairs"),
-        rows=entry.rows or "",
-        separator=entry.separator,
-        header=entry.header,
-        pattern=entry.pattern or "",
-    )
-
-
-def checked_command(
-    argv: Sequence[str],
-    output: OutputEntry | None,
-    within_s: float,
-    exit_codes: Sequence[int],
-    problem: Report,
-) -> Command | None:
-    """A command; None when an agent would refuse it."""
-    command = Command(
-        argv=tuple(argv), output=output_rows(output), within_s=within_s, exit_codes=tuple(dict.fromkeys(exit_codes))
-    )
+def checked_command(command: Command, problem: Report) -> Command | None:
+    """A command with each exit code once; None when an agent would refuse it."""
     objections = list(command_problems(command))
     for objection in objections:
         problem(objection.message, *objection.at, hint=objection.way_out)
-    return None if objections else command
+    return None if objections else replace(command, exit_codes=tuple(dict.fromkeys(command.exit_codes)))
 
 
-def command_stage(
-    entry: CommandEntry, stage_id: str, body: Map, host: Host | None, problem: Report
-) -> CommandRun | None:
-    """The compiled stage; None when its host, its command or its metrics do not compile."""
-    command = checked_command(entry.argv, entry.output, entry.within, entry.exit_codes, problem)
-    values = measured_values(entry.metrics, problem, sampled=False, taken=STAGE_NUMBERS)
-    if host is None or command is None or values is None:
-        return None
-    return CommandRun(
-        id=stage_id, host=host.name, command=command, values=values, repeat=entry.repeat, where=body.where
-    )
+def command_stage(stage: CommandRun, body: Map, host: Host | None, problem: Report) -> CommandRun | None:
+    """The stage; None when its host, its command or its metrics are not possible."""
+    command = checked_command(stage.command, problem)
+    fine = measured_values(stage.values, body, problem, sampled=False, taken=STAGE_NUMBERS)
+    return replace(stage, command=command) if fine and host is not None and command is not None else None
 
 
-def command_capture(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _command(one: _Captured) -> Capture | None:
     """A capture of kind command: the numbers of a program's output, each time it is run."""
-
-    def problem(message: str, *at: str | int, hint: str = "") -> None:
-        where: Where = where_of(node, *at) if at and node.get(str(at[0])) is not None else key.where
-        scope.problems.add(where, message, key=".".join([path, *map(str, at)]), hint=hint)
-
-    if entry.system is not None:
-        problem("a command capture is of a host, not of a system", "system", hint="on: db1")
-    host = one_host(scope, node, entry, path)
-    if not isinstance(entry.metrics, dict):
-        problem("a command capture needs `metrics`, by name", "metrics", hint="metrics: {queue: {column: 1}}")
+    capture = one.capture
+    if capture.system is not None:
+        one.problem("a command capture is of a host, not of a system", "system", hint="on: db1")
+    host = one.one_host()
+    if not capture.values:
+        one.problem("a command capture needs `metrics`, by name", "metrics", hint="metrics: {queue: {column: 1}}")
         return None
-    within_s = SAMPLE_S if entry.within is None else entry.within
-    command = checked_command(entry.argv or (), entry.output, within_s, entry.exit_codes or (0,), problem)
-    values = measured_values(entry.metrics, problem, sampled=True)
-    for value in values or ():
+    command = capture.command if is_given(one.node, "within") else replace(capture.command, within_s=SAMPLE_S)
+    checked = checked_command(command, one.problem)
+    fine = measured_values(capture.values, one.node, one.problem, sampled=True)
+    for value in capture.values if fine else ():
         if value.kind == "age":
-            problem("`as: age` is of sql captures", "metrics", value.name, "as", hint="as: level")
-    if host is None or command is None or values is None:
+            one.problem("`as: age` is of sql captures", "metrics", value.name, "as", hint="as: level")
+    if host is None or checked is None or not fine:
         return None
-    return Capture(
-        name=key.text,
-        kind="command",
-        every_s=entry.every,
-        hosts=(host,),
-        values=values,
-        command=command,
-        where=key.where,
-    )
+    return replace(capture, hosts=(host,), system=None, command=checked)
 
 
 def add_workloads(scope: Scope, section: Node | None) -> None:
@@ -387,90 +313,74 @@ class _AnyKind(BaseModel, extra="allow"):
 
 def add_captures(scope: Scope, section: Node | None) -> None:
     """Compile `captures:` into `scope`."""
+    special = {"prometheus": _exporter, "command": _command}
     for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
-        path = f"captures.{key.text}"
-        refuse_keys(scope, node, entry, path)
-        special = {"prometheus": exporter, "command": command_capture}
-        default = _of_hosts if CAPTURES[entry.kind].of == "hosts" else _database
-        capture = special.get(entry.kind, default)(scope, key, node, entry, path)
+        written = made(Capture, entry, name=key.text, where=key.where)
+        metrics: Sequence[object] = written.values
+        if scrapes := tuple(one for one in metrics if isinstance(one, Scrape)):
+            written = replace(written, scrapes=scrapes, values=())
+        one = _Captured(scope=scope, key=key, node=node, path=f"captures.{key.text}", capture=written)
+        one.refuse_others()
+        default = _of_hosts if one.kind.of == "hosts" else _database
+        capture = special.get(written.kind, default)(one)
         if capture is not None:
             scope.captures[key.text] = capture
 
 
-def _of_hosts(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    if entry.system is not None:
-        where = where_of(node, "system")
-        message = f"{CAPTURES[entry.kind].article} capture is of hosts, not of a system"
-        scope.problems.add(where, message, key=f"{path}.system", hint="on: all")
-    hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
-    if hosts is None:
-        return None
-    return Capture(name=key.text, kind=entry.kind, every_s=entry.every, hosts=hosts, where=key.where)
+def _of_hosts(one: _Captured) -> Capture | None:
+    if one.capture.system is not None:
+        one.problem(f"{one.kind.article} capture is of hosts, not of a system", "system", hint="on: all")
+    hosts = one.selected()
+    return None if hosts is None else replace(one.capture, hosts=hosts, system=None)
 
 
-def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _database(one: _Captured) -> Capture | None:
     """A capture of a system."""
-    kind = CAPTURES[entry.kind]
-    if entry.on is not None:
-        where = where_of(node, "on")
-        scope.problems.add(where, f"{kind.article} capture is of a `system`, not of hosts", key=f"{path}.on")
-    if entry.system is None:
+    scope, name = one.scope, one.capture.system
+    if one.capture.hosts:
+        one.problem(f"{one.kind.article} capture is of a `system`, not of hosts", "on")
+    if name is None:
         hint = did_you_mean("", scope.declared.get("system", ()))
-        scope.problems.add(key.where, f"{kind.article} capture needs a `system`", key=f"{path}.system", hint=hint)
+        one.problem(f"{one.kind.article} capture needs a `system`", "system", hint=hint)
         return None
-    where = where_of(node, "system")
-    system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
+    system = scope.resolve("system", name, scope.systems, where_of(one.node, "system"), f"{one.path}.system")
     if system is None:
         return None
     if system.in_front_of is not None:
         hint = f"system: {system.in_front_of}"
-        message = f"`{system.name}` is a PgBouncer, of which nothing is captured"
-        scope.problems.add(where, message, key=f"{path}.system", hint=hint)
+        one.problem(f"`{system.name}` is a PgBouncer, of which nothing is captured", "system", hint=hint)
         return None
-    if kind.endpoints == 2 and system.propagates_to is None and system.standby_of is None:
+    if one.kind.endpoints == 2 and system.propagates_to is None and system.standby_of is None:
         hint = "the lag is captured at the system with `propagates_to`, or at a standby"
-        scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
+        one.problem(f"`{system.name}` propagates to nothing", "system", hint=hint)
         return None
-    unseen = list(captured_problems(entry.kind, system.engine))
-    unseen += list(provisioned_problems(entry.kind, system))
+    unseen = (*captured_problems(one.capture.kind, system.engine), *provisioned_problems(one.capture.kind, system))
     for objection in unseen:
-        scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
-    return None if unseen else _of_system(scope, key, node, entry, path)
+        one.problem(objection.message, "system", hint=objection.way_out)
+    return None if unseen else _of_system(replace(one, capture=replace(one.capture, hosts=())))
 
 
-def _of_system(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _of_system(one: _Captured) -> Capture | None:
     """A capture of a system that supports it."""
-    if entry.kind == "sql":
-        return query_capture(scope, (key, node), entry, path, entry.system or "")
-    if CAPTURES[entry.kind].report:
-        return _report(scope, key, node, entry, path)
-    every_s = RARE_EVERY_S if CAPTURES[entry.kind].rare and node.get("every") is None else entry.every
-    return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=entry.system, where=key.where)
+    if one.capture.kind == "sql":
+        return _query(one)
+    if one.kind.report:
+        return _report(one)
+    rare = one.kind.rare and one.node.get("every") is None
+    return replace(one.capture, every_s=RARE_EVERY_S) if rare else one.capture
 
 
-def _report(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+def _report(one: _Captured) -> Capture | None:
     """A capture of two snapshots and a report on them."""
-    is_licensed = "licence" in CAPTURES[entry.kind].keys
-    licence, container = (entry.licence or "", entry.container or "own") if is_licensed else ("", "")
-    objections = list(licence_problems(entry.kind, licence, container))
-    if node.get("every") is not None:
-        message = f"a capture of kind {entry.kind} has no `every`: it looks at the start and the end of the window"
+    capture = one.capture
+    objections = []
+    if "licence" in one.kind.keys:
+        capture = replace(capture, container=capture.container or "own")
+        objections = list(licence_problems(capture.kind, capture.licence, capture.container))
+    if one.node.get("every") is not None:
+        message = f"a capture of kind {capture.kind} has no `every`: it looks at the start and the end of the window"
         objections.append(Objection(message=message, way_out="leave it away", at=("every",)))
-    for objection in objections:
-        where = where_of(node, *objection.at) if node.get(str(objection.at[0])) is not None else key.where
-        at = ".".join([path, *map(str, objection.at)])
-        scope.problems.add(where, objection.message, key=at, hint=objection.way_out)
-    if objections:
-        return None
-    return Capture(
-        name=key.text,
-        kind=entry.kind,
-        every_s=entry.every,
-        system=entry.system,
-        licence=licence,
-        container=container,
-        where=key.where,
-    )
+    return None if one.object_to(objections) else capture
 
 
 OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))

@@ -37,6 +37,7 @@ from proveout.dsl.plan.stages import (
     WINDOWS,
     Cell,
     Closed,
+    CommandRun,
     Ladder,
     Limits,
     Pool,
@@ -44,6 +45,7 @@ from proveout.dsl.plan.stages import (
     Reset,
     Restart,
     Search,
+    Sql,
     Stage,
     Tool,
     Tune,
@@ -242,7 +244,7 @@ class _Stages(StageNames):
     kind: str
     cell: Cell | None = None
 
-    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:
         if self.kind not in stage_models.OF_THEIR_OWN:
             return self.plain(cast("Stage", made(KINDS[self.kind], entry, id=self.id, where=self.body.where)))
         match entry:
@@ -250,11 +252,6 @@ class _Stages(StageNames):
                 return self.ladder(entry)
             case stage_models.SearchKeys():
                 return self.search(entry)
-            case stage_models.SqlEntry():
-                return sql_stage(entry, self.id, self.body, self.system(entry.system, "system"), self.problem)
-            case stage_models.CommandEntry():
-                host = self.scope.resolve("host", entry.on, self.scope.hosts, self.where("on"), f"{self.path}.on")
-                return command_stage(entry, self.id, self.body, host, self.problem)
             case stage_models.TuneEntry():
                 return self.tune(entry)
             case stage_models.ToolKeys():
@@ -276,6 +273,11 @@ class _Stages(StageNames):
                     self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
             case Restart():
                 return self.restart(stage, self.scope.systems[stage.system])
+            case Sql():
+                return sql_stage(stage, self.body, self.system(stage.system, "system"), self.problem)
+            case CommandRun():
+                host = self.scope.resolve("host", stage.host, self.scope.hosts, self.where("on"), f"{self.path}.on")
+                return command_stage(stage, self.body, host, self.problem)
         return stage
 
     # ---- kinds ----

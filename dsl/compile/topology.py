@@ -4,7 +4,7 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -175,18 +175,17 @@ def _dsn(entry: System) -> str | None:
 
 
 def _add_equipment(scope: Scope, section: Node | None) -> None:
-    made: list[tuple[Map, EquipmentEntry, str]] = []
+    found: list[tuple[Map, NodeKeys, str]] = []
     for key, node, entry in scope.entries(section, "equipment", EquipmentEntry, "topology.equipment"):
         path = f"topology.equipment.{key.text}"
         for kind in ("host", "system"):
             if key.text in scope.declared.get(kind, set()):
                 scope.problems.add(key.where, f"a {kind} has the name `{key.text}`", key=path)
-        made.append((node, entry, key.text))
-        equipment = Declared(name=key.text, kind=entry.kind, description=entry.description, where=key.where)
-        scope.equipment[key.text] = equipment
-    for node, entry, name in made:
+        found.append((node, entry, key.text))
+        scope.equipment[key.text] = made(Declared, entry, name=key.text, where=key.where)
+    for node, entry, name in found:
         path = f"topology.equipment.{name}"
-        connected = _connected(scope, node, entry, path)
+        connected = _connected(scope, node, scope.equipment[name].connects, path)
         declared = _declare(scope, node, entry, replace(scope.equipment[name], connects=connected), path)
         for one in host_rules.unmet(declared, {}):
             hint = "no agent measures equipment: correct the fact or the expectation"
@@ -195,10 +194,10 @@ def _add_equipment(scope: Scope, section: Node | None) -> None:
             scope.problems.add(one.where, str(one), key=f"{path}.expect.{one.fact}", hint=hint)
 
 
-def _connected(scope: Scope, node: Map, entry: EquipmentEntry, path: str) -> tuple[str, ...]:
+def _connected(scope: Scope, node: Map, words: Sequence[str], path: str) -> tuple[str, ...]:
     """The hosts and the equipment that equipment is connected to, each once."""
     found: list[str] = []
-    for index, word in enumerate(entry.connects or []):
+    for index, word in enumerate(words):
         where = (
             where_of(node, "connects", index) if isinstance(node.get("connects"), Seq) else where_of(node, "connects")
         )

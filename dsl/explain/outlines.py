@@ -34,9 +34,8 @@ from proveout.dsl.plan.stages import (
     Tool,
     stated_s,
 )
-from proveout.dsl.plan.topology import Expression
+from proveout.dsl.plan.topology import RARE_EVERY_S, Expression
 from proveout.dsl.rules import resets
-from proveout.dsl.rules.host_rules import RARE_EVERY_S
 from proveout.dsl.workloads import commits
 from proveout.dsl.workloads.kinds import expected_rows, table_names
 

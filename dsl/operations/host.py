@@ -43,7 +43,7 @@ from proveout.dsl.operations.operation import (
     whole_file,
 )
 from proveout.dsl.plan.bounds import ID_PATTERN
-from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
+from proveout.dsl.plan.scalars import Form, custom
 
 # A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that
 # stand on one line. Only its program can judge the file: `validator` names a check of the host's policy that must
@@ -492,7 +492,7 @@ class PackagePresent(Operation):
     """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where
     one is missing."""
 
-    packages: Annotated[list[Package], BeforeValidator(one_or_many), OrOne()] = Field(
+    packages: Annotated[list[Package], Form(or_one=True)] = Field(
         min_length=1, max_length=200, description="Their names."
     )
 

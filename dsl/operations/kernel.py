@@ -27,7 +27,7 @@ from proveout.dsl.operations.operation import (
     matching,
     whole_file,
 )
-from proveout.dsl.plan.scalars import OrOne, custom, one_or_many
+from proveout.dsl.plan.scalars import Form, custom
 from proveout.dsl.source.nodes import Map
 
 NAME_PATTERN = r"^[a-z0-9_]+(\.[A-Za-z0-9_/:@-]+)+$"
@@ -209,10 +209,7 @@ def _pattern(value: str) -> str:
 
 
 Devices: TypeAlias = Annotated[
-    list[Annotated[str, AfterValidator(_pattern)]],
-    Field(min_length=1, max_length=200),
-    BeforeValidator(one_or_many),
-    OrOne(),
+    list[Annotated[str, AfterValidator(_pattern)]], Form(min_length=1, max_length=200, or_one=True)
 ]
 Scheduler: TypeAlias = Annotated[
     str,
@@ -224,7 +221,7 @@ class BlockQueue(TextSetting):
     """The request queues of disks: `{devices: "sd[b-e]", scheduler: none, nr_requests: 128}`."""
 
     devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
-    scheduler: Annotated[list[Scheduler], Field(max_length=8), BeforeValidator(one_or_many), OrOne()] = Field(
+    scheduler: Annotated[list[Scheduler], Form(max_length=8, or_one=True)] = Field(
         [],
         description="The I/O scheduler; of several, the first that the kernel offers: `[none, noop]` means no "
         "scheduler on new and on old kernels.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from proveout.dsl.operations.change import SetText
 from proveout.dsl.operations.facts import Facts
 from proveout.dsl.operations.operation import Operation, Step, TextSetting, matching
-from proveout.dsl.plan.scalars import OrOne, one_or_many
+from proveout.dsl.plan.scalars import Form
 
 # The kernel changes more than the interface itself: a bond gives its MTU to all its ports, an interface takes the VLANs
 # on it down to its own MTU, and the IPv6 MTU of an interface follows. Ports that differ are set back as well; the rest
@@ -28,9 +28,7 @@ Interface: TypeAlias = Annotated[
     ),
 ]
 """At most 15 characters, that cannot leave the interface's folder in /sys."""
-Interfaces: TypeAlias = Annotated[
-    list[Interface], Field(min_length=1, max_length=64), BeforeValidator(one_or_many), OrOne()
-]
+Interfaces: TypeAlias = Annotated[list[Interface], Form(min_length=1, max_length=64, or_one=True)]
 
 
 def mtu_path(name: str) -> str:
@@ -139,7 +137,7 @@ class BondPresent(Operation):
         Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
         | None
     ) = Field(None, description="The way in which it divides packets over its ports.")
-    ports: Annotated[list[Interface], Field(max_length=64), BeforeValidator(one_or_many), OrOne()] = Field(
+    ports: Annotated[list[Interface], Form(max_length=64, or_one=True)] = Field(
         [], description="Exactly the interfaces that it is made of."
     )
     ports_up_min: Annotated[int, Field(ge=1, le=64)] | None = Field(

@@ -17,7 +17,7 @@ from proveout.dsl.operations.operation import Operation, Step, Strict, matching,
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.scalars import Name, OrOne, Statements, Text, custom
+from proveout.dsl.plan.scalars import Form, Name, Statements, Text, custom
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Tuning
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.commits import table_operation
@@ -116,7 +116,7 @@ class SqlVerify(Strict):
     """A query, and the answer that means that nothing is left to do."""
 
     query: Question = Field(description="A SELECT; its first row is looked at.")
-    equals: Annotated[list[Setting], Field(min_length=1, max_length=100), BeforeValidator(_many), OrOne()] = Field(
+    equals: Annotated[list[Setting], Form(min_length=1, max_length=100, before=_many, or_one=True)] = Field(
         description="The values of its first row, as text; one value may stand alone."
     )
 

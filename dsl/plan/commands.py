@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
-from proveout.core.data_classes import dataclass, field
-from proveout.dsl.plan.keys import Element, key
-from proveout.dsl.plan.scalars import Duration, Every, Form, Text
+from proveout.core.data_classes import dataclass
+from proveout.dsl.plan.bounds import ARGUMENTS_MAX, EXIT_CODES_MAX, VALUES_MAX, WHERE_MAX
+from proveout.dsl.plan.keys import Element, key, made
+from proveout.dsl.plan.scalars import Duration, Every, Form, Id, Percentage, Size, Text, TextOrNumber
 
 OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 """Formats of rows in the output of a program.
@@ -21,24 +23,54 @@ regular expression matches; its named groups are the columns.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRows:
-    """The rows, with named columns, that standard output has."""
+class OutputRows(Element):
+    """The form of a program's output, which becomes rows with named columns; `output: csv` in short."""
 
-    format: OutputFormat = "pairs"  # how the rows are written
-    rows: str = ""  # json: path of the rows
-    separator: str = ","  # csv: between two columns
-    header: bool = True  # csv: the first line names the columns
-    pattern: str = ""  # pattern: the regular expression (RE2)
+    format: OutputFormat = key(
+        "pairs",
+        text="`json`, `csv`, `pairs` (a key and its value in each line), or `pattern`, the default where there is a "
+        "`pattern`.",
+        may_be_null=True,
+    )
+    rows: Text = key("", text="json: the path of the list whose items are the rows: hosts.0.disks.", may_be_null=True)
+    separator: str = key(",", text="csv: between two columns.", min_length=1, max_length=1)
+    header: bool = key(True, text="csv: the first line names the columns; otherwise they have numbers.")
+    pattern: Text = key(
+        "",
+        text="A regular expression (RE2) that is matched with each line; its named groups are the columns.",
+        may_be_null=True,
+    )
+
+    @classmethod
+    def of_written(cls, model: Any) -> Self:
+        """A pattern is a format."""
+        return made(cls, model, format=model.format or ("pattern" if model.pattern else "pairs"))
+
+
+_FORMATS = {"enum": list(get_args(OutputFormat))}
+Output: TypeAlias = Annotated[
+    OutputRows,
+    Form(
+        before=lambda value: {"format": value} if isinstance(value, str) else value,
+        schema=lambda rows: {"anyOf": [_FORMATS, rows]},
+    ),
+]
+Argv: TypeAlias = Annotated[tuple[TextOrNumber, ...], Form(min_length=1, max_length=ARGUMENTS_MAX)]
+ExitCodes: TypeAlias = Annotated[tuple[int, ...], Form(min_length=1, max_length=EXIT_CODES_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A program with its arguments, without a shell."""
 
-    argv: tuple[str, ...] = ()  # the first is an absolute path, or the name of a program that the host's policy lists
-    output: OutputRows = field(default_factory=OutputRows)  # how its standard output is read
-    within_s: float = 60.0  # the longest time that it may take, s
-    exit_codes: tuple[int, ...] = (0,)  # those that mean success
+    argv: Argv = key(  # the first is an absolute path, or the name of a program that the host's policy lists
+        (), text="The program and its arguments, without a shell.", required=True
+    )
+    output: Output = key(OutputRows(), text="The form of its output; `pairs` by default.", may_be_null=True)
+    within_s: Duration = key(
+        60.0, name="within", text="The longest time of one run; the run of the plan ends after it."
+    )  # s
+    exit_codes: ExitCodes = key((0,), text="The exit codes of success.")
 
 
 NO_COMMAND = Command()
@@ -53,15 +85,51 @@ ValueKind: TypeAlias = Literal["level", "rate", "age"]
 of the data that a query reads, s, which grows while the query has no answer (`age`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredValue:
-    """A number: that of a column, in rows that are chosen by their texts."""
+Columns: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...],
+    Form(
+        before=lambda value: dict(value) if isinstance(value, tuple) else value,
+        written=dict[Text, TextOrNumber],
+        after=lambda value: tuple(value.items()),
+    ),
+]
+"""The texts of columns, by column."""
 
-    name: str  # its name in the results
-    column: str  # name of the column, or its number from 1
-    where: tuple[tuple[str, str], ...] = ()  # (column, text) that the rows have
-    kind: ValueKind = "level"  # in a capture: its use
-    take: ValueTake = "only"  # the number that several rows give
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredValue(Element):
+    """A number from a column of a table, named in the plan with its unit at the end: max_iops, size_bytes, lag_s."""
+
+    entry_name = "ValueEntry"
+    name: str = ""  # its name in the results
+    column: TextOrNumber = key(
+        "",
+        text="The column, by its name or its number from 1; by default that of the metric's own name.",
+        may_be_null=True,
+    )
+    where: Columns = key((), text="Only rows whose columns have these values: {name: LINEITEM}.", max_length=WHERE_MAX)
+    kind: ValueKind = key(
+        "level",
+        name="as",
+        text="Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta). "
+        "Of an sql capture also an age: how old the data is that the query reads, in s, which grows while it has no "
+        "answer.",
+    )
+    take: ValueTake = key("only", text="The number of several rows; `only` refuses more than one.")
+
+
+def _named(values: Mapping[str, MeasuredValue]) -> tuple[MeasuredValue, ...]:
+    return tuple(
+        replace(value, name=name, column=value.column or name, where=tuple(sorted(value.where)))
+        for name, value in values.items()
+    )
+
+
+Values: TypeAlias = Annotated[
+    tuple[MeasuredValue, ...],
+    Form(written=dict[Id, MeasuredValue], after=_named, min_length=1, max_length=VALUES_MAX),
+]
+"""Numbers by name."""
 
 
 def _value_text(value: str | float | bool) -> str:
@@ -98,13 +166,15 @@ class FioJob:
     """The fio job of each host."""
 
     random: bool  # I/Os at random places; else one after the other
-    block_bytes: int  # size of an I/O, bytes, a multiple of 512
-    read_fraction: float  # part of the I/Os that are reads, 0 to 1; the rest are writes
-    jobs: int  # in parallel, 1 to 256
-    size_bytes: int  # that each works on, of its own, bytes
+    block_bytes: Size  # size of an I/O, bytes, a multiple of 512
+    read_fraction: Percentage  # part of the I/Os that are reads, 0 to 1; the rest are writes
+    jobs: Annotated[int, Form(ge=1, le=JOBS_MAX)]  # in parallel, 1 to 256
+    size_bytes: Size  # that each works on, of its own, bytes
     direct: bool = True  # bypass the page cache
     directory: str = ""  # job k works on a file in here, removed at the end of the run; "": one that the agent chooses
-    devices: tuple[str, ...] = ()  # or on its slice of one of these (by-id names), at most 256
+    devices: Annotated[
+        tuple[str, ...], Form(max_length=DEVICES_MAX)
+    ] = ()  # or on its slice of one of these (by-id names), at most 256
     destructive: bool = False  # the plan accepts the loss of the data on the devices
 
     @property
@@ -132,8 +202,6 @@ class FioJob:
             yield "an I/O is of whole sectors of 512 bytes", ("block",), "block: 8k"
         elif self.size_bytes < self.block_bytes:
             yield f"a job works on less than one I/O of {self.block_bytes} bytes", ("size",), "size: 5GB"
-        if not 1 <= self.jobs <= JOBS_MAX:
-            yield f"{self.jobs} jobs at once are not possible", ("jobs",), f"1 to {JOBS_MAX}"
 
     def _target(self) -> Iterator[Problem]:
         if self.directory and self.devices:
@@ -141,9 +209,6 @@ class FioJob:
         elif self.directory and not is_plain_folder(self.directory):
             hint = "/data/fio"
             yield "a directory is an absolute path without `.` and `..`", ("target", "directory"), hint
-        if len(self.devices) > DEVICES_MAX:
-            yield f"more than {DEVICES_MAX} devices", ("target", "devices"), ""
-            return
         for index, device in enumerate(self.devices):
             at = ("target", "devices", index)
             if not _DEVICE.fullmatch(device):

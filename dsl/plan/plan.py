@@ -10,13 +10,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import threads
-from proveout.dsl.plan.keys import OMITTED, Element, key
-from proveout.dsl.plan.scalars import Name, OptionalText, Percentage, Threads, Title
+from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
+from proveout.dsl.plan.scalars import Form, Name, OptionalText, Percentage, Text, Threads, Title
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tune, Tuning
 from proveout.dsl.plan.topology import (
     Capture,
@@ -121,19 +121,48 @@ class ChartPoint:
     number: Expression
 
 
+def _of(value: object) -> object:
+    return {"of": value} if isinstance(value, str) else value
+
+
+Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
+ByLabel: TypeAlias = Annotated[Mapping[str, Text], Form(written=dict[str, Text], min_length=1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A figure that the plan declares: bars, or `lines` over rungs; `place` is the title of its axis.
+class ChartNumbers(Element):
+    """The numbers of a chart, as plans write them."""
 
-    With `relative_to`, the divisor in words, all numbers are ratios; with `up_is_better` in the sense in which more is
-    better: of two times, the divisor's over the number's.
-    """
+    of: ByLabel = key(
+        text="Results by their label: a rung (`ladder.at(8)`, `ladder.peak`), a ladder (all its rungs), a "
+        "matrix (all its cells) or an sql stage.",
+        max_length=32,
+    )
+    metrics: ByLabel = key(
+        text="The path of a number in each result by the heading of its panel: `response.avg_us`; `*` stands "
+        "for every name: `transactions.*.response.avg_us`.",
+        max_length=6,
+    )
+    relative_to: RelativeTo | None = key(
+        None,
+        text="The divisor of all numbers; with the interval of the ratio. A text is its `of`.",
+        form=Divisor,
+        may_be_null=True,
+    )
 
-    id: str
-    points: tuple[ChartPoint, ...]
-    title: str = ""
-    place: str = ""
-    lines: bool = False
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart(Element):
+    """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
+
+    # With `relative_to`, the divisor in words, all numbers are ratios; with `up_is_better` in the sense in which more
+    # is better: of two times, the divisor's over the number's.
+
+    id: Name = key()
+    title: Title = key("")
+    points: tuple[ChartPoint, ...] = keys_of(ChartNumbers)
+    place: str = key("", text="The title of the axis.", max_length=60)
+    lines: bool = False  # over rungs, else bars
     relative_to: str = ""
     up_is_better: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE

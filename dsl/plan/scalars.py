@@ -49,10 +49,11 @@ class Form:
     `before` makes the value of the type from what is written, which the type then checks with the bounds (`ge`, `le`,
     `min_length`, `max_length`, `pattern`); `alone`: it makes the whole value, and nothing is checked after it; `after`
     takes the checked value. ValueError and `custom` of any of them are problems. `schema` is the JSON Schema of what is
-    written; `or_one`: one item may stand without its list; `or_boolean`: true and false may stand for a text;
-    `or_text`: the text of one key may stand for a record, of which `before` makes it.
+    written, or makes it of that of the type; `or_one`: one item may stand without its list; `or_boolean`: true and
+    false may stand for a text; `or_text`: the text of one key may stand for a record, of which `before` makes it.
 
-    `written`: the type of what is written, where it is another one. A tuple is written as a list.
+    `written`: the type of what is written, where it is another one; or types by name, of which `which` chooses one. A
+    tuple is written as a list.
     """
 
     def __init__(
@@ -62,15 +63,26 @@ class Form:
         alone: Callable[[Any], Any] | None = None,
         after: Callable[[Any], Any] | None = None,
         written: Any = None,
-        schema: Mapping[str, Any] | None = None,
+        which: Callable[[Any], str] | None = None,
+        schema: Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         or_one: bool = False,
         or_boolean: bool = False,
         or_text: bool = False,
         **bounds: Any,
     ) -> None:
         self._before, self._alone, self._after, self._schema = before, alone, after, schema
-        self._written, self._or_one, self._bounds = written, or_one, bounds
+        self._written, self._which, self._or_one, self._bounds = written, which, or_one, bounds
         self._or = [{"type": "boolean"}] * or_boolean + [{"type": "string"}] * or_text
+
+    @property
+    def bounds(self) -> Mapping[str, Any]:
+        """Those of the value."""
+        return self._bounds
+
+    @property
+    def pair(self) -> Any:
+        """Of a mapping that is written for a tuple of pairs, their types."""
+        return types.GenericAlias(tuple, get_args(self._written)) if get_origin(self._written) is dict else None
 
     def bounded(self, **bounds: Any) -> Form:
         """The same with more bounds."""
@@ -85,38 +97,50 @@ class Form:
             return core_schema.no_info_plain_validator_function(self._alone)
         listed = get_origin(source) is tuple and self._written is None
         written = types.GenericAlias(list, get_args(source)[:1]) if listed else self._written
-        made: Any = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
+        if self._which is not None:
+            choices = {name: handler.generate_schema(one) for name, one in self._written.items()}
+            made: Any = core_schema.tagged_union_schema(choices, self._which)
+        else:
+            made = {**(handler(source) if written is None else handler.generate_schema(written)), **self._bounds}
         if self._or_one:
-            made = core_schema.no_info_before_validator_function(one_or_many, made)
+            made = core_schema.no_info_before_validator_function(_one_or_many, made)
         if listed:
             as_list = core_schema.plain_serializer_function_ser_schema(list)
             made = core_schema.no_info_after_validator_function(tuple, made, serialization=as_list)
+        elif self._written is not None:
+            made["serialization"] = core_schema.plain_serializer_function_ser_schema(lambda value: value)
         if self._before is not None:
             made = core_schema.no_info_before_validator_function(self._before, made)
         return made if self._after is None else core_schema.no_info_after_validator_function(self._after, made)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        if self._schema is not None:
+        if isinstance(self._schema, Mapping):
             return dict(self._schema)
         whole = handler(core)
+        if self._schema is not None:
+            return dict(self._schema(handler.resolve_ref_schema(whole)))
         if self._or:
             return {"anyOf": [whole, *self._or]}
         return {"anyOf": [whole["items"], whole]} if self._or_one else whole
 
 
-def one_or_many(value: object) -> object:
+BROKEN: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (lambda value, limit: not value >= limit, "must be at least {0}"),
+    "gt": (lambda value, limit: not value > limit, "must be over {0}"),
+    "le": (lambda value, limit: not value <= limit, "must be at most {0}"),
+    "lt": (lambda value, limit: not value < limit, "must be under {0}"),
+    "min_length": (lambda value, limit: len(value) < limit, "is shorter than {0}"),
+    "max_length": (lambda value, limit: len(value) > limit, "is longer than {0}"),
+    "pattern": (lambda value, limit: re.fullmatch(limit, value) is None, "has not the form {0}"),
+}
+"""Bound -> whether a value is beyond it, and the words for that. NaN is beyond every bound."""
+
+
+def _one_or_many(value: object) -> object:
     """A value that stands alone, as a list of one."""
     if isinstance(value, tuple):
         return list(value)
     return [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
-
-
-class OrOne:
-    """In the JSON Schema: a list, or one item of it."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        whole = handler(core)
-        return {"anyOf": [whole["items"], whole]}
 
 
 def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, schema: Mapping[str, Any]) -> Form:
@@ -131,7 +155,7 @@ def _typed(parse: Callable[[Any], float], low: float, high: float, bounds: str, 
             raise custom(f"{value} is out of bounds: {bounds}")
         return number
 
-    return Form(before=read, schema=schema)
+    return Form(before=read, schema=schema, ge=low, le=high)
 
 
 def _written(kind: str, pattern: str, description: str) -> Mapping[str, Any]:
@@ -203,10 +227,21 @@ def _not_reserved(name: str) -> str:
     return name
 
 
+TextOrNumber: TypeAlias = Annotated[
+    str,
+    Form(
+        before=lambda value: str(value) if type(value) is int else value,
+        schema={"type": ["string", "integer"]},
+        min_length=1,
+        max_length=TEXT_MAX,
+    ),
+]
 Name: TypeAlias = Annotated[str, Form(pattern=NAME_PATTERN)]
 Id: TypeAlias = Annotated[str, Form(pattern=ID_PATTERN, after=_not_reserved)]
 Text: TypeAlias = Annotated[str, Form(min_length=1, max_length=TEXT_MAX)]
 OptionalText: TypeAlias = Annotated[str, Form(max_length=TEXT_MAX)]
+Line: TypeAlias = Annotated[str, Form(max_length=TEXT_MAX, pattern=r"[^\x00-\x1f\x7f]*")]
+"""One line, without control characters."""
 Title: TypeAlias = Annotated[str, Form(max_length=200)]
 Word: TypeAlias = Annotated[str, Form(min_length=1, max_length=80)]
 Threads: TypeAlias = Annotated[int, Form(ge=1, le=THREADS_MAX)]

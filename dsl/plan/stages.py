@@ -16,8 +16,8 @@ from proveout.core.errors import NOWHERE, Where
 from proveout.core.numbers import Sought
 from proveout.core.units import format_duration, length
 from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
-from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
-from proveout.dsl.plan.keys import OMITTED, Element, key
+from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, Values, WaitUntil
+from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of
 from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
 from proveout.dsl.plan.scalars import (
     Duration,
@@ -32,6 +32,7 @@ from proveout.dsl.plan.scalars import (
     Selector,
     Settings,
     Shares,
+    Statements,
     Text,
     Variation,
 )
@@ -75,24 +76,63 @@ TIMES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A disturbance: `tunings` are applied, all together, and undone (healed) `for_s` seconds later; 0 for one that
-    ends by itself (a restart, a promotion).
+class Between(Element):
+    """A part of the measure window."""
 
-    It begins `times` times in each iteration: at `at_s` after the start of the measure window; or at instants drawn by
-    `seed` within `between_s`, at least `apart_s` from the healing to the next; or, with `when`, each time that the
-    condition on the numbers of the last second holds, at least `apart_s` after the last healing.
-    """
+    from_s: Ramp = key(name="from", text="Its start, after the start of the measure window.")
+    to_s: Duration = key(name="to", text="Its end.")
 
-    name: str
-    tunings: tuple[Tuning, ...]
-    for_s: float
-    at_s: float | None = None
-    between_s: tuple[float, float] | None = None
-    when: Expression | None = field(default=None, metadata=OMITTED)
-    times: int = 1
-    seed: int = 1
-    apart_s: float = 0.0
+
+BetweenInstants: TypeAlias = Annotated[
+    tuple[float, float], Form(written=Between, after=lambda part: (part.from_s, part.to_s))
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(Element):
+    """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
+    (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
+
+    name: Name = key(text='Its name in results: `run.fault("name")`.')
+    at_s: Ramp | None = key(None, name="at", text="When it begins, after the start of the measure window.")
+    between_s: BetweenInstants | None = key(
+        None,
+        name="between",
+        text="In place of `at`: the part of the measure window in which it begins at random instants.",
+    )
+    when: WrittenExpression | None = key(
+        None,
+        text="In place of `at`: it begins each time that this condition on the numbers of the last second holds "
+        "in the measure window: `live.tps > 1000`.",
+        omitted=True,
+    )
+    times: int = key(
+        1,
+        text="between, when: the most times that it begins in each iteration; 1.",
+        may_be_null=True,
+        ge=1,
+        le=TIMES_MAX,
+    )
+    seed: int = key(
+        1,
+        text="between: the seed of the random instants; 1. Repeats draw others.",
+        may_be_null=True,
+        ge=0,
+        le=2**31 - 1,
+    )
+    apart_s: Ramp = key(
+        0.0,
+        name="apart",
+        text="between, when: the least time from the end of one occurrence to the next; 0s.",
+        may_be_null=True,
+    )
+    for_s: Duration = key(  # 0: it ends by itself (a restart, a promotion)
+        0.0,
+        name="for",
+        text="The time from its begin to its healing. Left out where the operation ends by itself.",
+        may_be_null=True,
+    )
+    tunings: tuple[Tuning, ...]  # applied together, and undone together
     where: Where = NOWHERE
 
     @property
@@ -244,11 +284,11 @@ def measured_from_s(windows: object) -> float:
 class Windows:
     """The windows of an iteration. Only the measure window counts."""
 
-    ramp_up_s: float  # s before the measure window; 0 with `passes`
-    measure_s: float  # length of the measure window, s; with `passes` its time limit
-    ramp_down_s: float  # s after the measure window; 0 with `passes`
+    ramp_up_s: Ramp  # s before the measure window; 0 with `passes`
+    measure_s: Duration  # length of the measure window, s; with `passes` its time limit
+    ramp_down_s: Ramp  # s after the measure window; 0 with `passes`
     # the measure window ends when each terminal has run its transactions in order that many times; 0: after measure_s
-    passes: int = field(default=0, metadata=OMITTED)
+    passes: Annotated[int, Form(ge=0, le=PASSES_MAX)] = field(default=0, metadata=OMITTED)
     # divide the measure window: the name and the length of each, s
     phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
 
@@ -421,11 +461,10 @@ class Sessions(Element):
         ge=1,
         le=THREADS_MAX,
     )
-    connect_every: int = key(  # 0: a connection is kept
+    connect_every: ConnectEvery = key(  # 0: a connection is kept
         0,
         text="Close a connection after so many transactions, or after each `transaction`, and make another. The "
         "connect is part of the response time, and `connect` in expressions.",
-        form=ConnectEvery,
         may_be_null=True,
     )
 
@@ -707,21 +746,28 @@ class Search(StageKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql(StageKind):
-    """Statements run once each, in order, in `system`; each commits by itself. Then `wait_until`, then `query`, whose
-    columns are the `values`. All of it `repeat` times.
-
-    `repeatable`: whether they may run before or after every turn of a cell; None leaves it to their text
-    (`dsl.rules.repeat_rules`).
-    """
+    """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
+    numbers from a query."""
 
     id: str
-    system: str
-    statements: tuple[str, ...]
-    repeatable: bool | None = field(default=None, metadata=OMITTED)
-    wait_until: WaitUntil = field(default=NO_WAIT, metadata=OMITTED)
-    query: str = field(default="", metadata=OMITTED)
-    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
-    repeat: int = field(default=1, metadata=OMITTED)
+    system: Name = key()
+    statements: Statements = key((), text="The statements, which are run first.", may_be_null=True)
+    wait_until: WaitUntil = key(
+        NO_WAIT, text="Wait until a query gives a value, after the statements.", may_be_null=True, omitted=True
+    )
+    query: Text = key("", text="The query whose columns are the `metrics`, run last.", may_be_null=True, omitted=True)
+    values: Values = key(
+        (), name="metrics", text="The numbers that the query gives, by name.", may_be_null=True, omitted=True
+    )
+    repeat: int = key(
+        1, text="Repeats of all of it; each number is an estimate over the repeats.", omitted=True, ge=1, le=100
+    )
+    repeatable: bool | None = key(  # None leaves it to their text (`dsl.rules.repeat_rules`)
+        None,
+        text="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
+        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
+        omitted=True,
+    )
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
     around_turns = "repeated"
@@ -757,13 +803,13 @@ class Sql(StageKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun(StageKind):
-    """A program of `host` that is run `repeat` times; the `values` are read from its output."""
+    """Run a program that the host's policy lists, and take numbers from its output."""
 
     id: str
-    host: str
-    command: Command
-    values: tuple[MeasuredValue, ...]
-    repeat: int = 1
+    host: Name = key(name="on", text="The host that runs it.")
+    command: Command = keys_of(Command)
+    values: Values = key(name="metrics", text="The numbers of its output, by name.")
+    repeat: int = key(1, text="Repeats; each number is an estimate over them.", ge=1, le=100)
     where: Where = NOWHERE
     kind: Literal["command"] = "command"
     prepares = True

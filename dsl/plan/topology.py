@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
-from proveout.dsl.plan.bounds import INSTANCES_MAX, NAME_PATTERN, SETTINGS_MAX
-from proveout.dsl.plan.captures import CAPTURES, CaptureKind
-from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue
-from proveout.dsl.plan.keys import OMITTED, Element, key
-from proveout.dsl.plan.scalars import Form, Name, Roles, Settings, Text
+from proveout.dsl.plan.bounds import INSTANCES_MAX, METRIC_PATTERN, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX
+from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
+from proveout.dsl.plan.commands import NO_COMMAND, Command, MeasuredValue, Values
+from proveout.dsl.plan.keys import OMITTED, Element, key, keys_of, made
+from proveout.dsl.plan.scalars import Every, Form, Id, Name, Roles, Selector, Settings, Text
 
 # `Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
 # moving a plan to another folder or adding a comment does not change its digest.
@@ -36,7 +37,7 @@ WrittenExpression: TypeAlias = Annotated[Expression, Form(written=Text, after=la
 class Workload:
     """A workload of a plan."""
 
-    name: str  # its name in the plan
+    name: Name  # its name in the plan
     kind: str  # a kind of `dsl.workloads`
     parameters: tuple[tuple[str, Value], ...]  # validated, (name, value), sorted by name
     where: Where = NOWHERE  # its position in the plan
@@ -112,7 +113,7 @@ Provision: TypeAlias = Literal["embedded", "pgbouncer"]
 class System(Element):
     """A database under test."""
 
-    name: str  # its name in the plan
+    name: Name  # its name in the plan
     engine: EngineName = key(text="An engine of this release, or of an installed package.")
     host: Name = key(text="The host it runs on.")
     provision: Provision | None = key(
@@ -198,17 +199,20 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """Facts that the plan declares of a host, a system or a piece of equipment, and what it expects of facts.
+class Declared(Element):
+    """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
 
-    Equipment exists by its declaration alone; hosts and systems have one only where the plan declares or expects
-    something. `connects`: hosts and equipment that the equipment is connected to.
-    """
+    # Also the facts that the plan declares of a host or a system, and what it expects of them; hosts and systems have
+    # one only where there are any.
 
     name: str
-    kind: NodeKind
-    description: str = ""
-    connects: tuple[str, ...] = ()
+    kind: NodeKind = key(form=EquipmentKind)
+    description: str = key("", text="The equipment in words: maker and model.", max_length=200)
+    connects: Selector = key(
+        (),
+        text="The hosts (`all`, `role:…` or names) and equipment that it is connected to.",
+        may_be_null=True,
+    )
     facts: tuple[tuple[str, FactValue], ...] = ()
     expect: tuple[Expectation, ...] = ()
     where: Where = NOWHERE
@@ -225,35 +229,116 @@ ScrapeTake: TypeAlias = Literal["sum", "avg", "min", "max"]
 """The number that several series give."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scrape:
-    """A number of an exporter: the series of a metric with some labels, taken together."""
-
-    alias: str  # its name in the results
-    metric: str  # name of the exporter's metric
-    labels: tuple[tuple[str, str], ...] = ()  # labels that the series have (name, value), sorted
-    kind: ScrapeKind = "gauge"  # read as it is, or by its change
-    take: ScrapeTake = "sum"  # the number that several series give
-    optional: bool = False  # no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost
+RARE_EVERY_S = 24 * 3600.0
+"""The default interval of a capture of sizes: longer than a run, so it samples only at its start and its end."""
+COUNTERS = ("_total", "_count", "_sum", "_bucket")
+"""The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
+Labels: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...], Form(written=dict[str, str], after=lambda labels: tuple(sorted(labels.items())))
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """An observation, with one sample each `every_s`."""
+class Scrape(Element):
+    """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
 
-    name: str  # its name in the plan
-    kind: CaptureKind  # what it observes
-    every_s: float  # time between two samples, s
-    hosts: tuple[str, ...] = ()  # the hosts of an `os`; of a `command` and a `prometheus` one of them is used
-    system: str | None = None  # the system that is observed
-    url: str = ""  # of an exporter; may hold `${secrets.NAME}`, filled in as late as in a system's dsn
-    scrapes: tuple[Scrape, ...] = ()  # the numbers of an exporter
-    query: str = field(default="", metadata=OMITTED)  # the query of an `sql`
-    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)  # numbers of the query, or of the output
-    command: Command = field(default=NO_COMMAND, metadata=OMITTED)  # the program of a `command`
-    licence: str = field(default="", metadata=OMITTED)  # the licensed pack that the plan's author allows to be used
-    # where an `awr` takes its snapshots: `own` (the container that the dsn leads to) or `root` (CDB$ROOT)
-    container: str = field(default="", metadata=OMITTED)
+    metric: Annotated[str, Form(pattern=METRIC_PATTERN)] = key(
+        name="name", text="The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."
+    )
+    labels: Labels = key((), text="Only series with exactly these values.")
+    alias: str = key(
+        "", name="as", text="Its name in expressions; the metric's own by default.", form=Id, may_be_null=True
+    )
+    kind: ScrapeKind = key(
+        "gauge",
+        name="type",
+        text="By default a counter when the name ends in _total, _count, _sum or _bucket.",
+        may_be_null=True,
+    )
+    take: ScrapeTake = key("sum", text="The function that combines several series.")
+    optional: bool = key(False, text="The series may be missing: 0 for a counter, no number for a gauge.")
+
+    @classmethod
+    def of_written(cls, model: Any) -> Self:
+        """The metric's name is its own, and says whether it is a counter."""
+        kind = model.kind or ("counter" if model.metric.endswith(COUNTERS) else "gauge")
+        return made(cls, model, alias=model.alias or model.metric, kind=kind)
+
+
+Scrapes: TypeAlias = Annotated[tuple[Scrape, ...], Form(min_length=1, max_length=SCRAPES_MAX)]
+ScrapesOrValues: TypeAlias = Annotated[
+    dict[Id, MeasuredValue] | tuple[Scrape, ...],
+    Form(
+        written={"[scrapes]": Scrapes, "[values]": Values},
+        which=lambda value: "[values]" if isinstance(value, dict) else "[scrapes]",
+    ),
+]
+
+
+def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
+    return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture(Element):
+    """An observation while a load runs."""
+
+    name: Name  # its name in the plan
+    kind: CaptureKind = key()  # what it observes
+    hosts: Selector = key(  # compiled: their names
+        (),
+        name="on",
+        text="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. command: the "
+        "one host that runs the program.",
+        may_be_null=True,
+        of="hosts",
+    )
+    system: Name | None = key(None, text=f"{_kinds(lambda kind: kind.of == 'system')}: the system observed.")
+    every_s: Every = key(  # s
+        1.0,
+        name="every",
+        beyond=(RARE_EVERY_S,),
+        text=f"One sample each. {_kinds(lambda kind: kind.rare)}: by default only at the start and at the end. "
+        f"{_kinds(lambda kind: bool(kind.report))}: always at the start and the end of the measure window.",
+    )
+    url: Text = key(
+        "",
+        text="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@.",
+        may_be_null=True,
+    )  # a secret is filled in as late as in a system's dsn
+    scrapes: Scrapes = ()  # the numbers of an exporter
+    query: Text = key("", text="sql: the query that is run each time.", may_be_null=True, omitted=True)
+    command: Command = keys_of(  # the program of a `command`
+        Command,
+        NO_COMMAND,
+        omitted=True,
+        argv="command: the program, which the host's policy lists, and its arguments; without a shell.",
+        output="command: the form of its output; `pairs` by default.",
+        within_s="command: the longest time of one run, by default 5s.",
+        exit_codes="command: the exit codes of success, by default [0].",
+    )
+    licence: str = key(
+        "",
+        text="awr: the licensed pack of Oracle Database that it uses, as a statement that it is licensed.",
+        form=Literal["diagnostics_pack"],
+        may_be_null=True,
+        omitted=True,
+    )
+    container: str = key(
+        "",
+        text="awr: the container of its snapshots, the one of the dsn (by default) or CDB$ROOT, for a common user.",
+        form=Literal["own", "root"],
+        may_be_null=True,
+        omitted=True,
+    )
+    values: Values = key(  # of an exporter's list, the compiler makes `scrapes`
+        (),
+        name="metrics",
+        text="prometheus: the list of metrics to keep. sql, command: the numbers by name.",
+        form=ScrapesOrValues,
+        may_be_null=True,
+        omitted=True,
+    )
     where: Where = NOWHERE  # its position in the plan
 
     @property

@@ -17,23 +17,16 @@ from proveout.core.numbers import size
 from proveout.dsl import engines
 from proveout.dsl.operations import parameter_names
 from proveout.dsl.plan.bounds import (
-    EVERY_MAX_S,
-    EVERY_MIN_S,
     ID_PATTERN,
     INSTANCES_MAX,
+    METRIC_PATTERN,
     NAME_PATTERN,
-    SCRAPES_MAX,
-    SETTINGS_MAX,
-    SIZE_MAX,
-    SIZE_MIN,
-    TEXT_MAX,
-    WEEK_S,
 )
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.commands import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows, stated_s
-from proveout.dsl.plan.topology import Capture, Declared, Expectation, FactValue, Scrape, System
+from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.topology import RARE_EVERY_S, Capture, Declared, Expectation, FactValue, Scrape, System
 from proveout.dsl.rules import settings as rules_settings
 
 if TYPE_CHECKING:
@@ -66,13 +59,10 @@ POOLER_SETTINGS: Mapping[str, tuple[int, int]] = {
 TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
-RARE_EVERY_S = 24 * 3600.0
-"""The default interval of a capture of sizes: longer than a run, so it samples only at its start and its end."""
 
-_NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
+_NAME, _ID, _METRIC = re.compile(NAME_PATTERN), re.compile(ID_PATTERN), re.compile(METRIC_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
@@ -98,12 +88,6 @@ def name_problems(what: str, name: str) -> Iterator[Objection]:
     if not _NAME.fullmatch(name):
         way_out = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
         yield Objection(message=f"{name[:80]!r} is not the name of a {what}", way_out=way_out)
-
-
-def text_problems(what: str, text: str, longest: int = TEXT_MAX) -> Iterator[Objection]:
-    """One line of text."""
-    if len(text) > longest or any(ord(character) < 32 or ord(character) == 127 for character in text):
-        yield Objection(message=f"{what} is longer than {longest} characters, or has control characters")
 
 
 def is_host_and_port(text: str) -> bool:
@@ -187,21 +171,15 @@ _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
 
 def system_problems(system: System) -> Iterator[Objection]:
     """A system that proveout is to start."""
-    yield from name_problems("system", system.name)
     yield from provision_problems(system.engine)
     if system.provision is None or system.dsn is not None or system.instances:
         yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
-    if len(system.settings) > SETTINGS_MAX:
-        yield Objection(message=f"system {system.name} has more than {SETTINGS_MAX} settings")
     if system.standby_of is not None:
-        yield from name_problems("system", system.standby_of)
         yield from standby_problems(system.engine)
     yield from pooler_problems(system.engine, system.provision, system.in_front_of)
-    if system.in_front_of is not None:
-        yield from name_problems("system", system.in_front_of)
-        if system.standby_of is not None or system.propagates_to is not None:
-            yield Objection(message=f"system {system.name} is a PgBouncer: it has no data to replicate")
-    for name, value in system.settings[:SETTINGS_MAX]:
+    if system.in_front_of is not None and (system.standby_of is not None or system.propagates_to is not None):
+        yield Objection(message=f"system {system.name} is a PgBouncer: it has no data to replicate")
+    for name, value in system.settings:
         yield from setting_problems(system.engine, name, value, system.provision)
 
 
@@ -336,63 +314,32 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def scrape_problems(metric: str, alias: str, labels: Sequence[str]) -> Iterator[Objection]:
+def scrape_problems(scrape: Scrape) -> Iterator[Objection]:
     """The name, alias and labels of a metric that is kept of an exporter."""
+    metric, alias = scrape.metric, scrape.alias
     if ":" in alias:
         yield Objection(message=f"`{alias}` is not a name in an expression", way_out="give one: as: name")
     elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
         yield Objection(message=f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
-    bad = [label for label in labels if not _LABEL.fullmatch(label)]
+    bad = [label for label, _ in scrape.labels if not _LABEL.fullmatch(label)]
     if bad:
         yield Objection(message=f"`{bad[0]}` is not a name of a label", at=("labels",))
 
 
 def capture_problems(capture: Capture) -> Iterator[Objection]:
     """A capture; how its systems are reached is looked at by themselves."""
-    yield from name_problems("capture", capture.name)
-    rare = CAPTURES[capture.kind].rare and capture.every_s == RARE_EVERY_S
-    if not (EVERY_MIN_S <= capture.every_s <= EVERY_MAX_S or rare):
-        way_out = "a capture samples every 100ms to every 1h"
-        yield Objection(message=f"a sample every {capture.every_s} s is not possible", way_out=way_out)
+    if capture.every_s == RARE_EVERY_S and not CAPTURES[capture.kind].rare:
+        yield Objection(message=f"a sample every {capture.every_s} s is of captures of sizes")
     yield from licence_problems(capture.kind, capture.licence, capture.container)
-    if len(capture.scrapes) > SCRAPES_MAX:
-        yield Objection(message=f"capture {capture.name} keeps more than {SCRAPES_MAX} numbers")
-    for scrape in capture.scrapes[:SCRAPES_MAX]:
-        yield from _scrape(scrape)
-
-
-def _scrape(scrape: Scrape) -> Iterator[Objection]:
-    return scrape_problems(scrape.metric, scrape.alias, [name for name, _ in scrape.labels])
+    for scrape in capture.scrapes:
+        yield from scrape_problems(scrape)
 
 
 # ---- load and tools --------------------------------------------------------------------------------------------------
 
 
-def window_problems(windows: Windows) -> Iterator[Objection]:
-    """Check the length of a load."""
-    *parts, last = stated_s(windows).values()
-    if not all(0.0 <= part <= WEEK_S for part in (*parts, last)) or windows.measure_s <= 0.0:
-        message = f"windows of {', '.join(map(str, parts))} and {last} s are not possible"
-        yield Objection(message=message, way_out="each is at most 7d, and the measure window is longer than 0")
-    if not 0 <= windows.passes <= PASSES_MAX:
-        yield Objection(message=f"a window of {windows.passes} passes is not possible", way_out=f"at most {PASSES_MAX}")
-
-
-def statement_problems(statements: Sequence[str], most: int) -> Iterator[Objection]:
-    """The statements of an sql stage."""
-    if len(statements) > most or any(not 0 < len(text) <= TEXT_MAX or "\0" in text for text in statements):
-        message = f"more than {most} statements, or one that is empty, longer than {TEXT_MAX} characters or holds a NUL"
-        yield Objection(message=message)
-
-
 def fio_problems(job: FioJob) -> Iterator[Objection]:
-    """Check the job of fio: the bounds of the schema, and its own."""
-    sizes = all(SIZE_MIN <= size <= SIZE_MAX for size in (job.block_bytes, job.size_bytes))
-    if not sizes or not 0.0 <= job.read_fraction <= 1.0:
-        message = (
-            f"blocks of {job.block_bytes} and files of {job.size_bytes} bytes, {job.read_fraction} of the I/Os reads"
-        )
-        yield Objection(message=f"{message}: not possible")
+    """Check the job of fio."""
     for message, at, way_out in job.problems():
         yield Objection(message=message, way_out=way_out, at=at)
 
@@ -405,7 +352,6 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
     from proveout.dsl.source.nodes import Map, Problems  # noqa: PLC0415 - an agent without load does without the models
     from proveout.dsl.workloads.kinds import extension, of_workload  # noqa: PLC0415
 
-    yield from name_problems("workload", workload.name)
     try:
         model = of_workload(workload)
     except ProveoutError as error:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from proveout.core.data_classes import dataclass
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
-from proveout.dsl.plan.bounds import CONNECT_EVERY_MAX, THREADS_MAX
 from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.rules import settings as rules_settings
 from proveout.dsl.rules.host_rules import Objection, setting_problems
@@ -332,7 +331,5 @@ def session_problems(engine: str, sessions: Sessions, instances: int) -> Iterato
             message = f"each thread keeps to its own instance, so connections are not shared or renewed by `{key}`"
             way_out = "access: any, read-write or read-only: then every thread may use every instance"
             yield Objection(message=message, way_out=way_out, at=("sessions", key))
-    if not (0 <= sessions.pool <= THREADS_MAX and 0 <= sessions.connect_every <= CONNECT_EVERY_MAX):
-        yield Objection(message=f"a pool of {sessions.pool}, or a connect every {sessions.connect_every}, is not valid")
     if sessions.access not in ("", "any", "read_write", "read_only"):
         yield Objection(message=f"{sessions.access[:40]!r} is not an access")

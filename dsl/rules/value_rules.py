@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proveout.core import errors
-from proveout.dsl.plan.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
-from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows, WaitUntil
+from proveout.dsl.plan.bounds import (
+    ARGUMENTS_MAX,
+    COLUMNS_MAX,
+    ID_PATTERN,
+)
+from proveout.dsl.plan.commands import Command, MeasuredValue, OutputRows
 from proveout.dsl.rules.host_rules import PATTERNS, Objection
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")
 """The numbers that a stage has itself."""
-WHERE_MAX = 10
 _ID = re.compile(ID_PATTERN)
 _RESERVED = ("_lower", "_upper", "_total")
 
@@ -31,15 +34,12 @@ def value_problems(value: MeasuredValue, taken: Sequence[str] = ()) -> Iterator[
         yield Objection(message=f"`{value.name}` is an age, in seconds", at=("as",), way_out="a name such as age_s")
     if value.column.isdecimal() and not 1 <= int(value.column[:9]) <= COLUMNS_MAX:
         yield Objection(message=f"columns are numbered from 1 to {COLUMNS_MAX}", at=("column",))
-    texts = [value.column, *(text for pair in value.where for text in pair)]
-    if len(value.where) > WHERE_MAX or any(not 0 < len(text) <= TEXT_MAX or "\0" in text for text in texts):
-        yield Objection(message=f"the column or the rows of `{value.name[:80]}` are not valid")
+    if not value.column:
+        yield Objection(message=f"`{value.name[:80]}` has no column")
 
 
 def query_problems(query: str, values: Sequence[MeasuredValue]) -> Iterator[Objection]:
     """A query and the values that are taken of it."""
-    if len(query) > TEXT_MAX or "\0" in query:
-        yield Objection(message=f"a query is longer than {TEXT_MAX} characters, or holds a NUL")
     if bool(query.strip()) != bool(values):
         yield Objection(message="a query and its metrics belong together", way_out="query: …, metrics: {name: {}}")
     yield from many_problems(values)
@@ -47,26 +47,14 @@ def query_problems(query: str, values: Sequence[MeasuredValue]) -> Iterator[Obje
 
 def many_problems(values: Sequence[MeasuredValue]) -> Iterator[Objection]:
     """Values of one stage or capture."""
-    if len(values) > VALUES_MAX or len({value.name for value in values}) < len(values):
-        yield Objection(message=f"more than {VALUES_MAX} metrics, or two of the same name")
-    for value in values[:VALUES_MAX]:
+    if len({value.name for value in values}) < len(values):
+        yield Objection(message="two metrics of the same name")
+    for value in values:
         yield from value_problems(value)
 
 
-def wait_problems(wait: WaitUntil) -> Iterator[Objection]:
-    """A wait until a query gives a value."""
-    if not 0 < len(wait.query) <= TEXT_MAX or "\0" in wait.query or len(wait.equals) > TEXT_MAX:
-        yield Objection(message=f"the query of a wait is empty, longer than {TEXT_MAX} characters, or holds a NUL")
-    if not EVERY_MIN_S <= wait.every_s <= EVERY_MAX_S:
-        yield Objection(message=f"a query every {wait.every_s} s is not possible", way_out="every 100ms to every 1h")
-    if not 0.0 < wait.within_s <= WEEK_S:
-        yield Objection(message=f"a wait of {wait.within_s} s is not possible", way_out="at most 7d")
-
-
-ARGUMENTS_MAX = 200
 ARGUMENT_MAX = 4096
 PATTERN_MAX = 2000
-EXIT_CODES_MAX = 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
 _FORM = "argv: [/usr/bin/vmstat, -s], or the name of a program that the host's policy lists under `commands`"
 
@@ -99,20 +87,15 @@ def is_program_path(path: str) -> bool:
 def command_problems(command: Command) -> Iterator[Objection]:
     """A command with the form of its output."""
     yield from argv_problems(command.argv)
-    if not 0.0 < command.within_s <= WEEK_S:
-        yield Objection(message=f"a command of {command.within_s} s is not possible", way_out="at most 7d")
-    codes = command.exit_codes
-    if not 0 < len(codes) <= EXIT_CODES_MAX or not all(0 <= code <= 255 for code in codes):
+    if not all(0 <= code <= 255 for code in command.exit_codes):
         yield Objection(message="exit codes are one to twenty numbers from 0 to 255", at=("exit_codes",))
     yield from output_problems(command.output)
 
 
 def output_problems(output: OutputRows) -> Iterator[Objection]:
     """The form of the output."""
-    if len(output.separator) != 1 or output.separator in '"\r\n\0':
+    if output.separator in '"\r\n\0':
         yield Objection(message="a separator is one character, and not a quote", at=("output", "separator"))
-    if len(output.rows) > TEXT_MAX:
-        yield Objection(message=f"a path is longer than {TEXT_MAX} characters", at=("output", "rows"))
     if bool(output.pattern) != (output.format == "pattern"):
         message = "a regular expression and the format `pattern` belong together"
         yield Objection(message=message, way_out="output: {pattern: '…'}", at=("output",))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     PlainValidator,
-    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -24,18 +21,10 @@ from proveout.dsl.plan.bounds import (
     FACT_PATTERN,
     FACT_TEXT_MAX,
     FACTS_MAX,
-    SCRAPES_MAX,
-    TEXT_MAX,
-    VALUES_MAX,
 )
-from proveout.dsl.plan.captures import CAPTURES, CaptureDeclaration, CaptureKind
-from proveout.dsl.plan.commands import OutputFormat, ValueTake
 from proveout.dsl.plan.keys import model_of
-from proveout.dsl.plan.plan import Check, Published, RelativeTo
+from proveout.dsl.plan.plan import Chart, Check, Published
 from proveout.dsl.plan.scalars import (
-    Duration,
-    Every,
-    Form,
     Id,
     Name,
     Price,
@@ -45,7 +34,7 @@ from proveout.dsl.plan.scalars import (
     custom,
 )
 from proveout.dsl.plan.stages import Pool
-from proveout.dsl.plan.topology import EquipmentKind, FactValue, Host, System
+from proveout.dsl.plan.topology import Capture, Declared, FactValue, Host, System
 from proveout.dsl.schema.validation import Strict
 
 SCALAR = {"type": ["string", "integer", "number", "boolean"]}
@@ -193,14 +182,7 @@ HostEntry = cast("type[HostKeys]", model_of(Host, more=HostKeys))
 SystemEntry = cast("type[SystemKeys]", model_of(System, more=SystemKeys))
 
 
-class EquipmentEntry(NodeKeys):
-    """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
-
-    kind: EquipmentKind
-    description: str = Field("", max_length=200, description="The equipment in words: maker and model.")
-    connects: Selector | None = Field(
-        None, description="The hosts (`all`, `role:…` or names) and equipment that it is connected to."
-    )
+EquipmentEntry = cast("type[NodeKeys]", model_of(Declared, "EquipmentEntry", NodeKeys))
 
 
 class Topology(Strict):
@@ -208,7 +190,7 @@ class Topology(Strict):
 
     hosts: dict[Name, HostEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
     systems: dict[Name, SystemEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
-    equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)
+    equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)  # type: ignore[valid-type]
 
 
 class SecretEntry(Strict):
@@ -223,132 +205,6 @@ class SecretEntry(Strict):
         description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, "
         "hosts of the topology, in a dsn.",
     )
-
-
-class ScrapeEntry(Strict):
-    """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
-
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$")] = Field(
-        description="The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."
-    )
-    labels: dict[str, str] = Field(default_factory=dict, description="Only series with exactly these values.")
-    as_: Id | None = Field(None, alias="as", description="Its name in expressions; the metric's own by default.")
-    type: Literal["gauge", "counter"] | None = Field(
-        None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
-    )
-    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="The function that combines several series.")
-    optional: bool = Field(False, description="The series may be missing: 0 for a counter, no number for a gauge.")
-
-
-TextOrNumber: TypeAlias = Annotated[
-    str,
-    Field(min_length=1, max_length=TEXT_MAX),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"type": ["string", "integer"]}),
-]
-
-
-class ValueEntry(Strict):
-    """A number from a column of a table, named in the plan with its unit at the end: max_iops, size_bytes, lag_s."""
-
-    column: TextOrNumber | None = Field(
-        None, description="The column, by its name or its number from 1; by default that of the metric's own name."
-    )
-    where: dict[Text, TextOrNumber] = Field(
-        default_factory=dict, max_length=10, description="Only rows whose columns have these values: {name: LINEITEM}."
-    )
-    as_: Literal["level", "rate", "age"] = Field(
-        "level",
-        alias="as",
-        description="Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta). "
-        "Of an sql capture also an age: how old the data is that the query reads, in s, which grows while it has no "
-        "answer.",
-    )
-    take: ValueTake = Field("only", description="The number of several rows; `only` refuses more than one.")
-
-
-Values: TypeAlias = Annotated[dict[Id, ValueEntry], Field(min_length=1, max_length=VALUES_MAX)]
-Scrapes: TypeAlias = Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)]
-
-
-def _values_or_scrapes(value: object) -> str:
-    return "[values]" if isinstance(value, dict) else "[scrapes]"
-
-
-class OutputEntry(Strict):
-    """The form of a program's output, which becomes rows with named columns; `output: csv` in short."""
-
-    format: OutputFormat | None = Field(
-        None,
-        description="`json`, `csv`, `pairs` (a key and its value in each line), or `pattern`, the default where there "
-        "is a `pattern`.",
-    )
-    rows: Text | None = Field(None, description="json: the path of the list whose items are the rows: hosts.0.disks.")
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = Field(",", description="csv: between two columns.")
-    header: bool = Field(True, description="csv: the first line names the columns; otherwise they have numbers.")
-    pattern: Text | None = Field(
-        None,
-        description="A regular expression (RE2) that is matched with each line; its named groups are the columns.",
-    )
-
-
-def _form(value: object) -> object:
-    """An output form in short: its name."""
-    return {"format": value} if isinstance(value, str) else value
-
-
-Output: TypeAlias = Annotated[
-    OutputEntry,
-    BeforeValidator(_form),
-    WithJsonSchema({"anyOf": [{"enum": list(get_args(OutputFormat))}, OutputEntry.model_json_schema()]}),
-]
-Argv: TypeAlias = Annotated[list[TextOrNumber], Field(min_length=1, max_length=200)]
-ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
-
-
-def _kinds(chosen: Callable[[CaptureDeclaration], bool]) -> str:
-    return ", ".join(kind.name for kind in CAPTURES.values() if chosen(kind))
-
-
-class CaptureEntry(Strict):
-    """An observation while a load runs."""
-
-    kind: CaptureKind
-    on: Selector | None = Field(
-        None,
-        description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
-        "command: the one host that runs the program.",
-    )
-    system: Name | None = Field(None, description=f"{_kinds(lambda kind: kind.of == 'system')}: the system observed.")
-    every: Every = Field(
-        1.0,
-        description=f"One sample each. {_kinds(lambda kind: kind.rare)}: by default only at the start and at the end. "
-        f"{_kinds(lambda kind: bool(kind.report))}: always at the start and the end of the measure window.",
-    )
-    url: Text | None = Field(
-        None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
-    )
-    query: Text | None = Field(None, description="sql: the query that is run each time.")
-    argv: Argv | None = Field(
-        None, description="command: the program, which the host's policy lists, and its arguments; without a shell."
-    )
-    output: Output | None = Field(None, description="command: the form of its output; `pairs` by default.")
-    within: Duration | None = Field(None, description="command: the longest time of one run, by default 5s.")
-    exit_codes: ExitCodes | None = Field(None, description="command: the exit codes of success, by default [0].")
-    licence: Literal["diagnostics_pack"] | None = Field(
-        None, description="awr: the licensed pack of Oracle Database that it uses, as a statement that it is licensed."
-    )
-    container: Literal["own", "root"] | None = Field(
-        None,
-        description="awr: the container of its snapshots, the one of the dsn (by default) or CDB$ROOT, for a common "
-        "user.",
-    )
-    metrics: (
-        Annotated[
-            Annotated[Scrapes, Tag("[scrapes]")] | Annotated[Values, Tag("[values]")], Discriminator(_values_or_scrapes)
-        ]
-        | None
-    ) = Field(None, description="prometheus: the list of metrics to keep. sql, command: the numbers by name.")
 
 
 class PoolKeys(Strict):
@@ -391,6 +247,7 @@ OTHERS: Literal["others"] = "others"
 """In `without`: every figure that `figures` does not name."""
 
 
+CaptureEntry = model_of(Capture)
 PoolEntry = model_of(Pool, base=PoolKeys)
 
 
@@ -404,34 +261,7 @@ VerdictEntry = model_of(Check, "VerdictEntry")
 PublishedEntry = cast("type[PublishedKeys]", model_of(Published, "PublishedEntry", more=PublishedKeys))
 
 
-def _of(value: object) -> object:
-    return {"of": value} if isinstance(value, str) else value
-
-
-Divisor: TypeAlias = Annotated[RelativeTo, Form(before=_of, or_text=True)]
-
-
-class ChartEntry(Strict):
-    """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
-
-    id: Name
-    title: str = Field("", max_length=200)
-    of: dict[str, Text] = Field(
-        min_length=1,
-        max_length=32,
-        description="Results by their label: a rung (`ladder.at(8)`, `ladder.peak`), a ladder (all its rungs), a "
-        "matrix (all its cells) or an sql stage.",
-    )
-    metrics: dict[str, Text] = Field(
-        min_length=1,
-        max_length=6,
-        description="The path of a number in each result by the heading of its panel: `response.avg_us`; `*` stands "
-        "for every name: `transactions.*.response.avg_us`.",
-    )
-    place: str = Field("", max_length=60, description="The title of the axis.")
-    relative_to: Divisor | None = Field(
-        None, description="The divisor of all numbers; with the interval of the ratio. A text is its `of`."
-    )
+ChartEntry = model_of(Chart)
 
 
 class ReportEntry(Strict):
@@ -448,7 +278,7 @@ class ReportEntry(Strict):
         max_length=40,
         description="Figures that the report leaves out; `others`: all that `figures` does not name.",
     )
-    charts: list[ChartEntry] = Field(
+    charts: list[ChartEntry] = Field(  # type: ignore[valid-type]
         default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."
     )
 
@@ -483,7 +313,7 @@ class Document(Strict):
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
     workloads: dict[Name, Any] = Field(default_factory=dict)
     pools: dict[Name, PoolEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
-    captures: dict[Name, CaptureEntry] = Field(default_factory=dict)
+    captures: dict[Name, CaptureEntry] = Field(default_factory=dict)  # type: ignore[valid-type]
     tuning: list[Any] = Field(
         default_factory=list,
         max_length=500,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.bounds import THREADS_MAX
-from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX, WaitUntil
+from proveout.dsl.plan.commands import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.keys import model_of
 from proveout.dsl.plan.phases import PHASES_MAX
 from proveout.dsl.plan.scalars import (
@@ -20,7 +20,6 @@ from proveout.dsl.plan.scalars import (
     LevelRate,
     Name,
     Names,
-    OrOne,
     Percentage,
     Ramp,
     Rate,
@@ -29,26 +28,23 @@ from proveout.dsl.plan.scalars import (
     Rungs,
     Selector,
     Size,
-    Statements,
     Text,
     Threads,
     Tolerance,
     Variation,
     custom,
-    one_or_many,
 )
 from proveout.dsl.plan.stages import (
     FAULTS_MAX,
     KINDS,
     PASSES_MAX,
-    TIMES_MAX,
     VOID_FRACTION_MAX,
+    Fault,
     Ladder,
     Search,
     Sessions,
     Tool,
 )
-from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.validation import Strict
 
 SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
@@ -245,41 +241,9 @@ Phases: TypeAlias = Annotated[list[PhaseEntry], Field(min_length=1, max_length=P
 RecoveredWithin: TypeAlias = Percentage
 
 
-class BetweenEntry(Strict):
-    """A part of the measure window."""
+class FaultKeys(Strict):
+    """The keys of a fault beside those of its record: of its changes."""
 
-    from_: Ramp = Field(alias="from", description="Its start, after the start of the measure window.")
-    to: Duration = Field(description="Its end.")
-
-
-class FaultEntry(Strict):
-    """A change to hosts or systems that is in place for a time of the measure window of each iteration, and is undone
-    (healed) then. It begins `at` an instant, at random instants `between` two, or `when` a condition holds."""
-
-    name: Name = Field(description='Its name in results: `run.fault("name")`.')
-    at: Ramp | None = Field(None, description="When it begins, after the start of the measure window.")
-    between: BetweenEntry | None = Field(
-        None, description="In place of `at`: the part of the measure window in which it begins at random instants."
-    )
-    when: Text | None = Field(
-        None,
-        description="In place of `at`: it begins each time that this condition on the numbers of the last second holds "
-        "in the measure window: `live.tps > 1000`.",
-    )
-    times: int | None = Field(
-        None, ge=1, le=TIMES_MAX, description="between, when: the most times that it begins in each iteration; 1."
-    )
-    seed: int | None = Field(
-        None, ge=0, le=2**31 - 1, description="between: the seed of the random instants; 1. Repeats draw others."
-    )
-    apart: Ramp | None = Field(
-        None, description="between, when: the least time from the end of one occurrence to the next; 0s."
-    )
-    for_: Duration | None = Field(
-        None,
-        alias="for",
-        description="The time from its begin to its healing. Left out where the operation ends by itself.",
-    )
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
     )
@@ -292,13 +256,14 @@ class FaultEntry(Strict):
     )
 
 
+FaultEntry = cast("type[FaultKeys]", model_of(Fault, more=FaultKeys))
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 
 
 class MatrixEntry(Strict):
     """Variants of a stage: a cell for each combination of the axes' values, which replace `${matrix.axis}`."""
 
-    axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
+    axes: dict[Id, Annotated[list[AxisValue], Form(min_length=1, or_one=True)]] = Field(
         min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
     )
     combine: Literal["product", "zip"] = Field(
@@ -306,7 +271,7 @@ class MatrixEntry(Strict):
     )
 
 
-MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
+MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], Form(or_one=True)]]
 
 
 def _as_text(value: object) -> object:
@@ -314,9 +279,9 @@ def _as_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, Form(before=_as_text, or_boolean=True)]
+When: TypeAlias = Annotated[Text, Form(before=_as_text, schema=lambda text: {"anyOf": [text, {"type": "boolean"}]})]
 Session: TypeAlias = dict[str, str | int | float | bool]
-StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+StageIds: TypeAlias = Annotated[list[Id], Form(min_length=1, max_length=100, or_one=True)]
 
 
 class StageBase(Strict):
@@ -463,37 +428,6 @@ class SearchKeys(Measured):
     )
 
 
-class SqlEntry(StageBase):
-    """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
-    numbers from a query."""
-
-    system: Name
-    statements: Statements | None = Field(None, description="The statements, which are run first.")
-    wait_until: WaitUntil | None = Field(None, description="Wait until a query gives a value, after the statements.")
-    query: Text | None = Field(None, description="The query whose columns are the `metrics`, run last.")
-    metrics: Values | None = Field(None, description="The numbers that the query gives, by name.")
-    repeat: int = Field(
-        1, ge=1, le=100, description="Repeats of all of it; each number is an estimate over the repeats."
-    )
-    repeatable: bool | None = Field(
-        None,
-        description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
-        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
-    )
-
-
-class CommandEntry(StageBase):
-    """Run a program that the host's policy lists, and take numbers from its output."""
-
-    on: Name = Field(description="The host that runs it.")
-    argv: Argv = Field(description="The program and its arguments, without a shell.")
-    output: Output | None = Field(None, description="The form of its output; `pairs` by default.")
-    metrics: Values = Field(description="The numbers of its output, by name.")
-    within: Duration = Field(60.0, description="The longest time of one run; the run of the plan ends after it.")
-    exit_codes: ExitCodes = Field([0], description="The exit codes of success.")
-    repeat: int = Field(1, ge=1, le=100, description="Repeats; each number is an estimate over them.")
-
-
 class TuneEntry(StageBase):
     """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
     `keep`."""
@@ -566,8 +500,6 @@ ToolEntry = cast("type[ToolKeys]", model_of(Tool, "ToolEntry", ToolKeys))
 OF_THEIR_OWN: Mapping[str, type[StageBase]] = {
     "ladder": LadderEntry,
     "search": SearchEntry,
-    "sql": SqlEntry,
-    "command": CommandEntry,
     "tune": TuneEntry,
     "tool": ToolEntry,
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from proveout.core.units import plain_number
+from proveout.dsl.plan.keys import Element, model_of
 from proveout.dsl.source.loader import read_plain
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
 
@@ -219,29 +220,27 @@ def _fields(model: type[BaseModel] | None) -> list[str]:
 
 def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
     """The model that the mapping at `path` is read as."""
-    annotation: Any = model
+    found = [model]
     for step in path:
-        annotation = _step(_model_in(annotation) or annotation, step)
-    return _model_in(annotation)
+        found = [below for one in found for below in _types(_step(one, step))]
+    return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-def _step(annotation: Any, step: str | int) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        for name, field in annotation.model_fields.items():
-            if step in (name, field.alias):
-                return field.annotation
-        return None
+def _step(of: Any, step: str | int) -> Any:
+    """The annotation of a value below one of a type."""
+    if isinstance(of, type) and issubclass(of, BaseModel):
+        return next((one.annotation for name, one in of.model_fields.items() if step in (name, one.alias)), None)
+    arguments = [one for one in get_args(of) if one is not ...]
+    fits = get_origin(of) is not (dict if isinstance(step, int) else list)  # a tuple is written as one of both
+    return arguments[-1] if arguments and fits else None
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types of an annotation, through Annotated and unions; for a record its model."""
     if get_origin(annotation) is Annotated:
-        return _step(get_args(annotation)[0], step)
-    arguments = get_args(annotation)
-    return arguments[-1] if arguments else None
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation stands for, through Annotated and unions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) in (Annotated, Union, types.UnionType):
-        found = (_model_in(argument) for argument in get_args(annotation))
-        return next((model for model in found if model is not None), None)
-    return None
+        yield from _types(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for argument in get_args(annotation):
+            yield from _types(argument)
+    else:
+        yield model_of(annotation) if isinstance(annotation, type) and issubclass(annotation, Element) else annotation

@@ -111,6 +111,12 @@ def where_of(node: Node, *path: str | int) -> Where:
     return node.where
 
 
+def is_given(node: Node, key: str) -> bool:
+    """Whether a mapping has a key with a value, which is not null."""
+    found = node.get(key) if isinstance(node, Map) else None
+    return found is not None and not (isinstance(found, Scalar) and found.value is None)
+
+
 SYNONYMS = {
     "clients": "threads", "concurrency": "threads", "connections": "threads", "users": "threads",
     "database": "target", "db": "target", "system": "target", "duration": "measure", "time": "measure",

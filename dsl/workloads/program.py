@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, get_args
 
 from pydantic import (
@@ -21,10 +22,10 @@ from proveout.core.data_classes import dataclass
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.bounds import VALUES_MAX
 from proveout.dsl.plan.commands import MeasuredValue, OutputFormat, OutputRows
-from proveout.dsl.plan.scalars import Id, custom
+from proveout.dsl.plan.keys import model_of
+from proveout.dsl.plan.scalars import Id, TextOrNumber, custom
 from proveout.dsl.plan.stages import WINDOWS
 from proveout.dsl.rules.value_rules import argv_problems, output_problems, value_problems
-from proveout.dsl.schema.models import OutputEntry, TextOrNumber, ValueEntry
 from proveout.dsl.workloads.base import Invariant, Population, TransactionType
 
 TRANSACTION = "transaction"
@@ -112,7 +113,7 @@ class LogEntry(_Strict):
         return self
 
 
-class ProgramOutput(OutputEntry):
+class ProgramOutput(model_of(OutputRows)):  # type: ignore[misc]
     """The output of a program without a built-in parser: rows with named columns."""
 
     file: str | None = Field(
@@ -133,17 +134,12 @@ class ProgramOutput(OutputEntry):
     @property
     def as_rows(self) -> OutputRows:
         """The form of the rows."""
-        form: OutputFormat = self.format or ("pattern" if self.pattern else "csv" if self.log else "pairs")
-        return OutputRows(
-            format=form,
-            rows=self.rows or "",
-            separator=self.separator,
-            header=self.header,
-            pattern=self.pattern or "",
-        )
+        rows = OutputRows.of_written(self)
+        by_default = self.log and not (self.format or self.pattern)
+        return replace(rows, format="csv") if by_default else rows
 
 
-class ProgramValue(ValueEntry):
+class ProgramValue(model_of(MeasuredValue)):  # type: ignore[misc]
     """A number of the program's output."""
 
     hosts: Hosts = Field(
@@ -244,7 +240,7 @@ class Program(_Strict):
         if self.output.log is not None and (taken := [name for name in RESERVED if name in self.metrics]):
             yield f"`{taken[0]}` is a column of the `log`, not a metric"
         for name, entry in self.metrics.items():
-            if entry.as_ != "level":
+            if entry.kind != "level":
                 yield f"metric `{name}`: `as: rate` is of captures"
         for value in self.values:
             for objection in value_problems(value, ()):
@@ -280,12 +276,7 @@ class Program(_Strict):
     def values(self) -> tuple[MeasuredValue, ...]:
         """The numbers that the plan names."""
         return tuple(
-            MeasuredValue(
-                name=name,
-                column=entry.column or name,
-                where=tuple(sorted(entry.where.items())),
-                take=entry.take,
-            )
+            MeasuredValue(name=name, column=entry.column or name, where=tuple(sorted(entry.where)), take=entry.take)
             for name, entry in self.metrics.items()
         )
 

@@ -815,7 +815,7 @@ Global___Where: _TypeAlias = Where  # noqa: Y015
 
 @_typing.final
 class OutputRows(_message.Message):
-    """The rows, with named columns, that standard output has."""
+    """The form of a program's output, which becomes rows with named columns; `output: csv` in short."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -825,15 +825,15 @@ class OutputRows(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     PATTERN_FIELD_NUMBER: _builtins.int
     format: Global___OutputFormat.ValueType
-    """how the rows are written"""
+    """`json`, `csv`, `pairs` (a key and its value in each line), or `pattern`, the default where there is a `pattern`."""
     rows: _builtins.str
-    """json: path of the rows"""
+    """json: the path of the list whose items are the rows: hosts.0.disks."""
     separator: _builtins.str
-    """csv: between two columns"""
+    """csv: between two columns."""
     header: _builtins.bool
-    """csv: the first line names the columns"""
+    """csv: the first line names the columns; otherwise they have numbers."""
     pattern: _builtins.str
-    """pattern: the regular expression (RE2)"""
+    """A regular expression (RE2) that is matched with each line; its named groups are the columns."""
     def __init__(
         self,
         *,
@@ -862,18 +862,20 @@ class Command(_message.Message):
     WITHIN_S_FIELD_NUMBER: _builtins.int
     EXIT_CODES_FIELD_NUMBER: _builtins.int
     within_s: _builtins.float
-    """the longest time that it may take, s"""
+    """The longest time of one run; the run of the plan ends after it. s"""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """the first is an absolute path, or the name of a program that the host's policy lists"""
+        """The program and its arguments, without a shell. the first is an absolute path, or the name of a program that the
+        host's policy lists
+        """
 
     @_builtins.property
     def output(self) -> Global___OutputRows:
-        """how its standard output is read"""
+        """The form of its output; `pairs` by default."""
 
     @_builtins.property
     def exit_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """those that mean success"""
+        """The exit codes of success."""
 
     def __init__(
         self,
@@ -893,7 +895,7 @@ Global___Command: _TypeAlias = Command  # noqa: Y015
 
 @_typing.final
 class MeasuredValue(_message.Message):
-    """A number: that of a column, in rows that are chosen by their texts."""
+    """A number from a column of a table, named in the plan with its unit at the end: max_iops, size_bytes, lag_s."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -905,14 +907,16 @@ class MeasuredValue(_message.Message):
     name: _builtins.str
     """its name in the results"""
     column: _builtins.str
-    """name of the column, or its number from 1"""
+    """The column, by its name or its number from 1; by default that of the metric's own name."""
     kind: Global___ValueKind.ValueType
-    """in a capture: its use"""
+    """Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta). Of an sql capture
+    also an age: how old the data is that the query reads, in s, which grows while it has no answer.
+    """
     take: Global___ValueTake.ValueType
-    """the number that several rows give"""
+    """The number of several rows; `only` refuses more than one."""
     @_builtins.property
     def where(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]:
-        """(column, text) that the rows have"""
+        """Only rows whose columns have these values: {name: LINEITEM}."""
 
     def __init__(
         self,
@@ -1365,36 +1369,36 @@ Global___System: _TypeAlias = System  # noqa: Y015
 
 @_typing.final
 class Scrape(_message.Message):
-    """A number of an exporter: the series of a metric with some labels, taken together."""
+    """A number of an exporter: the series of a metric, perhaps only those with some labels, as one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ALIAS_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    ALIAS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     OPTIONAL_FIELD_NUMBER: _builtins.int
-    alias: _builtins.str
-    """its name in the results"""
     metric: _builtins.str
-    """name of the exporter's metric"""
+    """The metric, as the exporter writes it: node_load1, node_disk_reads_completed_total."""
+    alias: _builtins.str
+    """Its name in expressions; the metric's own by default."""
     kind: Global___ScrapeKind.ValueType
-    """read as it is, or by its change"""
+    """By default a counter when the name ends in _total, _count, _sum or _bucket."""
     take: Global___ScrapeTake.ValueType
-    """the number that several series give"""
+    """The function that combines several series."""
     optional: _builtins.bool
-    """no such series is 0 for a counter and no number for a gauge; otherwise the sample is lost"""
+    """The series may be missing: 0 for a counter, no number for a gauge."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]:
-        """labels that the series have (name, value), sorted"""
+        """Only series with exactly these values."""
 
     def __init__(
         self,
         *,
-        alias: _builtins.str = ...,
         metric: _builtins.str = ...,
         labels: _abc.Iterable[Global___NamedText] | None = ...,
+        alias: _builtins.str = ...,
         kind: Global___ScrapeKind.ValueType = ...,
         take: Global___ScrapeTake.ValueType = ...,
         optional: _builtins.bool = ...,
@@ -1409,54 +1413,62 @@ Global___Scrape: _TypeAlias = Scrape  # noqa: Y015
 
 @_typing.final
 class Capture(_message.Message):
-    """An observation, with one sample each `every_s`."""
+    """An observation while a load runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
-    EVERY_S_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     SYSTEM_FIELD_NUMBER: _builtins.int
+    EVERY_S_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     SCRAPES_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
-    VALUES_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     LICENCE_FIELD_NUMBER: _builtins.int
     CONTAINER_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """its name in the plan"""
     kind: Global___CaptureKind.ValueType
     """what it observes"""
-    every_s: _builtins.float
-    """time between two samples, s"""
     system: _builtins.str
-    """the system that is observed"""
+    """waits, lag, sizes, sql, awr, ttstats, statements: the system observed."""
+    every_s: _builtins.float
+    """One sample each. sizes: by default only at the start and at the end. awr, ttstats, statements: always at the start
+    and the end of the measure window. s
+    """
     url: _builtins.str
-    """of an exporter; may hold `${secrets.NAME}`, filled in as late as in a system's dsn"""
+    """prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@. a secret is filled in as late as
+    in a system's dsn
+    """
     query: _builtins.str
-    """the query of an `sql`"""
+    """sql: the query that is run each time."""
     licence: _builtins.str
-    """the licensed pack that the plan's author allows to be used"""
+    """awr: the licensed pack of Oracle Database that it uses, as a statement that it is licensed."""
     container: _builtins.str
-    """where an `awr` takes its snapshots: `own` (the container that the dsn leads to) or `root` (CDB$ROOT)"""
+    """awr: the container of its snapshots, the one of the dsn (by default) or CDB$ROOT, for a common user."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """the hosts of an `os`; of a `command` and a `prometheus` one of them is used"""
+        """os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. command: the one host
+        that runs the program. compiled: their names
+        """
 
     @_builtins.property
     def scrapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scrape]:
         """the numbers of an exporter"""
 
     @_builtins.property
-    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]:
-        """numbers of the query, or of the output"""
-
-    @_builtins.property
     def command(self) -> Global___Command:
         """the program of a `command`"""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]:
+        """prometheus: the list of metrics to keep. sql, command: the numbers by name. of an exporter's list, the compiler
+        makes `scrapes`
+        """
 
     @_builtins.property
     def where(self) -> Global___Where:
@@ -1467,16 +1479,16 @@ class Capture(_message.Message):
         *,
         name: _builtins.str = ...,
         kind: Global___CaptureKind.ValueType = ...,
-        every_s: _builtins.float = ...,
         hosts: _abc.Iterable[_builtins.str] | None = ...,
         system: _builtins.str | None = ...,
+        every_s: _builtins.float = ...,
         url: _builtins.str = ...,
         scrapes: _abc.Iterable[Global___Scrape] | None = ...,
         query: _builtins.str = ...,
-        values: _abc.Iterable[Global___MeasuredValue] | None = ...,
         command: Global___Command | None = ...,
         licence: _builtins.str = ...,
         container: _builtins.str = ...,
+        values: _abc.Iterable[Global___MeasuredValue] | None = ...,
         where: Global___Where | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "system", b"system", "where", b"where"]  # noqa: Y015

@@ -21,7 +21,7 @@ import tokenize
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, Literal
 
 from google.protobuf.descriptor_pb2 import (
@@ -142,17 +142,17 @@ class Source:
                 return Source(sys.modules[str(node.module)]).text_of_alias(name)
         return self._refuse(name, 1)
 
-    def text_of_field(self, record: ast.ClassDef, name: str) -> str:
+    def text_of_field(self, record: ast.ClassDef, field: Field[Any]) -> str:
         """The comment above and beside an attribute, and the text of its key, as one line. ProveoutError without."""
-        node = _attribute(record, name)
+        node = _attribute(record, field.name)
         first = node.lineno
         while first - 1 in self._alone:
             first -= 1
         lines = [self._comments[line] for line in range(first, node.lineno)]
-        if isinstance(node.value, ast.Call):  # `key(…, text="…")` of a part of the plan
-            lines += [ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "text"]
+        if "key" in field.metadata:  # of a part of the plan
+            lines.append(field.metadata["key"].text)
         lines += [self._comments.get(line, "") for line in range(node.lineno, (node.end_lineno or 0) + 1)]
-        return " ".join(filter(None, lines)) or self._refuse(f"{record.name}.{name}", node.lineno)
+        return " ".join(filter(None, lines)) or self._refuse(f"{record.name}.{field.name}", node.lineno)
 
     def _refuse(self, what: str, line: int) -> typing.NoReturn:
         raise ProveoutError(
@@ -260,7 +260,7 @@ class _Writer:
         numbers = self._numbers(cls.__name__)
         lines: list[str] = []
         for one in fields(cls):
-            text, hint = source.text_of_field(node, one.name), hints[one.name]
+            text, hint = source.text_of_field(node, one), hints[one.name]
             if typing.get_origin(hint) in _UNIONS and types.NoneType not in typing.get_args(hint):
                 lines += self.oneof(one.name, text, hint, numbers)
                 continue

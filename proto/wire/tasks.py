@@ -8,14 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass
+from proveout.dsl.plan.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.plan.commands import NO_WAIT, Command, FioJob, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Tuning, Windows
+from proveout.dsl.plan.scalars import Form, LevelRate, Line, Name, Text, Threads
+from proveout.dsl.plan.stages import OWN_SESSIONS, TIMES_MAX, Sessions, Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
+
+# The bounds of a field are those that an agent checks before it begins (`agent.security.task_rules`).
+
+WORKERS_MAX = 4096
+SESSION_MAX = 100
+DIRECTORIES_MAX = 1000
+TUNINGS_MAX, FAULT_TUNINGS_MAX = 500, 20
+CHECKS_MAX, CHECKED_TEXTS_MAX = 1000, 20_000
+SLICES_MAX = 1_000_000
+SEED_MAX = 2**63
+PEM_MAX = 65_536
+EDGES_MAX = 2
+"""A measure window has a start and an end."""
+Workers: TypeAlias = Annotated[int, Form(ge=0, le=WORKERS_MAX)]
+Seconds: TypeAlias = Annotated[float, Form(ge=0.0, le=WEEK_S)]
+Instant: TypeAlias = Annotated[float, Form(ge=0.0, le=2 * WEEK_S)]
+Pem: TypeAlias = Annotated[str, Form(max_length=PEM_MAX)]
+MeasuredValues: TypeAlias = Annotated[tuple[MeasuredValue, ...], Form(max_length=VALUES_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +105,9 @@ class StartSystem(TaskKind):
     """Provision a system: initialise if its data is not there yet, start, answer SystemStarted."""
 
     system: System  # the system
-    data_root: str  # a directory on that host under which the system keeps its data across a resume
+    data_root: Line  # a directory on that host under which the system keeps its data across a resume
     primary: tuple[Endpoint, ...] = ()  # of a standby: the one that it follows; it is up when it has all of its data
-    standbys: tuple[str, ...] = ()  # of a primary: the names of its standbys
+    standbys: Annotated[tuple[Name, ...], Form(max_length=STANDBYS_MAX)] = ()  # of a primary: the names of its standbys
     synchronous: tuple[str, ...] = ()  # those of the standbys that the primary's commits wait for
     named = "start:{0.system.name}"
 
@@ -96,8 +116,8 @@ class StartSystem(TaskKind):
 class StopSystem(TaskKind):
     """Stop a provisioned system."""
 
-    system: str  # name of the system
-    data_root: str  # as in StartSystem
+    system: Name  # name of the system
+    data_root: Line  # as in StartSystem
     remove: bool = False  # delete its data too
     named = "stop:{0.system}"
 
@@ -123,7 +143,7 @@ class SnapshotSystem(TaskKind):
     that the dsn of the system names."""
 
     system: System  # the system
-    data_root: str  # as in StartSystem
+    data_root: Line  # as in StartSystem
     action: SnapshotAction  # what to do
     named = "{0.action}:{0.system.name}"
     limit_s = 4 * HOUR_S
@@ -138,13 +158,13 @@ class PopulateSystem(TaskKind):
 
     workload: Workload  # whose schema
     endpoint: Endpoint  # the system
-    workers: int  # number of processes
+    workers: Workers  # number of processes
     # those of prepare, load and finish to take: one task takes all, or several hosts take a `load` each, after one
     # `prepare` and before one `finish`. `drop` alone drops the tables of the workload again
     steps: tuple[str, ...] = POPULATE_STEPS
     # identifies the load: a later task with the same one continues behind the committed ranges. A load without one ("")
     # begins with empty tables, and removes them when it fails
-    load: str = ""
+    load: Annotated[str, Form(pattern=r"([0-9a-f]{32})?")] = ""
     share_from: int = 0  # the units to load are those from here …
     share_to: int = 1  # … to before here …
     shares: int = 1  # … of so many
@@ -191,7 +211,7 @@ class CompareSystems(TaskKind):
     source: Endpoint  # where rows are changed
     sink: Endpoint  # where they arrive
     workload: Workload  # whose tables
-    drain_timeout_s: float  # the longest wait, s
+    drain_timeout_s: Seconds  # the longest wait, s
     named = "compare:{0.source.system}"
     limit_s = 600.0
     when_away = "repeat"
@@ -209,7 +229,9 @@ class CompareSystems(TaskKind):
 class ReadFacts(TaskKind):
     """Tell what this machine is and how it is set; answer FactsRead."""
 
-    directories: tuple[tuple[str, str], ...] = ()  # (system, where its data lies)
+    directories: Annotated[
+        tuple[tuple[Name, Line], ...], Form(max_length=DIRECTORIES_MAX)
+    ] = ()  # (system, where its data lies)
     tools: tuple[str, ...] = ()  # outside programs whose versions are asked for
     named = "facts"
     limit_s = 30.0
@@ -219,8 +241,8 @@ class ReadFacts(TaskKind):
 class CheckedText:
     """A statement or a query of the plan to prepare."""
 
-    subject: str  # its path in the plan
-    text: str  # the statement
+    subject: Line  # its path in the plan
+    text: Text  # the statement
     # it will find the tables of now, so that all that it names must be there. Otherwise only its syntax is checked
     settled: bool = False
 
@@ -229,9 +251,11 @@ class CheckedText:
 class CheckedLoad:
     """A load to prepare: its statements on a connection with its settings."""
 
-    subject: str  # path of the stage in the plan
+    subject: Line  # path of the stage in the plan
     workload: Workload  # whose statements
-    session: tuple[tuple[str, str], ...] = ()  # settings of every connection (name, value)
+    session: Annotated[
+        tuple[tuple[str, str], ...], Form(max_length=SESSION_MAX)
+    ] = ()  # settings of every connection (name, value)
     settled: bool = False  # as in CheckedText
     # the tables of the workload must be there with their columns and rows, because no stage populates them
     expected: bool = False
@@ -249,9 +273,9 @@ class CheckSystem(TaskKind):
     """
 
     endpoint: Endpoint  # the system
-    loads: tuple[CheckedLoad, ...] = ()  # loads to prepare
-    texts: tuple[CheckedText, ...] = ()  # statements to prepare
-    captures: tuple[Capture, ...] = ()  # captures that must be possible
+    loads: Annotated[tuple[CheckedLoad, ...], Form(max_length=CHECKS_MAX)] = ()  # loads to prepare
+    texts: Annotated[tuple[CheckedText, ...], Form(max_length=CHECKED_TEXTS_MAX)] = ()  # statements to prepare
+    captures: Annotated[tuple[Capture, ...], Form(max_length=CHECKS_MAX)] = ()  # captures that must be possible
     uses: tuple[str, ...] = ()  # further uses of it: populate, checkpoint, propagate
     wait: bool = False  # a system that does not answer is waited for, as other tasks do
     # (path of a stage, the connections that its loads keep at a rung), of the stage with the most
@@ -264,9 +288,9 @@ class CheckSystem(TaskKind):
 class OfferedRate:
     """The highest rate of loads with a driver from one host."""
 
-    subject: str  # path of a stage in the plan
-    engine: str  # name of the engine whose driver it is
-    per_s: float  # transactions, 1/s
+    subject: Line  # path of a stage in the plan
+    engine: Line  # name of the engine whose driver it is
+    per_s: Annotated[float, Form(gt=0.0, le=RATE_MAX)]  # transactions, 1/s
     beside: bool = False  # the server is on the same host
 
 
@@ -274,7 +298,7 @@ class OfferedRate:
 class CheckedCommand:
     """A program that a plan runs."""
 
-    subject: str  # its path in the plan
+    subject: Line  # its path in the plan
     argv: tuple[str, ...]  # program and arguments, with the form of each value that is not known yet
 
 
@@ -282,12 +306,18 @@ class CheckedCommand:
 class CheckHost(TaskKind):
     """Check what a run needs of this host; answer Checked. Nothing is changed."""
 
-    systems: tuple[System, ...] = ()  # systems that the agent must be able to start
-    data_root: str = ""  # the directory of their data
-    bytes_min: int = 0  # free space there, bytes
+    systems: Annotated[
+        tuple[System, ...], Form(max_length=CHECKS_MAX)
+    ] = ()  # systems that the agent must be able to start
+    data_root: Line = ""  # the directory of their data
+    bytes_min: Annotated[int, Form(ge=0)] = 0  # free space there, bytes
     tools: tuple[str, ...] = ()  # programs that must be found
-    rates: tuple[OfferedRate, ...] = ()  # rates that must be below the ceilings measured on this host
-    commands: tuple[CheckedCommand, ...] = ()  # programs that the policy must list
+    rates: Annotated[
+        tuple[OfferedRate, ...], Form(max_length=CHECKS_MAX)
+    ] = ()  # rates that must be below the ceilings measured on this host
+    commands: Annotated[
+        tuple[CheckedCommand, ...], Form(max_length=CHECKS_MAX)
+    ] = ()  # programs that the policy must list
     named = "check"
     limit_s = 30.0
 
@@ -312,10 +342,12 @@ class RunSql(TaskKind):
     """Execute statements, wait, and read numbers; answer SqlDone."""
 
     endpoint: Endpoint  # the system
-    statements: tuple[str, ...]  # first these in order, each in its own transaction
+    statements: Annotated[
+        tuple[Text, ...], Form(max_length=STATEMENTS_MAX)
+    ]  # first these in order, each in its own transaction
     wait_until: WaitUntil = NO_WAIT  # then this wait
-    query: str = ""  # then this query; "" for none
-    values: tuple[MeasuredValue, ...] = ()  # the numbers to read from its rows
+    query: Text = ""  # then this query; "" for none
+    values: MeasuredValues = ()  # the numbers to read from its rows
     named = "sql:{0.endpoint.system}"
     limit_s = 12 * HOUR_S
     when_away = "ask"
@@ -326,7 +358,7 @@ class RunCommand(TaskKind):
     """Run a program of the host's policy; answer CommandDone."""
 
     command: Command  # the program
-    values: tuple[MeasuredValue, ...]  # the numbers to read from its output, at least one
+    values: MeasuredValues  # the numbers to read from its output, at least one
     limit_s = 120.0
 
     @property
@@ -365,8 +397,8 @@ class ApplyTuning(TaskKind):
     Changes stay until RevertTuning, or every end of the session; those with `keep` stay after it.
     """
 
-    tunings: tuple[Tuning, ...]  # the changes
-    endpoints: tuple[Endpoint, ...] = ()  # the systems that are tuned
+    tunings: Annotated[tuple[Tuning, ...], Form(max_length=TUNINGS_MAX)]  # the changes
+    endpoints: Annotated[tuple[Endpoint, ...], Form(max_length=TUNINGS_MAX)] = ()  # the systems that are tuned
     check: bool = False  # write nothing: the answer is what would be changed
     limit_s = 600.0
 
@@ -410,13 +442,13 @@ class LoadShare:
     own Poisson process of rate/total. Without, it is closed: a terminal begins when it has ended, and thought.
     """
 
-    first: int  # number of the first terminal, from 0
-    count: int  # number of terminals, at least 1
-    total: int  # number of terminals of all agents
-    rate: float | None = None  # transactions a second, of all agents together
+    first: Annotated[int, Form(ge=0)]  # number of the first terminal, from 0
+    count: Annotated[int, Form(ge=1)]  # number of terminals, at least 1
+    total: Threads  # number of terminals of all agents
+    rate: LevelRate | None = None  # transactions a second, of all agents together
     distribution: Distribution = "constant"  # arrivals of an open load
     # pause between two transactions under closed arrival, or its mean, s, in place of the workload's own think times
-    think_s: float | None = None
+    think_s: Seconds | None = None
     think: ThinkTime = "exponential"  # the distribution of think_s
     # follow each other in the measure window: of the rate, which begins at `rate`, or under closed arrival of the
     # threads; terminal k is active while k is below the level
@@ -427,9 +459,9 @@ class LoadShare:
 class ClusterSecrets:
     """The credentials of a run's Ray cluster. Not logged."""
 
-    token: str = field(repr=False)  # token that clients of the cluster show
-    authority: str  # certificate (PEM) of the cluster's authority
-    authority_key: str = field(repr=False)  # its key (PEM), with which each node makes its own certificate
+    token: Line = field(repr=False)  # token that clients of the cluster show
+    authority: Pem  # certificate (PEM) of the cluster's authority
+    authority_key: Pem = field(repr=False)  # its key (PEM), with which each node makes its own certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,7 +471,7 @@ class FormPool(TaskKind):
     head: str  # `name:port` of the cluster to join; "" makes this node the head of a new one
     # the address that the other hosts know this one by; "": the one from which it reaches `head`, or else `towards`
     address: str
-    cpus: int  # number of workers; 0: the host's cores
+    cpus: Annotated[int, Form(ge=0, le=THREADS_MAX)]  # number of workers; 0: the host's cores
     secrets: ClusterSecrets  # credentials of the cluster
     towards: str = ""  # `name:port` of another host
     named = "pool"
@@ -471,11 +503,13 @@ class RunLoad(TaskKind):
     endpoint: Endpoint  # the system
     share: LoadShare  # this agent's part
     windows: Windows  # the windows of the iteration
-    workers: int  # their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there
-    seed: int  # of the random streams of all terminals
-    label: str  # name of the iteration, for messages
+    workers: Workers  # their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there
+    seed: Annotated[int, Form(ge=0, lt=SEED_MAX)]  # of the random streams of all terminals
+    label: Line  # name of the iteration, for messages
     pool: LoadPool = field(default_factory=LoadPool)  # where the workers are
-    session: tuple[tuple[str, str], ...] = ()  # settings of every connection (name, value)
+    session: Annotated[
+        tuple[tuple[str, str], ...], Form(max_length=SESSION_MAX)
+    ] = ()  # settings of every connection (name, value)
     load: str = ""  # its name among the loads of a stage that has several
     bins: bool = False  # its seconds have tenths (LoadSecond.bins), as loads with faults have
     # count the commits of each terminal in the database too, in the table of `dsl.workloads.commits`. Beside faults the
@@ -505,17 +539,17 @@ class InjectFault(TaskKind):
     """Arm a fault, report TaskArmed, wait for Start; apply the tunings of this host at each time, and undo them; answer
     FaultInjected. A FaultStep is sent for each step."""
 
-    fault: str  # name of the fault in the plan
-    tunings: tuple[Tuning, ...]  # its changes to this host
-    for_s: float  # they are undone so long after they were applied, s; 0: the changes end by themselves
+    fault: Name  # name of the fault in the plan
+    tunings: Annotated[tuple[Tuning, ...], Form(min_length=1, max_length=FAULT_TUNINGS_MAX)]  # its changes to this host
+    for_s: Seconds  # they are undone so long after they were applied, s; 0: the changes end by themselves
     # instants at which it begins, s after T0. Of a fault with a condition it is empty: each Trigger begins it, until
     # Finish
-    begins_s: tuple[float, ...]
+    begins_s: Annotated[tuple[Instant, ...], Form(max_length=TIMES_MAX)]
     windows: Windows  # the windows of the iteration
-    label: str  # name of the iteration, for messages
-    endpoints: tuple[Endpoint, ...] = ()  # the systems that the tunings change
-    systems: tuple[System, ...] = ()  # those of them that are provisioned
-    data_root: str = ""  # the directory of their data
+    label: Line  # name of the iteration, for messages
+    endpoints: Annotated[tuple[Endpoint, ...], Form(max_length=TUNINGS_MAX)] = ()  # the systems that the tunings change
+    systems: Annotated[tuple[System, ...], Form(max_length=TUNINGS_MAX)] = ()  # those of them that are provisioned
+    data_root: Line = ""  # the directory of their data
     named = "fault:{0.fault}"
     limit_s = HEALING_S
 
@@ -530,7 +564,7 @@ class PrepareFio(TaskKind):
     Done."""
 
     job: FioJob  # the job
-    data_root: str = ""  # a directory for the files of a job that names none; "" is one of the agent's own
+    data_root: Line = ""  # a directory for the files of a job that names none; "" is one of the agent's own
     named = "fio-files"
     limit_s = 300.0
 
@@ -547,11 +581,13 @@ class RunFio(TaskKind):
     """
 
     job: FioJob  # the job
-    iodepth: int  # I/Os under way in each of its jobs, at least 1
+    iodepth: Threads  # I/Os under way in each of its jobs, at least 1
     windows: Windows  # the windows of the iteration
-    label: str  # name of the iteration, for messages
-    data_root: str = ""  # as in PrepareFio
-    first_slice: int = 0  # slices of devices are counted over all hosts: this one's begin here
+    label: Line  # name of the iteration, for messages
+    data_root: Line = ""  # as in PrepareFio
+    first_slice: Annotated[int, Form(ge=0, le=SLICES_MAX)] = (
+        0  # slices of devices are counted over all hosts: this one's begin here
+    )
     named = "fio"
     limit_s = 240.0
 
@@ -567,7 +603,7 @@ class RunCapture(TaskKind):
     capture: Capture  # the capture
     endpoints: tuple[Endpoint, ...] = ()  # the systems that it reads
     # edges of the measure window, s after T0, at which it takes two more samples. Without them it needs no Start
-    edges_s: tuple[float, ...] = ()
+    edges_s: Annotated[tuple[Instant, ...], Form(max_length=EDGES_MAX)] = ()
     named = "capture:{0.capture.name}"
     limit_s = 8 * 24 * HOUR_S
     when_away = "repeat"

@@ -135,7 +135,7 @@ STARTS: tuple[Row, ...] = (
     ("a PgBouncer in front of nothing", "one primary if it is", _started(FRONT, None)),
     ("a PgBouncer by another name", "is not the primary", _started(FRONT, replace(PRIMARY, system="x"))),
     ("a PgBouncer of another engine", "not of sqlite", _started(replace(FRONT, engine="sqlite"))),
-    ("a PgBouncer by a quoted name", "not the name of a system", _started(replace(FRONT, in_front_of='db" host=else'))),
+    ("a PgBouncer by a quoted name", "`system.in_front_of`", _started(replace(FRONT, in_front_of='db" host=else'))),
     ("a PgBouncer that is a standby", "has no data to replicate", _started(replace(FRONT, standby_of="db"))),
     ("a database in front of another", "is for a PgBouncer", _started(replace(EMBEDDED, in_front_of="db"))),
     ("a file of the host by a PgBouncer", "is not a setting", _set("logfile", "/etc/passwd")),
@@ -148,13 +148,13 @@ STARTS: tuple[Row, ...] = (
     ("a primary by another name", "is not the primary", _started(STANDBY, replace(PRIMARY, system="else"))),
     ("a primary with a dsn", "is not the primary", _started(STANDBY, replace(PRIMARY, provisioned=False))),
     ("a standby of another engine", "starts standbys of", _started(replace(STANDBY, engine="sqlite"))),
-    ("too many standbys", "standbys, or a synchronous one", _started(EMBEDDED, None, standbys=tuple(f"s{n}" for n in range(99)))),
-    ("a standby by a quoted name", "not the name of a system",
+    ("too many standbys", "`standbys` of", _started(EMBEDDED, None, standbys=tuple(f"s{n}" for n in range(99)))),
+    ("a standby by a quoted name", "`standbys.0`",
      _started(EMBEDDED, None, standbys=('s", *',), synchronous=('s", *',))),
 )  # fmt: skip
 
 SYSTEMS: tuple[Row, ...] = (
-    *((f"name {bad!r}", "not the name of a system", {"name": bad}) for bad in ("../../etc", "a/b", "", "-rf", "a\nb", "a" * 200)),
+    *((f"name {bad!r}", "`system.name`", {"name": bad}) for bad in ("../../etc", "a/b", "", "-rf", "a\nb", "a" * 200)),
     ("an engine that is not embedded", "cannot start oracle", {"engine": "oracle"}),
     ("with a dsn", "is not one to be started", {"dsn": "host=db"}),
     ("archive_command", "makes the server run or load", {"settings": (("archive_command", "touch /tmp/x"),)}),
@@ -162,7 +162,7 @@ SYSTEMS: tuple[Row, ...] = (
     ("data_directory", "names a file or where the server writes", {"settings": (("data_directory", "/"),)}),
     ("two lines", "more than one line", {"settings": (("work_mem", "1\nlocal_infile = on"),)}),
     ("a line as a name", "not the name of a setting", {"settings": (("a = 1\nb", "1"),)}),
-    ("settings without end", "more than 200 settings", {"settings": tuple((f"a{n}", "1") for n in range(201))}),
+    ("settings without end", "`system.settings`", {"settings": tuple((f"a{n}", "1") for n in range(201))}),
     ("plugin_load", "would run a command", {"engine": "mysql", "settings": (("plugin_load", "x=/tmp/x.so"),)}),
     ("loose_", "would run a command", {"engine": "mysql", "settings": (("loose_init_file", "/tmp/x"),)}),
     ("temp_store_directory", "not kept in an SQLite file",
@@ -174,9 +174,9 @@ def _systems() -> Iterator[Attempt]:
     yield from _of(tasks.StartSystem, *STARTS)
     for kind in (tasks.StartSystem, tasks.SnapshotSystem):
         yield from _of(kind, *((name, says, {"system": replace(EMBEDDED, **of)}) for name, says, of in SYSTEMS))
-        yield from _of(kind, ("control characters in the folder", "control characters", {"data_root": "/tmp/\x1b[2J"}))
+        yield from _of(kind, ("control characters in the folder", "`data_root`", {"data_root": "/tmp/\x1b[2J"}))
     for bad in ("../../var/lib", "a/../../b", "/etc"):
-        yield from _of(tasks.StopSystem, (f"name {bad}", "not the name of a system", {"system": bad}))
+        yield from _of(tasks.StopSystem, (f"name {bad}", "`system` of", {"system": bad}))
 
 
 # ---- endpoints: each kind of task that has one -----------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _put(value: Any, old: str, new: str) -> Any:
 
 WORKLOADS: tuple[tuple[str, Workload, str], ...] = (
     ("a kind that is not there", replace(HLR, kind="../x"), "no workload kind"),
-    ("a workload's name that climbs", replace(HLR, name="../x"), "not the name of a workload"),
+    ("a workload's name that climbs", replace(HLR, name="../x"), "`workload.name`"),
     ("rows without end", replace(HLR, parameters=(("population", 10**15),)), "population"),
     ("less than no rows", replace(HLR, parameters=(("population", -1),)), "population"),
     ("a parameter that is not one", replace(HLR, parameters=(("x", 1),)), "not valid"),
@@ -271,22 +271,22 @@ def _workloads() -> Iterator[Attempt]:
 
 def _numbers() -> Iterator[Attempt]:
     for number, bad in enumerate((("SELECT 1",) * 1001, ("",), ("x" * 5000,), ("SELECT 1\0",))):
-        yield from _of(tasks.RunSql, (f"statements {number}", "statements, or one", {"statements": bad}))
+        yield from _of(tasks.RunSql, (f"statements {number}", "`statements", {"statements": bad}))
     for bad_s in (-1.0, NAN, 1e9):
-        yield from _of(tasks.CompareSystems, (f"{bad_s} s", "is not valid", {"drain_timeout_s": bad_s}))
+        yield from _of(tasks.CompareSystems, (f"{bad_s} s", "`drain_timeout_s`", {"drain_timeout_s": bad_s}))
     for count in (-1, 10**6):
-        yield from _of(tasks.PopulateSystem, (f"{count} workers", "worker processes", {"workers": count}))
+        yield from _of(tasks.PopulateSystem, (f"{count} workers", "`workers`", {"workers": count}))
     yield from _of(
         tasks.ReadFacts,
-        ("tools", "facts of", {"tools": ("/bin/sh",)}),
-        ("directories", "facts of", {"directories": (("db", "/x"),) * 1001}),
-        ("a name", "not the name of a system", {"directories": (("../x", "/etc"),)}),
+        ("tools", "tools other than", {"tools": ("/bin/sh",)}),
+        ("directories", "`directories` of", {"directories": (("db", "/x"),) * 1001}),
+        ("a name", "`directories.0.0`", {"directories": (("../x", "/etc"),)}),
     )
     fast = tasks.OfferedRate(subject="stages.climb", engine="postgres", per_s=NAN)
     yield from _of(
         tasks.CheckHost,
-        ("tools", "a check of 1 systems", {"tools": ("/bin/sh",)}),
-        ("rates", "a check of 1 rates", {"rates": (fast,)}),
+        ("tools", "tools other than", {"tools": ("/bin/sh",)}),
+        ("rates", "`rates.0.per_s`", {"rates": (fast,)}),
     )
     text = tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1\0")
     yield from _of(tasks.CheckSystem, ("texts", "holds a NUL", {"texts": (text,)}))
@@ -317,13 +317,13 @@ TUNINGS: tuple[tuple[str, Tuning, str], ...] = (
      _tuning("filesystem", keep=True, device="/dev/disk/by-id/x", label="x", replaces=None, type="xfs"), "can destroy data"),
     ("zeros without the plan's word", _tuning("zero_blocks", keep=True, device="/dev/disk/by-id/x", replaces=None, size="1MiB"), "can destroy data"),
     ("zeros over all of a disk",
-     _tuning("zero_blocks", keep=True, destructive=True, device="/dev/sda", replaces=None, size="99999GiB"), "is not valid"),
-    ("an MTU outside the folder of interfaces", _tuning("mtu", interfaces=("../../../etc/x",), mtu=9000), "is not valid"),
+     _tuning("zero_blocks", keep=True, destructive=True, device="/dev/sda", replaces=None, size="99999GiB"), "not valid"),
+    ("an MTU outside the folder of interfaces", _tuning("mtu", interfaces=("../../../etc/x",), mtu=9000), "not valid"),
     ("a program with a relative path",
-     _tuning("command", keep=True, apply=(("sh", "-c", "id"),), revert=(), verify=(("exists", ("/dev/x",)),), within="60s"), "is not valid"),
+     _tuning("command", keep=True, apply=(("sh", "-c", "id"),), revert=(), verify=(("exists", ("/dev/x",)),), within="60s"), "not valid"),
     ("a hidden parameter without the plan's word",
-     _tuning("oracle_parameters", system="db", hidden=False, instance=None, restart_by=None, settings=(("_x", "1"),)), "is not valid"),
-    ("a folder of a server with programs of root", _tuning("mount", at="/shared", device="a:/b", options=("rw",), type="nfs"), "is not valid"),
+     _tuning("oracle_parameters", system="db", hidden=False, instance=None, restart_by=None, settings=(("_x", "1"),)), "not valid"),
+    ("a folder of a server with programs of root", _tuning("mount", at="/shared", device="a:/b", options=("rw",), type="nfs"), "not valid"),
     ("a partition without the plan's word",
      Tuning(name="p", operation="partition", hosts=("db1",), parameters=to_values(PARTITION)), "can destroy data"),
 )  # fmt: skip
@@ -338,13 +338,13 @@ def _tunings() -> Iterator[Attempt]:
     yield from _of(
         tasks.InjectFault,
         ("that is kept", "is always undone", {"tunings": (replace(SYSCTL, keep=True),)}),
-        ("without an end", "lasts nan s", {"for_s": NAN}),
-        ("at no instant", "instants that are not possible", {"begins_s": (NAN,)}),
-        ("too often", "instants that are not possible", {"begins_s": (1.0,) * 101}),
-        ("of many tunings", "1 to 20 tunings", {"tunings": (SYSCTL,) * 21}),
-        ("of none", "1 to 20 tunings", {"tunings": ()}),
+        ("without an end", "`for_s`", {"for_s": NAN}),
+        ("at no instant", "`begins_s", {"begins_s": (NAN,)}),
+        ("too often", "`begins_s", {"begins_s": (1.0,) * 101}),
+        ("of many tunings", "`tunings` of", {"tunings": (SYSCTL,) * 21}),
+        ("of none", "`tunings` of", {"tunings": ()}),
     )
-    yield from _of(tasks.ApplyTuning, ("without end", "more than 500", {"tunings": (SYSCTL,) * 501}))
+    yield from _of(tasks.ApplyTuning, ("without end", "`tunings` of", {"tunings": (SYSCTL,) * 501}))
 
 
 # ---- load, pools, tools, captures ------------------------------------------------------------------------------------
@@ -353,13 +353,13 @@ def _tunings() -> Iterator[Attempt]:
 def _loads() -> Iterator[Attempt]:
     share = HONEST[tasks.RunLoad].share
     rows: list[Row] = [
-        *((f"a window of {bad} s", "windows of", {"windows": replace(WINDOWS, measure_s=bad)}) for bad in (0.0, -1.0, NAN, 3.2e8)),
-        *((f"{bad} threads", "terminals 0 to", {"share": replace(share, count=bad, total=bad)}) for bad in (0, -1, 10**7)),
-        *((f"a rate of {bad}", "a rate of", {"share": replace(share, rate=bad)}) for bad in (-1.0, NAN, 1e300)),
-        ("thinking for ever", "a think time", {"share": replace(share, think_s=1e12)}),
-        *((f"{bad} processes", "worker processes", {"workers": bad}) for bad in (-1, 10**6)),
-        ("a seed below zero", "is not a valid seed", {"seed": -1}),
-        ("a label with an escape", "control characters", {"label": "\x1b]0;x\x07"}),
+        *((f"a window of {bad} s", "`windows.measure_s`", {"windows": replace(WINDOWS, measure_s=bad)}) for bad in (0.0, -1.0, NAN, 3.2e8)),
+        *((f"{bad} threads", "`share.", {"share": replace(share, count=bad, total=bad)}) for bad in (0, -1, 10**7)),
+        *((f"a rate of {bad}", "`share.rate`", {"share": replace(share, rate=bad)}) for bad in (-1.0, NAN, 1e300)),
+        ("thinking for ever", "`share.think_s`", {"share": replace(share, think_s=1e12)}),
+        *((f"{bad} processes", "`workers`", {"workers": bad}) for bad in (-1, 10**6)),
+        ("a seed below zero", "`seed`", {"seed": -1}),
+        ("a label with an escape", "`label`", {"label": "\x1b]0;x\x07"}),
     ]  # fmt: skip
     mysql = replace(DB, engine="mysql", dsn="mysql://u@h/d")
     for end, name, value in (
@@ -377,9 +377,9 @@ def _loads() -> Iterator[Attempt]:
 POOLS: tuple[tuple[str, Any, str], ...] = (
     ("head", "--temp-dir=/etc:1", "address of a Ray node"), ("head", "x", "address of a Ray node"),
     ("towards", "a b:1", "address of a Ray node"), ("address", "--x", "name or the address of a host"),
-    ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a Ray node for"),
-    ("cpus", 10**9, "a Ray node for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
-    ("secrets", replace(SECRETS, authority="x" * 10**5), "secret of the Ray cluster"),
+    ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "`cpus`"),
+    ("cpus", 10**9, "`cpus`"), ("secrets", replace(SECRETS, token="a\nb"), "`secrets.token`"),
+    ("secrets", replace(SECRETS, authority="x" * 10**5), "`secrets.authority`"),
 )  # fmt: skip
 
 JOBS: tuple[tuple[str, FioJob, str], ...] = (
@@ -390,11 +390,11 @@ JOBS: tuple[tuple[str, FioJob, str], ...] = (
     ("writing without the plan's word", replace(JOB, devices=(DEVICE,), read_fraction=0.0), "destroys"),
     ("a folder and devices", replace(JOB, directory="/x", devices=(DEVICE,)), "or on devices"),
     ("devices without end", replace(JOB, devices=tuple(f"{DEVICE}{n}" for n in range(300))), "devices"),
-    ("jobs without end", replace(JOB, jobs=10**6), "jobs at once"),
-    ("less than no jobs", replace(JOB, jobs=-1), "jobs at once"),
-    ("blocks of nothing", replace(JOB, block_bytes=0), "not possible"),
-    ("files without end", replace(JOB, size_bytes=2**60), "not possible"),
-    ("more reads than all", replace(JOB, read_fraction=NAN), "not possible"),
+    ("jobs without end", replace(JOB, jobs=10**6), "`job.jobs`"),
+    ("less than no jobs", replace(JOB, jobs=-1), "`job.jobs`"),
+    ("blocks of nothing", replace(JOB, block_bytes=0), "`job.block_bytes`"),
+    ("files without end", replace(JOB, size_bytes=2**60), "`job.size_bytes`"),
+    ("more reads than all", replace(JOB, read_fraction=NAN), "`job.read_fraction`"),
 )
 
 
@@ -406,17 +406,17 @@ def _tools() -> Iterator[Attempt]:
         yield from _of(kind, *((name, says, {"job": job}) for name, job, says in JOBS))
     yield from _of(
         tasks.RunFio,
-        ("no depth", "an I/O depth", {"iodepth": 0}),
-        ("a depth without end", "an I/O depth", {"iodepth": 10**9}),
-        ("a slice below zero", "an I/O depth", {"first_slice": -1}),
-        ("a window that is none", "windows of", {"windows": replace(WINDOWS, measure_s=NAN)}),
-        ("a label with an escape", "control characters", {"label": "\x1b"}),
+        ("no depth", "`iodepth`", {"iodepth": 0}),
+        ("a depth without end", "`iodepth`", {"iodepth": 10**9}),
+        ("a slice below zero", "`first_slice`", {"first_slice": -1}),
+        ("a window that is none", "`windows.measure_s`", {"windows": replace(WINDOWS, measure_s=NAN)}),
+        ("a label with an escape", "`label`", {"label": "\x1b"}),
     )
     for name, changes, says in (
         ("a relative program", {"argv": ("../sh",)}, "neither the absolute path"),
         ("a path that climbs", {"argv": ("/usr/bin/../../tmp/x",)}, "neither the absolute path"),
-        ("no end", {"within_s": 1e12}, "is not possible"),
-        ("arguments without end", {"argv": ("df",) * 10_000}, "arguments"),
+        ("no end", {"within_s": 1e12}, "`command.within_s`"),
+        ("arguments without end", {"argv": ("df",) * 10_000}, "`command.argv`"),
         ("an expression that backtracks", {"output": OutputRows(format="pattern", pattern=r"(?P<a>x)\1")}, "RE2"),
     ):
         command = replace(HONEST[tasks.RunCommand].command, **changes)
@@ -428,19 +428,22 @@ def _captures() -> Iterator[Attempt]:
         return {"capture": replace(NODE, scrapes=scrapes or NODE.scrapes), "endpoints": (replace(EXPORTER, dsn=dsn),)}
 
     urls = ("file:///etc/shadow", "gopher://x/", "http:///x", "http://a b/", "http://a\r\nX: y/", "http://a:x/")
-    scrapes = (replace(SCRAPE, metric="a\nb"), replace(SCRAPE, labels=(("a b", "c"),)))
+    scrapes = (
+        (replace(SCRAPE, metric="a\nb"), "`capture.scrapes.0.metric`"),
+        (replace(SCRAPE, labels=(("a b", "c"),)), "name of a label"),
+    )
     kinds = (("os", (DB,)), ("waits", ()), ("lag", (DB,)), ("prometheus", ()), ("sizes", (DB, DB)))
     yield from _of(
         tasks.RunCapture,
-        *((f"every {bad} s", "a sample every", {"capture": replace(CAPTURE, every_s=bad)}) for bad in (0.0, -1.0, NAN, 1e9, 0.001)),
-        *((f"edges {bad}", "edges of a window", {"edges_s": bad}) for bad in ((NAN, 1.0), (-1.0, 1.0), (0.0, 1e9), (0.0, 1.0, 2.0))),
+        *((f"every {bad} s", "`capture.every_s`", {"capture": replace(CAPTURE, every_s=bad)}) for bad in (0.0, -1.0, NAN, 1e9, 0.001)),
+        *((f"edges {bad}", "`edges_s", {"edges_s": bad}) for bad in ((NAN, 1.0), (-1.0, 1.0), (0.0, 1e9), (0.0, 1.0, 2.0))),
         *((f"url {bad!r}", "not the address of an exporter", node(bad)) for bad in urls),
-        *((f"metric {number}", "name of a", node(EXPORTER.dsn, bad)) for number, bad in enumerate(scrapes)),
+        *((f"metric {number}", says, node(EXPORTER.dsn, bad)) for number, (bad, says) in enumerate(scrapes)),
         ("a database as an exporter", "is not an exporter", {"capture": NODE, "endpoints": (DB,)}),
         *((f"{kind} of {len(ends)}", "systems, not", {"capture": replace(CAPTURE, kind=kind), "endpoints": ends}) for kind, ends in kinds),
         ("waits of an SQLite", "wait events of sqlite are not captured",
          {"capture": replace(CAPTURE, kind="waits", system="db"), "endpoints": (FILE,)}),
-        ("a name", "not the name of a capture", {"capture": replace(CAPTURE, name="../x")}),
+        ("a name", "`capture.name`", {"capture": replace(CAPTURE, name="../x")}),
     )  # fmt: skip
 
 

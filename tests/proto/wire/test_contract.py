@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -56,20 +57,23 @@ def test_every_message_field_enum_and_oneof_has_a_comment(tmp_path: Path) -> Non
 
 def test_a_field_without_a_comment_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "silent_record.py"
-    path.write_text("class Record:\n    'Holds a count and a time.'\n    # of rows\n    count: int\n    at_s: float\n")
+    head = "from dataclasses import dataclass\n@dataclass\n"
+    path.write_text(
+        f"{head}class Record:\n    'Holds a count and a time.'\n    # of rows\n    count: int\n    at_s: float\n"
+    )
     spec = importlib.util.spec_from_file_location("silent_record", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     source = Source(module)
-    record = source.record("Record")
-    assert (source.text_of_record(record), source.text_of_field(record, "count")) == (
+    record, (count, at_s) = source.record("Record"), fields(module.Record)
+    assert (source.text_of_record(record), source.text_of_field(record, count)) == (
         "Holds a count and a time.",
         "of rows",
     )
     with pytest.raises(ProveoutError, match=r"Record\.at_s goes over the wire and has no comment") as caught:
-        source.text_of_field(record, "at_s")
-    assert str(path) + ":5" in str(caught.value)
+        source.text_of_field(record, at_s)
+    assert str(path) + ":7" in str(caught.value)
 
 
 def test_a_field_keeps_its_number_a_new_one_gets_the_next_and_that_of_one_that_went_is_reserved() -> None:
