@@ -236,7 +236,7 @@ def _verdicts(draft: Draft) -> Iterator[str]:
             yield f"    check: {top}.tps.lower >= 0.99 * {draft.rate.removesuffix('/s')}"
         elif len(draft.threads) > 1:
             yield f"  - id: holds{of}"
-            yield f"    title: The rate at {count_threads(last)} is not below nine tenths of the highest"
+            yield f"    title: The rate at {count_threads(last)} is not shown to be below nine tenths of the highest"
             yield "    severity: warn"
             yield f"    check: ratio({top}.tps, {ladder}.peak.tps).upper >= {FALLS}"
     if len(ladders) == 2:
