@@ -20,7 +20,7 @@ from dataclasses import field, replace
 
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import threads
-from proveout.dsl.expr.checking import KEYED, Boolean, Estimate, Group, Shape, shape_of
+from proveout.dsl.expr.checking import KEYED, NO_RUNG, Boolean, Estimate, Group, Shape, shape_of
 from proveout.dsl.metrics import lower_is_better
 from proveout.dsl.plan.plan import ChartPoint, RelativeTo
 from proveout.dsl.plan.stages import Label, label_text, written
@@ -202,8 +202,10 @@ def _divisor(
         laid.fault(("relative_to",), f"`{relative_to.words}` is more than one result", f"name one: {several}")
     elif among:
         has = ", ".join(below.text for below in among[:3])
-        lacking = f"a result for {one.text}" if rung is None else f"a rung of {threads(rung)}"
-        laid.fault(("relative_to",), f"the divisor does not have {lacking}", f"it has {has}")
+        lacks = f"the divisor has no result for {one.text}"
+        if rung is not None:
+            lacks = f"the ladder `{among[0].text.partition('.at(')[0]}` {NO_RUNG} {threads(rung)}"
+        laid.fault(("relative_to",), lacks, f"it has {has}")
     return None
 
 

@@ -220,7 +220,8 @@ def test_a_rung_has_its_interval_and_a_figure_its_table() -> None:
     (figure,) = iops_by_queue_depth(run)
     assert figure.slug == "iops-by-queue-depth-mixed"
     assert "IOPS" in figure.title
-    assert [value["depth"] for value in figure.spec["data"]["values"]] == [2, 4]
+    panels = figure.spec["concat"]
+    assert [[value["depth"] for value in panel["data"]["values"]] for panel in panels] == [[2, 4], [2, 4]]
     assert [row[0] for row in figure.rows] == ["2", "4"]
     picture = vega.svg(figure)
     assert "I/O depth of each job" in picture
