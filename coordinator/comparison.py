@@ -110,6 +110,7 @@ FAMILIES: Mapping[tuple[str, ...], Family] = {
     ("tps",): "throughput",
     ("iops",): "throughput",
     ("rate",): "throughput",
+    ("threads",): "throughput",
     ("solve_s",): "time to solve",
     ("response", "avg_us"): "response avg",
     ("response", "p99_us"): "response p99",
@@ -611,9 +612,9 @@ def _unjudged(tree: Mapping[str, Any], rates: OfferedRates) -> Metrics:
 
 
 def _measured(stage: StageResult) -> list[str]:
-    """The names of the metrics of a stage that takes some from a query; of a search its rate."""
+    """The names of the metrics of a stage that takes some from a query; of a search what it looked for."""
     if stage.kind == "search":
-        return ["rate"]
+        return [stage.search.over if stage.search else "rate"]
     names = list(dict.fromkeys(name for taken in stage.values for name in taken.values))
     return names if names != ["elapsed_s"] else []
 

@@ -437,7 +437,7 @@ def lower_is_better(path: Sequence[str]) -> bool | None:
     """
     if path[-1].endswith("_us") or path[-1] in _TIMES or tuple(path[-2:]) == ("errors", "fraction"):
         return True
-    return False if path[-1] in THROUGHPUT else None
+    return False if path[-1] in THROUGHPUT or tuple(path) == ("threads",) else None
 
 
 def is_largest(path: Sequence[str]) -> bool:

@@ -458,7 +458,7 @@ def _inflation(residuals: Floats, cuts: Sequence[int]) -> float:
 # it, so a decision is the same however many runs follow.
 
 FILE = "acknowledged.json"
-METRICS = ("tps", "rate", "response.avg_us", "response.p99_us")
+METRICS = ("tps", "rate", "threads", "response.avg_us", "response.p99_us")
 RUNS_MIN = HISTORY_MIN + AFTER_MIN
 """Runs of a history before it can show a change."""
 Condition: TypeAlias = Literal["change", "worse"]

@@ -18,7 +18,7 @@ from proveout.coordinator.results.published import measured
 from proveout.coordinator.results.results import RunResults, environment
 from proveout.coordinator.verdict.checks import NEEDED, PERHAPS_NEVER, reads_points
 from proveout.core.json_data import at_path
-from proveout.core.numbers import count_of, pieces, ranged
+from proveout.core.numbers import SOUGHT, count_of, pieces, ranged
 from proveout.dsl.expr.evaluation import by_mean, metric_of
 from proveout.proto.events import Claim, Tone, VerdictReached
 
@@ -65,11 +65,12 @@ def _verdicts(results: RunResults) -> Iterator[str]:
         yield f"{count_of(len(passed) - TOLD_MAX, 'more verdict')} passed"
     said = [str(one.get("answer", "")) for one in written.values()]
     for stage in results.stages.values():
-        if stage.search is not None and not any(f"{stage.id}.rate" in text for text in said):
+        if (found := stage.search) is not None and not any(f"{stage.id}.{found.over}" in text for text in said):
             value = "none was accepted"
-            if (rate := stage.search.rate) is not None:
-                value = ranged(*printed(at_path(environment(results), stage.id, "rate") or {"mean": rate}, "rate"))
-            yield f"highest rate found by {stage.id}: {value}"
+            if found.rate is not None:
+                estimate = at_path(environment(results), stage.id, found.over) or {"mean": found.rate}
+                value = ranged(*printed(estimate, found.over))
+            yield f"highest {SOUGHT[found.over]} found by {stage.id}: {value}"
     yield from _open(warning, results, ", a warning only")
 
 

@@ -252,11 +252,12 @@ def sides(row: Row) -> tuple[str, str]:
     """Both means in one unit, different when they differ; a rate without unit, its label has it."""
     halves = (half_width(side) if isinstance(side, Mapping) else None for side in row.estimates)
     same = notation(
-        "" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric,
+        "" if row.metric in ("tps", "rate", "threads", "iops", "mb_per_s") else row.metric,
         *zip((row.base, row.other), halves, strict=True),
     )
     base, other = (
-        "none found" if value is None and row.path == ("rate",) else same.text(value) for value in (row.base, row.other)
+        "none found" if value is None and row.path in (("rate",), ("threads",)) else same.text(value)
+        for value in (row.base, row.other)
     )
     return base, other
 
@@ -276,10 +277,11 @@ class MainNumber:
 
     @property
     def what(self) -> str:
-        """`TPS`, `response p99`; of a search its rate with the level of its own interval."""
+        """`TPS`, `response p99`; of a search its answer with the level of its own interval."""
         if self.place != "search":
             return label(self.row)
-        return f"rate ({level(self.row.change)} CI)" if "confidence" in self.row.change else "rate"
+        own = f" ({level(self.row.change)} CI)" if "confidence" in self.row.change else ""
+        return f"{self.row.metric}{own}"
 
     @property
     def place_of(self) -> tuple[Family, str, str, int, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import records
 
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.core.numbers import confirmed
+from proveout.core.numbers import Sought, confirmed
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import Event, FactsTaken, IterationFinished, SearchFinished
 
@@ -63,10 +63,10 @@ def slower(factor: float, rungs: Mapping[int, Sequence[float]] = BASE) -> dict[i
     return {threads: [value * factor for value in values] for threads, values in rungs.items()}
 
 
-def searched(plan: Plan, rate: float, upper: float | None, run_id: str) -> RunResults:
-    """A run whose search `cap` found a rate."""
-    found = confirmed(rate, upper, 9)
-    answer = SearchFinished(stage="cap", rate=rate, probes=30, reason="", upper=upper, confirmations=9)
-    stage, ended = records.begun("cap", "search"), records.ended("cap", {"rate": found, "probes": 30})
+def searched(plan: Plan, rate: float, upper: float | None, run_id: str, over: Sought = "rate") -> RunResults:
+    """A run whose search `cap` found a rate, or a number of threads."""
+    found = confirmed(rate, upper, 9, over)
+    answer = SearchFinished(stage="cap", rate=rate, probes=30, reason="", upper=upper, confirmations=9, over=over)
+    stage, ended = records.begun("cap", "search"), records.ended("cap", {over: found, "probes": 30})
     whole = results(plan, BASE, run_id=run_id)
     return replace(whole, stages={**whole.stages, **load_results([stage, answer, ended]).stages})

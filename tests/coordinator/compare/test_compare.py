@@ -57,6 +57,14 @@ def test_the_rates_of_searches_are_compared_by_their_intervals(
     assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
 
 
+def test_the_threads_of_searches_are_compared_too(plan: Plan) -> None:
+    compared = compare(searched(plan, 40.0, 44.0, "one", "threads"), searched(plan, 20.0, 22.0, "two", "threads"))
+    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+    assert (row.path, row.base, row.other, row.direction) == (("threads",), 40.0, 20.0, "worse")
+    text = markdown_renderer.render(comparison_document([compared], []))
+    assert "threads (80 % CI)" in text, text
+
+
 def test_a_shift_is_found_and_has_its_size_and_direction(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, slower(0.8), run_id="two"))
     found = rows(compared, 4)
