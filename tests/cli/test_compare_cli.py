@@ -66,6 +66,7 @@ def test_sides_of_several_runs_and_earlier_runs(tmp_path: Path, capsys: pytest.C
     said = unwrapped(capsys)
     assert "A 3 runs and B 3 runs: intervals are over runs" in said
     assert f"proveout compare {' '.join(base)} -- {' '.join(fixed)} --runs-dir" in said
+    record(tmp_path, of(0.5), day=6, labels={"branch": "fix"}, ended=False)
     assert compare(tmp_path, "--label", "branch=main", "--", "--label=branch=fix", *condition) == 0
     assert f"{base[0]} +" in unwrapped(capsys)
     more = record(tmp_path, of(0.99), day=7)
@@ -73,7 +74,7 @@ def test_sides_of_several_runs_and_earlier_runs(tmp_path: Path, capsys: pytest.C
     assert "runs of this plan differ by" in unwrapped(capsys)
     assert compare(tmp_path, *base, "--", base[0]) == 2 == compare(tmp_path, more, "--")
     assert compare(tmp_path, "--label", "branch=none", "--", more) == 2
-    assert "no run in" in capsys.readouterr().err
+    assert "no finished run in" in capsys.readouterr().err
 
 
 def of(factor: float) -> dict[int, list[float]]:

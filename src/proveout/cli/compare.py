@@ -179,15 +179,17 @@ def _sides(words: Sequence[str], folder: Path) -> list[list[str]]:
 
 
 def _labelled(word: str, folder: Path) -> list[str]:
-    """The run itself, or the finished runs with a label."""
+    """The run itself, or the finished runs with a label, of the plan of the newest one."""
     if not word.startswith(LABEL):
         return [word]
     from proveout.coordinator.history import runs as history
 
     name, _, value = word.removeprefix(LABEL).partition("=")
-    found = [run.run for run in history.read_folder(folder).runs if run.labels.get(name) == value]
+    runs = history.read_folder(folder).runs
+    labelled = [run for run in runs if run.status == "finished" and run.labels.get(name) == value]
+    found = [run.run for run in labelled if run.name == labelled[-1].name]
     if not found:
-        raise typer.BadParameter(f"no run in {folder} has the label {name}={value}", param_hint="--label")
+        raise typer.BadParameter(f"no finished run in {folder} has the label {name}={value}", param_hint="--label")
     return found
 
 
