@@ -46,7 +46,7 @@ test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, one for each core), t
 	$(PYTEST) --numprocesses 0 -m timed $$(grep -rl --include='test_*.py' 'mark\.timed' tests) || failed=$$?; \
 	exit $$failed
 
-test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, screens, real time, root and repeats for many seeds: a minute on two cores
+test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, screens, real time, root and repeats for many seeds: about a minute on two cores
 	$(PYTEST) $(TOGETHER) -m "not server and not screen and not timed and not root and not thorough"
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
