@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass, field
@@ -18,7 +18,7 @@ from proveout.proto.events import Metrics
 EARLIER_MIN = 5
 """The fewest earlier runs from which the variance between runs is taken."""
 
-Place = tuple[str, int | None]
+Place: TypeAlias = tuple[str, int | None]
 """A stage and one of its rungs; None for a stage without rungs."""
 
 

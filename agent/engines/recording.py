@@ -475,7 +475,7 @@ class Replayed:
         return []
 
     def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing, as there is no server."""
+        """Do nothing: a replay has no server."""
 
     commit = rollback = close = cancel = ping = select_db = nothing
 

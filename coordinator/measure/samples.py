@@ -478,7 +478,7 @@ def _columns_of(path: Path) -> Mapping[str, type]:
 
 def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The rows of a file of samples, by the name of its parquet file; of captures those of some `metrics` alone; []
-    when there is no file. SamplesUnreadable when it is damaged."""
+    without a file. SamplesUnreadable for a damaged one."""
     lines = _lines_beside(path)
     if path.is_file() or not lines.is_file():
         table = read_table(path, columns, [("metric", "in", list(metrics))] if metrics else None)
@@ -492,7 +492,7 @@ def read_rows(path: Path, columns: Sequence[str] | None = None, metrics: Sequenc
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
     """Columns of a file of samples as arrays; of one of lists all of them, one after the other, and their lengths under
-    `lengths`. None when there is no file. SamplesUnreadable when it is damaged."""
+    `lengths`. None without a file. SamplesUnreadable for a damaged one."""
     found: dict[str, npt.NDArray[Any]] = {}
     lines = _lines_beside(path)
     if path.is_file() or not lines.is_file():

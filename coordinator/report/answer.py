@@ -105,11 +105,10 @@ def _value(text: str, tree: Mapping[str, Any]) -> str:
 
 
 def told(verdict: VerdictReached, results: RunResults) -> str:
-    """The numbers with their limits; of an undecided verdict what would decide it."""
+    """The numbers with their limits; of an undecided verdict what would decide it. A verdict of the run's own has no
+    claims, and its check is not an expression."""
     claimed = claims(verdict, results)
-    mark = (
-        ", point estimate" if claimed and reads_points(verdict.check) else ""
-    )  # a check of the run's own is not an expression
+    mark = ", point estimate" if claimed and reads_points(verdict.check) else ""
     text = "; ".join(f"{_claim(one)}{mark}" for one in claimed) or pieces(verdict.evidence)[0]
     way = _deciding(verdict, results) if verdict.outcome == "INCONCLUSIVE" else ""
     return f"{text}; {way}" if way else text

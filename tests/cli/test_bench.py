@@ -269,7 +269,7 @@ MISTAKES: dict[str, tuple[Callable[[str], tuple[str, ...]], str, str]] = {
     "too little time": (lambda _: ("sqlite", "--time", "5s"), "is too short", "--time"),
     "no such table": (lambda shop: (shop, "--sql", "SELECT 1 FROM absent"), "has no table absent", "Check the name"),
     "statements without a database": (lambda _: ("--sql", "SELECT 1 FROM t"), "name its DSN", "proveout bench DSN"),
-    "no bench before": (lambda _: ("--again",), "there is no bench in", "proveout bench DSN"),
+    "no bench before": (lambda _: ("--again",), "has no run of a bench yet", "proveout bench DSN"),
 }  # fmt: skip
 
 

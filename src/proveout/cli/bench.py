@@ -245,7 +245,7 @@ class Side:
 
     @property
     def free_connections(self) -> int | None:
-        """The number of further connections that it accepts; None where there is no limit, or it is not known."""
+        """The number of further connections that it accepts; None without a limit, and where it is not known."""
         query = rules_of(self.engine).connections
         if self.database is None or not query:
             return None
@@ -650,7 +650,7 @@ def _again(runs: Path, *, headless: bool) -> int:
 
     before = last_run(runs)
     if before is None:
-        raise Unusable(f"there is no bench in {runs} yet", way_out="proveout bench DSN")
+        raise Unusable(f"{runs} has no run of a bench yet", way_out="proveout bench DSN")
     path = Path(before.command().plan)
     if not path.exists():
         raise Unusable(f"the plan of the last bench is gone: {path}", way_out="proveout bench DSN")

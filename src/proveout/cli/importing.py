@@ -14,7 +14,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from proveout.cli.plan_writer import SCHEMA, NotWritten, write, write_schema
+from proveout.cli.options import STARTERS
+from proveout.cli.plan_writer import SCHEMA, NotWritten, plan_name, write, write_schema
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
@@ -65,9 +66,7 @@ def import_(
     FILE`. Exit code 0, or 2 when nothing was written.
     """
     stem = Path(source).stem
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
-    name = name if re.match(r"[A-Za-z]", name) else f"plan-{name}".rstrip("-")
-    made = imported(source, name)
+    made = imported(source, plan_name(stem) or plan_name(f"plan-{stem}"))
     path = file or Path(f"{stem}.yaml")
     lines = [f"# yaml-language-server: $schema={SCHEMA}", f"# Made of {safe(Path(source).name)}."]
     lines += ["# Not carried over:", *(f"#   {safe(one)}" for one in made.left)] if made.left else []
@@ -106,7 +105,7 @@ def imported(source: str, name: str) -> Imported:
 
 
 def _sysbench(script: str, name: str) -> Imported:
-    plan = Path(__file__).parents[1] / "plans" / "sysbench-embedded.yaml"
+    plan = STARTERS.parent / "sysbench-embedded.yaml"
     text = plan.read_text(encoding="utf-8").partition("proveout: 1\n")[2]
     text = text.replace("sysbench-embedded", name).replace("oltp_point_select", script)
     writes = "true" if SYSBENCH[script] else "false"
@@ -236,7 +235,7 @@ def _size(text: str) -> str:
 
 
 def _duration(text: str) -> str:
-    """fio's times, seconds where there is no unit; "" for others."""
+    """fio's times, seconds without a unit; "" for others."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|h)?", text.strip())
     return f"{found[1]}{found[2] or 's'}" if found else ""
 
