@@ -217,6 +217,7 @@ def test_without_statistics_the_load_is_reads_by_key(sqlite_shop: Path, tmp_path
     assert "# Not known:\n#   - how often the statements run" in text
 
 
+@pytest.mark.server
 def test_the_mix_is_that_of_the_server(tmp_path: Path) -> None:
     with distribution_postgres("shared_preload_libraries=pg_stat_statements", "listen_addresses=") as (folder, port):
         conninfo = f"host={folder} port={port} user=tester dbname=postgres"
