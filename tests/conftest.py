@@ -157,8 +157,8 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_documents.JsonS
 SCREENS = Path(__file__).with_name("tui")
 SERVER_FIXTURES = frozenset(
     (
-        "postgres_server", "mysql_server", "oracle", "own_postgres", "own_mysql", "distribution",  # databases
-        "subject", "pair", "world",  # databases with agents
+        # databases
+        "postgres_server", "mysql_server", "oracle", "own_postgres", "own_mysql", "distribution", "subject", "pair", "world",
         "bench", "target",  # agents
         "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
     )
