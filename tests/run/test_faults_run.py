@@ -21,7 +21,7 @@ LADDER = """  - ladder:
       measure: %s
       ramp_down: 0s
       repeat: 1
-      retries: 10  # of an iteration whose fault comes too late on a busy machine
+      retries: %s
       limits: NEVER_VOID
       faults:
 """
@@ -33,8 +33,8 @@ workloads: {{hlr: {{kind: hlr, population: 100}}}}
 report: {{without: [others]}}
 stages:
   - populate: {{workload: hlr, into: [db]}}
-{LADDER % ("killed", "2s")}        - {{name: crash, at: 500ms, for: 500ms, kill: {{system: db}}, destructive: true}}
-{LADDER % ("marked", "3s")}        - name: mark
+{LADDER % ("killed", "2s", 10)}        - {{name: crash, at: 500ms, for: 500ms, kill: {{system: db}}, destructive: true}}
+{LADDER % ("marked", "3s", 0)}        - name: mark
           when: live.tps > 1 && live.errors_per_s == 0
           for: 300ms
           sql:
@@ -50,7 +50,8 @@ pytestmark = pytest.mark.server
 def test_a_killed_server_is_back_and_a_condition_begins_a_fault(tmp_path: Path) -> None:
     done = run(tmp_path, PLAN).ended(0)
     journal = [one.event for one in read(done.directory)]
-    killed, marked = (one for one in run_progress(journal).iterations if one.valid)
+    *voided, killed, marked = run_progress(journal).iterations  # on a busy machine a fault comes too late, and voids
+    assert not any(one.valid for one in voided) and killed.valid
     for text in ("h: fault crash: begins ", "h: fault crash: in place after ", "h: fault crash: healed after "):
         assert text in done.out
     assert not [found.check for found in killed.findings if not found.ok and found.voids]
