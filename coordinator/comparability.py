@@ -154,11 +154,7 @@ def _id(results: RunResults) -> str:
 
 
 def _allowed(one: Difference, allow: Sequence[str]) -> bool:
-    return any(_matches(one, pattern) for pattern in allow)
-
-
-def _matches(one: Difference, pattern: str) -> bool:
-    return fnmatchcase(one.name, pattern) or fnmatchcase(f"{one.where}:{one.name}", pattern)
+    return any(fnmatchcase(one.name, pattern) or fnmatchcase(f"{one.where}:{one.name}", pattern) for pattern in allow)
 
 
 # ---- environment -------------------------------------------------------------------------------------------------

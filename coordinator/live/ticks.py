@@ -213,7 +213,11 @@ class LoadMeter:
 
     def ticks(self, parts: Sequence[LoadSecond]) -> tuple[LoadTick, TransactionsTick]:
         """A second of all agents, and the window after it; `parts` has that second of every agent."""
-        whole = _added(parts)
+        whole = replace(
+            parts[0],
+            duration_s=max(part.duration_s for part in parts),
+            transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
+        )
         if whole.window != self._window:
             self._window, self._seconds, self._counted = whole.window, 0.0, {}
         self._seconds += whole.duration_s
@@ -240,15 +244,6 @@ def _by_load(transactions: Sequence[TransactionLoad]) -> dict[str, list[Transact
             return {}
         found.setdefault(load, []).append(item)
     return found
-
-
-def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
-    """A second of all agents as that of one: histograms are merged once, whatever is then made of them."""
-    return replace(
-        parts[0],
-        duration_s=max(part.duration_s for part in parts),
-        transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
-    )
 
 
 # ---- captures ----------------------------------------------------------------------------------------------------
