@@ -394,7 +394,6 @@ class PrepaidWorkload(Declared):
 
 
 def build(parameters: Prepaid) -> PrepaidWorkload:
-    """The workload of these parameters."""
     return PrepaidWorkload(parameters)
 
 

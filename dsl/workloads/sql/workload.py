@@ -359,7 +359,6 @@ class SqlWorkload:
 
 
 def build(parameters: Custom) -> SqlWorkload:
-    """The workload of these parameters."""
     return SqlWorkload(parameters)
 
 

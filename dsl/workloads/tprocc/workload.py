@@ -505,5 +505,4 @@ class TproccWorkload:
 
 
 def build(parameters: Tprocc) -> TproccWorkload:
-    """The workload of these parameters."""
     return TproccWorkload(parameters)
