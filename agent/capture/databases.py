@@ -81,32 +81,24 @@ class SizeObserver:
 async def waits(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Sample wait events until finished. TaskFault when the system cannot be reached at the start; a later loss is only
     counted."""
-    endpoint = spec.endpoints[0]
+    (endpoint,) = spec.endpoints
     engine = adapter(endpoint.engine)
-    if not engine.stated.waits:
-        able = " and ".join(found.name for found in engines.ENGINES.values() if found.waits)
-        what = f"capture {spec.capture.name!r}: waits are captured from {able}, not from {endpoint.engine}"
-        raise TaskFault("invalid", what)
     return await observe(context, spec, lambda: engine.wait_observer(endpoint), poll_s=engine.stated.waits_every_s)
 
 
 async def sizes(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Read the sizes of tables until finished. TaskFault as `waits`."""
-    endpoint = spec.endpoints[0]
+    (endpoint,) = spec.endpoints
     engine = adapter(endpoint.engine)
-    if not engine.stated.sizes:
-        able = engines.named(found for found in engines.ENGINES.values() if found.sizes)
-        what = f"capture {spec.capture.name!r}: sizes are captured from {able}, not from {endpoint.engine}"
-        raise TaskFault("invalid", what)
     return await observe(context, spec, lambda: SizeObserver(engine.size_catalogue(endpoint)))
 
 
 async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as
     `waits`."""
-    source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
+    source, sink = spec.endpoints
     engine = adapter(source.engine)
-    if source is sink or not engines.has_lag(source.engine, sink.engine):
+    if not engines.has_lag(source.engine, sink.engine):
         ends = "a source and its sink, or a primary and its standby"
         what = f"capture {spec.capture.name!r}: lag is captured between two systems, {ends}"
         raise TaskFault("invalid", what)
