@@ -266,15 +266,7 @@ def summarise(
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
-    host_clocks = {
-        host: HostClock(
-            offset_ns=offset_ns,
-            later_ns=(clock_ends or {}).get(host, (offset_ns, 0))[0],
-            at_ns=t0_ns,
-            until_ns=window.end_ns,
-        )
-        for host, (offset_ns, _) in clocks.items()
-    }
+    host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
     _add_faults(metrics, faults)
     observed = (
@@ -339,6 +331,18 @@ def _observed(
         "tps_in_phases": {phase.name: phase.series.get("tps", ()) for phase in phases[prefix_of(stream)]},
         "earlier": [projected(item, stream.name) for item in earlier],
         "server_started_ms": before.server_started_ms.get(stream.name, 0) if before else 0,
+    }
+
+
+def _host_clocks(
+    clocks: Mapping[str, tuple[int, int]], ends: Mapping[str, tuple[int, int]], t0_ns: int, window: Window
+) -> dict[str, HostClock]:
+    """The clocks of hosts from T0 to the end of the window, by their offsets at both ends."""
+    return {
+        host: HostClock(
+            offset_ns=offset_ns, later_ns=ends.get(host, (offset_ns, 0))[0], at_ns=t0_ns, until_ns=window.end_ns
+        )
+        for host, (offset_ns, _) in clocks.items()
     }
 
 
