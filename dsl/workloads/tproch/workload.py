@@ -60,80 +60,34 @@ if TYPE_CHECKING:
 MONEY = "numeric(15,2)"
 
 COLUMNS: Mapping[str, Columns] = {
-    "region": (("r_regionkey", "int4"), ("r_name", "text(25)"), ("r_comment", "text(152)")),
-    "nation": (
-        ("n_nationkey", "int4"),
-        ("n_name", "text(25)"),
-        ("n_regionkey", "int4"),
-        ("n_comment", "text(152)"),
+    "region": ddl.columns("r_regionkey int4, r_name text(25), r_comment text(152)"),
+    "nation": ddl.columns("n_nationkey int4, n_name text(25), n_regionkey int4, n_comment text(152)"),
+    "supplier": ddl.columns(
+        f"s_suppkey int4, s_name text(25), s_address text(40), s_nationkey int4, s_phone text(15), s_acctbal {MONEY}, "
+        "s_comment text(101)"
     ),
-    "supplier": (
-        ("s_suppkey", "int4"),
-        ("s_name", "text(25)"),
-        ("s_address", "text(40)"),
-        ("s_nationkey", "int4"),
-        ("s_phone", "text(15)"),
-        ("s_acctbal", MONEY),
-        ("s_comment", "text(101)"),
+    "customer": ddl.columns(
+        f"c_custkey int4, c_name text(25), c_address text(40), c_nationkey int4, c_phone text(15), c_acctbal {MONEY}, "
+        "c_mktsegment text(10), c_comment text(117)"
     ),
-    "customer": (
-        ("c_custkey", "int4"),
-        ("c_name", "text(25)"),
-        ("c_address", "text(40)"),
-        ("c_nationkey", "int4"),
-        ("c_phone", "text(15)"),
-        ("c_acctbal", MONEY),
-        ("c_mktsegment", "text(10)"),
-        ("c_comment", "text(117)"),
+    "part": ddl.columns(
+        "p_partkey int4, p_name text(55), p_mfgr text(25), p_brand text(10), p_type text(25), p_size int4, "
+        f"p_container text(10), p_retailprice {MONEY}, p_comment text(23)"
     ),
-    "part": (
-        ("p_partkey", "int4"),
-        ("p_name", "text(55)"),
-        ("p_mfgr", "text(25)"),
-        ("p_brand", "text(10)"),
-        ("p_type", "text(25)"),
-        ("p_size", "int4"),
-        ("p_container", "text(10)"),
-        ("p_retailprice", MONEY),
-        ("p_comment", "text(23)"),
+    "partsupp": ddl.columns(
+        f"ps_partkey int4, ps_suppkey int4, ps_availqty int4, ps_supplycost {MONEY}, ps_comment text(199)"
     ),
-    "partsupp": (
-        ("ps_partkey", "int4"),
-        ("ps_suppkey", "int4"),
-        ("ps_availqty", "int4"),
-        ("ps_supplycost", MONEY),
-        ("ps_comment", "text(199)"),
+    "orders": ddl.columns(
+        f"o_orderkey int8, o_custkey int4, o_orderstatus char(1), o_totalprice {MONEY}, o_orderdate date, "
+        "o_orderpriority text(15), o_clerk text(15), o_shippriority int4, o_comment text(79)"
     ),
-    "orders": (
-        ("o_orderkey", "int8"),
-        ("o_custkey", "int4"),
-        ("o_orderstatus", "char(1)"),
-        ("o_totalprice", MONEY),
-        ("o_orderdate", "date"),
-        ("o_orderpriority", "text(15)"),
-        ("o_clerk", "text(15)"),
-        ("o_shippriority", "int4"),
-        ("o_comment", "text(79)"),
+    "lineitem": ddl.columns(
+        f"l_orderkey int8, l_partkey int4, l_suppkey int4, l_linenumber int4, l_quantity {MONEY}, "
+        f"l_extendedprice {MONEY}, l_discount {MONEY}, l_tax {MONEY}, l_returnflag char(1), l_linestatus char(1), "
+        "l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct text(25), l_shipmode text(10), "
+        "l_comment text(44)"
     ),
-    "lineitem": (
-        ("l_orderkey", "int8"),
-        ("l_partkey", "int4"),
-        ("l_suppkey", "int4"),
-        ("l_linenumber", "int4"),
-        ("l_quantity", MONEY),
-        ("l_extendedprice", MONEY),
-        ("l_discount", MONEY),
-        ("l_tax", MONEY),
-        ("l_returnflag", "char(1)"),
-        ("l_linestatus", "char(1)"),
-        ("l_shipdate", "date"),
-        ("l_commitdate", "date"),
-        ("l_receiptdate", "date"),
-        ("l_shipinstruct", "text(25)"),
-        ("l_shipmode", "text(10)"),
-        ("l_comment", "text(44)"),
-    ),
-    STATE: (("id", "int4"), ("inserted", "int4"), ("deleted", "int4")),
+    STATE: ddl.columns("id int4, inserted int4, deleted int4"),
 }
 PRIMARY_KEYS: Mapping[str, str] = {
     "region": "r_regionkey",
