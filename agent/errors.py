@@ -36,7 +36,6 @@ class Formatter(logging.Formatter):
     """Log lines, with tracebacks, without passwords and terminal control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one record."""
         return _CONTROL_CHARACTERS.sub(
             lambda found: f"\\x{ord(found[0]):02x}", redact_passwords(super().format(record))
         )

@@ -11,9 +11,17 @@ from dataclasses import field, replace
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
-from proveout.coordinator.comparability import Difference, differences, refuse, refuse_a_copy, refused
-from proveout.coordinator.compared_sides import NOT_KNOWN, Between, together
-from proveout.coordinator.compared_sides import notes as unit_notes
+from proveout.coordinator.comparability import (
+    NOT_KNOWN,
+    Between,
+    Difference,
+    differences,
+    refuse,
+    refuse_a_copy,
+    refused,
+    together,
+)
+from proveout.coordinator.comparability import notes as unit_notes
 from proveout.coordinator.results.fingerprint import fingerprints, outline
 from proveout.coordinator.results.results import RunResults, StageResult, climbed, environment, search_metrics
 from proveout.coordinator.verdict import checks
@@ -377,7 +385,6 @@ class _Side:
 
     @property
     def runs(self) -> tuple[RunResults, ...]:
-        """All runs of the side."""
         return (self.results, *self.more)
 
 

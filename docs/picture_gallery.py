@@ -23,7 +23,7 @@ from textual.pilot import Pilot
 
 from proveout.cli.home_services import LocalServices
 from proveout.cli.run_session import LocalRun, replay
-from proveout.coordinator.live.replay import Moved
+from proveout.coordinator.live.ticks import Moved
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.proto.events import IterationFinished, PopulateFinished, RunStarted, Stamped

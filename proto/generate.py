@@ -9,21 +9,375 @@ this package. Both need the `dev` extra. The mapping `proveout/proto=<here>` mak
 
 from __future__ import annotations
 
+import ast
+import inspect
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
+import tokenize
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
 
 from proveout.core.errors import ProveoutError
-from proveout.proto.wire import agent_pb2
-from proveout.proto.wire.messages import PROTOCOL_VERSION
-from proveout.proto.wire.proto_text import proto_text, type_of
+from proveout.proto.wire import agent_pb2, columns, messages
+from proveout.proto.wire.messages import PACKAGE, PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, member_name
+from proveout.proto.wire.results import Reading, TransactionLoad
+from proveout.proto.wire.tasks import Task
+
+# The text of `agent.proto`, written from the records that travel. For `proto.generate` alone: it reads their sources.
+#
+# Flow: `proto_text(committed, released)` follows the fields of the unions `CoordinatorMessage` and `AgentMessage` ->
+# for each record a message, for each named `Literal` an enum, for each union a oneof -> text. A message has the
+# docstring of its record as its comment; a field the comment in the line of its attribute, or in the lines just above
+# it; an enum the docstring below its name.
+#
+# Numbers are kept by the file itself: a field that the committed file has with the same name and type keeps its number,
+# any other gets one above all that its message has had. Numbers whose fields have gone, there or since the last
+# release, are reserved.
+
+WIDTH = 120
+HEADER = """\
+// The wire between the coordinator and an agent: one bidirectional stream per agent, over mutual TLS.
+// docs/extend/client.md shows a client.
+//
+// Written by `python -m proveout.proto.generate` from the records in Python; change those. Times named `*_ns` are
+// nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated otherwise. The value 0 of an
+// enum is never sent. `optional` marks what may be left out; all other fields are always meant, also at their default.
+// A field number, once released, is never given to something else.
+syntax = "proto3";
+"""
+SERVICE = """\
+service Agent {
+  // One session. The first message is a Hello; the answer to it is a Welcome or a Refused.
+  rpc Session(stream CoordinatorEnvelope) returns (stream AgentEnvelope);
+}
+"""
+VALUES = """\
+// No value, as null in JSON.
+message Nothing {}
+
+// A list of values.
+message Values {
+  repeated Value items = 1;  // the values, nested at most 32 deep
+}
+
+// A parameter or a fact.
+message Value {
+  // exactly one of them
+  oneof kind {
+    string text = 1;  // a text
+    int64 integer = 2;  // a whole number
+    double real = 3;  // any other number
+    bool flag = 4;  // a truth value
+    Values items = 5;  // a list
+    Nothing nothing = 6;  // no value
+  }
+}
+
+// A text with a name.
+message NamedText {
+  string name = 1;  // the name
+  string value = 2;  // the text
+}
+
+// A whole number with a name.
+message NamedCount {
+  string name = 1;  // the name
+  int64 value = 2;  // the number
+}
+
+// A number with a name.
+message NamedNumber {
+  string name = 1;  // the name
+  double value = 2;  // the number
+}
+
+// A value with a name.
+message NamedValue {
+  string name = 1;  // the name
+  Value value = 2;  // the value
+}
+"""
+"""The messages of values and pairs, which have no record in Python."""
+_UNIONS = (typing.Union, types.UnionType)
+_SCALARS = {str: "string", int: "int64", float: "double", bool: "bool", bytes: "bytes"}
+_PAIRS = {str: "NamedText", int: "NamedCount", float: "NamedNumber"}
+_IN_COLUMNS = {Reading: "ReadingColumns", TransactionLoad: "TransactionColumns"}
+
+
+class Source:
+    """The docstrings and comments of a module."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        text = inspect.getsource(module)
+        self.path = module.__file__ or module.__name__
+        self.name = module.__name__
+        self.body = ast.parse(text).body
+        self._comments: dict[int, str] = {}
+        self._alone: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                self._comments[token.start[0]] = token.string.removeprefix("#").strip()
+                if not token.line[: token.start[1]].strip():
+                    self._alone.add(token.start[0])
+
+    def record(self, name: str) -> ast.ClassDef:
+        """The definition of a class."""
+        return next(one for one in self.body if isinstance(one, ast.ClassDef) and one.name == name)
+
+    def text_of_record(self, node: ast.ClassDef) -> str:
+        """Its docstring. ProveoutError without one."""
+        return ast.get_docstring(node) or self._refuse(node.name, node.lineno)
+
+    def text_of_alias(self, name: str) -> str:
+        """The docstring below `NAME: TypeAlias = …`, here or where it is imported from. ProveoutError without one."""
+        for node, below in zip(self.body, [*self.body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                    return inspect.cleandoc(str(below.value.value))
+                return self._refuse(name, node.lineno)
+            if isinstance(node, ast.ImportFrom) and any(one.name == name for one in node.names):
+                return Source(sys.modules[str(node.module)]).text_of_alias(name)
+        return self._refuse(name, 1)
+
+    def text_of_field(self, record: ast.ClassDef, field: Field[Any]) -> str:
+        """The comment above and beside an attribute, and the text of its key, as one line. ProveoutError without."""
+        node = _attribute(record, field.name)
+        first = node.lineno
+        while first - 1 in self._alone:
+            first -= 1
+        lines = [self._comments[line] for line in range(first, node.lineno)]
+        if "key" in field.metadata:  # of a part of the plan
+            lines.append(field.metadata["key"].text)
+        lines += [self._comments.get(line, "") for line in range(node.lineno, (node.end_lineno or 0) + 1)]
+        return " ".join(filter(None, lines)) or self._refuse(f"{record.name}.{field.name}", node.lineno)
+
+    def _refuse(self, what: str, line: int) -> typing.NoReturn:
+        raise ProveoutError(
+            f"{what} goes over the wire and has no comment",
+            where=f"{self.path}:{line}",
+            way_out="Say what it is there, with its unit, its bounds, and who sends it when.",
+        )
+
+
+def _attribute(record: ast.ClassDef, name: str) -> ast.AnnAssign:
+    return next(
+        one
+        for one in record.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == name
+    )
+
+
+class Numbers:
+    """The numbers of a message or an enum: those that it has by what has them, and those that are reserved."""
+
+    def __init__(self, taken: Mapping[Any, int], reserved: Iterable[int]) -> None:
+        self._taken, self._reserved = taken, set(reserved)
+        self._last = max((*taken.values(), *self._reserved), default=0)
+        self._used: set[int] = set()
+
+    @classmethod
+    def of_message(cls, proto: DescriptorProto, released: Iterable[int]) -> Numbers:
+        """Those of the fields of a message, by name and type."""
+        reserved = (number for span in proto.reserved_range for number in range(span.start, span.end))
+        return cls({(one.name, type_of(one)): one.number for one in proto.field}, (*reserved, *released))
+
+    @classmethod
+    def of_enum(cls, proto: EnumDescriptorProto, first: str, released: Iterable[int]) -> Numbers:
+        """Those of the values of an enum, of which the first has the number 0."""
+        reserved = (number for span in proto.reserved_range for number in range(span.start, span.end + 1))
+        return cls({first: 0} | {one.name: one.number for one in proto.value}, (*reserved, *released))
+
+    def number(self, what: Any) -> int:
+        """The number of a field (name, type) or of the value of an enum."""
+        if what not in self._taken:
+            self._last += 1
+        number = self._taken.get(what, self._last)
+        self._used.add(number)
+        return number
+
+    def reserved(self) -> list[str]:
+        """A line with the numbers that nothing has any more, if there are any."""
+        gone = sorted((self._reserved | set(self._taken.values())) - self._used)
+        return [f"  reserved {', '.join(map(str, gone))};"] if gone else []
+
+
+def type_of(field: FieldDescriptorProto) -> str:
+    """The type of a field as `agent.proto` has it: `repeated NamedText`."""
+    repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
+    scalar = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    label = "repeated " if repeated else "optional " if field.proto3_optional else ""
+    return label + (field.type_name.rpartition(".")[2] or scalar)
+
+
+class _Writer:
+    """Writes the messages and enums of the records that are visited."""
+
+    def __init__(self, committed: FileDescriptorProto, released: Mapping[str, Iterable[int]]) -> None:
+        self._released = released
+        self._messages = {one.name: one for one in committed.message_type}
+        self._known_enums = {one.name: one for one in committed.enum_type}
+        self._sources: dict[str, Source] = {}
+        self._records: set[type] = set()
+        self._enums: set[str] = set()
+
+    def source(self, module: str) -> Source:
+        """The source of a module, read once."""
+        if module not in self._sources:
+            self._sources[module] = Source(sys.modules[module])
+        return self._sources[module]
+
+    def visit(self, hint: Any) -> None:
+        """Note the records in a type."""
+        if is_dataclass(hint) and hint not in self._records:
+            cls = typing.cast(type, hint)
+            self._records.add(cls)
+            for inner in typing.get_type_hints(cls).values():
+                self.visit(inner)
+        elif typing.get_origin(hint) is not Sequence:  # those go in columns
+            for argument in typing.get_args(hint):
+                self.visit(argument)
+
+    def records(self) -> Iterator[str]:
+        """The messages and enums of each module, in the order of its source."""
+        for module in sorted({cls.__module__ for cls in self._records}):
+            yield f"// ---- {module} ".ljust(WIDTH, "-") + "\n"
+            own = {cls.__name__: cls for cls in self._records if cls.__module__ == module}
+            for node in self.source(module).body:
+                if isinstance(node, ast.ClassDef) and node.name in own:
+                    yield from self.record(own[node.name])
+
+    def _numbers(self, message: str) -> Numbers:
+        proto = self._messages.get(message, DescriptorProto())
+        return Numbers.of_message(proto, self._released.get(message, ()))
+
+    def record(self, cls: type) -> Iterator[str]:
+        """The message of a record, after the enums that its fields are the first to have."""
+        source = self.source(cls.__module__)
+        node, hints = source.record(cls.__name__), typing.get_type_hints(cls)
+        numbers = self._numbers(cls.__name__)
+        lines: list[str] = []
+        for one in fields(cls):
+            text, hint = source.text_of_field(node, one), hints[one.name]
+            if typing.get_origin(hint) in _UNIONS and types.NoneType not in typing.get_args(hint):
+                lines += self.oneof(one.name, text, hint, numbers)
+                continue
+            kind = self.type(hint, source, _attribute(node, one.name))
+            yield from self._new_enum(kind.split()[-1], source)
+            lines += _field(f"{kind} {one.name} = {numbers.number((one.name, kind))};", text, 2)
+        yield _block(source.text_of_record(node), f"message {cls.__name__}", [*numbers.reserved(), *lines])
+
+    def oneof(self, name: str, text: str, union: Any, numbers: Numbers) -> list[str]:
+        """The lines of a oneof; a member has the first sentence on its record as its comment."""
+        lines = []
+        for cls in typing.get_args(union):
+            source = self.source(cls.__module__)
+            said = " ".join(source.text_of_record(source.record(cls.__name__)).split()).partition(". ")[0].rstrip(".")
+            kind, member = cls.__name__, member_name(cls.__name__)
+            lines += _field(f"{kind} {member} = {numbers.number((member, kind))};", said, 4)
+        return [*_comment(text, 2), f"  oneof {name} {{", *lines, "  }"]
+
+    def envelope(self, alias: str, union: Any) -> str:
+        """The message that holds one of a union."""
+        name = alias.replace("Message", "Envelope")
+        numbers = self._numbers(name)
+        lines = self.oneof("message", "exactly one of them", union, numbers)
+        text = self.source(messages.__name__).text_of_alias(alias)
+        return _block(text, f"message {name}", [*numbers.reserved(), *lines])
+
+    def type(self, hint: Any, source: Source, node: ast.AnnAssign) -> str:
+        """The type of a field that has this type in Python. ProveoutError for one that cannot travel."""
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if hint in _SCALARS or is_dataclass(hint):
+            return _SCALARS.get(hint) or hint.__name__
+        if origin is Sequence and arguments[0] in _IN_COLUMNS:
+            return _IN_COLUMNS[arguments[0]]
+        if origin is Literal:
+            return "string" if "" in arguments else self._enum(hint, source, node)
+        if origin is tuple and arguments[-1] is Ellipsis:
+            pair = typing.get_args(arguments[0])
+            of_pair = _PAIRS.get(pair[1], "NamedValue") if typing.get_origin(arguments[0]) is tuple else ""
+            return f"repeated {of_pair or self.type(arguments[0], source, node)}"
+        if types.NoneType in arguments:
+            (rest,) = (one for one in arguments if one is not types.NoneType)
+            return f"optional {self.type(rest, source, node)}"
+        raise ProveoutError(
+            f"{ast.unparse(node)}: a field of this type cannot go over the wire",
+            where=f"{source.path}:{node.lineno}",
+            way_out="Use a scalar, a record, a named Literal, or a tuple of one of them.",
+        )
+
+    def _enum(self, literal: Any, source: Source, node: ast.AnnAssign) -> str:
+        """The name that a Literal has in the annotation of a field."""
+        module = sys.modules[source.name]
+        for part in ast.walk(node.annotation):
+            if isinstance(part, ast.Name) and getattr(module, part.id, None) == literal:
+                return part.id
+        raise ProveoutError(
+            f"{ast.unparse(node)}: a Literal that goes over the wire needs a name",
+            where=f"{source.path}:{node.lineno}",
+            way_out="Write `NAME: TypeAlias = Literal[…]` with a docstring below it.",
+        )
+
+    def _new_enum(self, name: str, source: Source) -> Iterator[str]:
+        """The enum of that name, if it is one and the first field has it."""
+        values = typing.get_args(getattr(sys.modules[source.name], name, None))
+        if name in self._enums or not all(isinstance(value, str) for value in values or (None,)):
+            return
+        self._enums.add(name)
+        names = [f"{member_name(name)}_{value}".upper() for value in ("unspecified", *values)]
+        proto = self._known_enums.get(name, EnumDescriptorProto())
+        numbers = Numbers.of_enum(proto, names[0], self._released.get(name, ()))
+        lines = [f"  {one} = {numbers.number(one)};" for one in names]
+        yield _block(source.text_of_alias(name), f"enum {name}", [*numbers.reserved(), *lines])
+
+
+def _comment(text: str, indent: int) -> list[str]:
+    """A text as lines of comments, its paragraphs apart."""
+    begin = " " * indent + "// "
+    paragraphs = (textwrap.wrap(" ".join(one.split()), WIDTH - len(begin)) for one in text.split("\n\n"))
+    return [f"{begin}{line}".rstrip() for lines in paragraphs for line in ("", *lines)][1:]
+
+
+def _field(declared: str, text: str, indent: int) -> list[str]:
+    """A field with its comment, beside it where there is room."""
+    line = f"{' ' * indent}{declared}  // {text}"
+    return [line] if len(line) <= WIDTH else [*_comment(text, indent), " " * indent + declared]
+
+
+def _block(text: str, head: str, lines: list[str]) -> str:
+    body = ["{", *lines, "}"] if lines else ["{}"]
+    return "\n".join([*_comment(text, 0), f"{head} {body[0]}", *body[1:]]) + "\n"
+
+
+def proto_text(committed: FileDescriptorProto, released: Mapping[str, Iterable[int]]) -> str:
+    """The whole of `agent.proto`; fields keep the numbers of the committed one, and `released`, by message or enum, are
+    not given to others. ProveoutError for a record without a comment, or with a field that cannot travel."""
+    writer = _Writer(committed, released)
+    unions = {"CoordinatorMessage": CoordinatorMessage, "AgentMessage": AgentMessage}
+    for one in (*unions.values(), Task):  # a SignedTask holds a Task as bytes
+        writer.visit(one)
+    envelopes = [writer.envelope(name, union) for name, union in unions.items()]
+    return "\n".join(
+        [HEADER, f"package {PACKAGE};\n", SERVICE, VALUES, columns.MESSAGES, *writer.records(), *envelopes]
+    )
+
 
 HERE = Path(__file__).resolve().parent / "wire"
 FILES = ("agent.proto", "agent_pb2.py", "agent_pb2.pyi", "agent_pb2_grpc.py", "agent_pb2_grpc.pyi")

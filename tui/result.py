@@ -281,7 +281,6 @@ class ResultPane(Vertical):
         self.call_after_refresh(self._draw)
 
     def show_result(self, result: Result, *, focus: bool) -> None:
-        """Show it."""
         self._result = result
         self._draw()
         if focus:

@@ -26,8 +26,7 @@ from proveout.tui.services import Result
 from proveout.tui.style import Keys
 from proveout.tui.widgets import panes, tables
 from proveout.tui.widgets.header import Alert, Top
-from proveout.tui.widgets.panes import Drawn, Events
-from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.panes import Drawn, Events, PlanTree
 from proveout.tui.widgets.tables import LoadRows, Rows
 
 PANES = {

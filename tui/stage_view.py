@@ -348,7 +348,6 @@ def share_done(stage: StageView, now_unix_s: float) -> float:
 
 
 def ended_view(event: IterationFinished) -> IterationView:
-    """The view of an iteration that has ended."""
     response = event.metrics.get("response", {})
     return IterationView(
         id=event.id,

@@ -22,7 +22,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security import data_dirs
 from proveout.proto.wire import tasks
 from proveout.proto.wire.results import TaskResult
-from proveout.proto.wire.tasks import CheckSystem, Endpoint, InspectSystem, RunSql
+from proveout.proto.wire.tasks import CheckSystem, InspectSystem, RunSql
 
 IN_HELPER: Mapping[type, str] = MappingProxyType(
     {
@@ -118,7 +118,7 @@ async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: 
 
     `inspect` handles InspectSystem.
     """
-    waited_for = [end for end in spec.asked if _is_of_others(end)]
+    waited_for = [end for end in spec.asked if not end.provisioned and not is_in_files(end.engine)]
     in_haste = isinstance(spec, CheckSystem) and not spec.wait
     if not waited_for or in_haste or spec.when_away == "fail":
         return await handler(context, spec)
@@ -160,7 +160,3 @@ def is_away(fault: TaskFault) -> bool:
     """Whether a fault may pass by itself: the server did not answer, or it is starting or stopping."""
     text = fault.what.lower()
     return fault.code == "unreachable" and not any(words in text for words in LASTING)
-
-
-def _is_of_others(end: Endpoint) -> bool:
-    return not end.provisioned and not is_in_files(end.engine)

@@ -530,7 +530,6 @@ class Lease:
             self._ends_ns = now_ns + self._lease_ns
 
     def ended(self, now_ns: int) -> bool:
-        """Whether the lease has ended."""
         return now_ns >= self._ends_ns
 
     def remaining_s(self, now_ns: int) -> float:

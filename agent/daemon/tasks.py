@@ -30,9 +30,7 @@ class TaskContext(Protocol):
     """The agent, as handlers see it. Times are nanoseconds of `time.monotonic_ns()`."""
 
     @property
-    def key(self) -> str:
-        """The task's key."""
-        ...
+    def key(self) -> str: ...
 
     @property
     def host(self) -> str:

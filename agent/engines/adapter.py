@@ -158,9 +158,7 @@ class ResumableLoader(Protocol):
         """Run one statement in its own transaction."""
         ...
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
-        ...
+    def rows(self, query: str) -> list[tuple[Any, ...]]: ...
 
     def table_exists(self, name: str) -> bool:
         """Whether the database has a table of this name, in lower case here, where the loader's tables are."""

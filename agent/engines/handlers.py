@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import Adapter, DataCopy, ProvisionedSystem, Settings, TakesRole
+from proveout.agent.engines.adapter import DataCopy, ProvisionedSystem, Settings, TakesRole
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
@@ -321,21 +321,12 @@ async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:
 async def link_systems(context: TaskContext, spec: LinkSystems) -> Done:
     """Set propagation up, or renew it. Where an end is not provisioned, the link is removed when the session ends."""
     began = time.monotonic()
-    engine = propagating(spec.source, spec.sink)
     with explain_death(context, [spec.source.system, spec.sink.system]):
-        await engine.propagation.link(context, spec)
+        await adapter(spec.source.engine).propagation.link(context, spec)
     return Done(seconds=time.monotonic() - began)
 
 
 async def compare_systems(context: TaskContext, spec: CompareSystems) -> Compared:
     """Wait until all changes are applied, and compare every table."""
-    engine = propagating(spec.source, spec.sink)
     with explain_death(context, [spec.source.system, spec.sink.system]):
-        return await engine.propagation.compare(context, spec)
-
-
-def propagating(source: Endpoint, sink: Endpoint) -> Adapter:
-    """Return the adapter that links two systems. TaskFault `invalid` when proveout cannot link them."""
-    if objection := engines.link_objection((source.system, source.engine), (sink.system, sink.engine)):
-        raise TaskFault("invalid", objection)
-    return adapter(source.engine)
+        return await adapter(spec.source.engine).propagation.compare(context, spec)

@@ -265,7 +265,6 @@ the statement's."""
 
 
 def rules_of(engine: str) -> StatementRules:
-    """The rules of an engine."""
     return RULES.get(engine, StatementRules())
 
 

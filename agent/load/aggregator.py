@@ -464,7 +464,7 @@ class LoadAggregator:
                 ok=len(ok),
                 logical_failures=len(logical),
                 retried=sum(incident.what == "retry" for incident in mine),
-                errors=_sorted(Counter(incident.code for incident in mine if incident.what == "error")),
+                errors=tuple(sorted(Counter(incident.code for incident in mine if incident.what == "error").items())),
             ),
             response=histogram.bin_ns(both[:, 2] - both[:, 0]) if self._is_open else service,
             service=service,
@@ -539,10 +539,6 @@ def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> Counter[int]:
     for part in parts:
         total.update(dict(part))
     return total
-
-
-def _sorted(errors: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(errors.items()))
 
 
 def fitting(phases: tuple[PhaseLoad, ...]) -> tuple[PhaseLoad, ...]:

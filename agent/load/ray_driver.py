@@ -15,13 +15,13 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.ray_pool import RayActor, RayAggregator, RayCluster
+from proveout.agent.load.run_load import together
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.json_data import frame, read_frame
@@ -84,10 +84,10 @@ class LoadRun:
         self._actors = await self._cluster.actors(count, spec.pool.placement)
         self._warn_about_niceness()
         tasks = [self._part(number, share) for number, share in enumerate(divided(spec.share, count))]
-        await _together(m.call("arm", data) for m, data in zip(self._actors, tasks, strict=True))
+        await together(m.call("arm", data) for m, data in zip(self._actors, tasks, strict=True))
         starting = asyncio.create_task(self._begin())
         try:
-            await _together(self._follow(number, actor) for number, actor in enumerate(self._actors))
+            await together(self._follow(number, actor) for number, actor in enumerate(self._actors))
         finally:
             starting.cancel()
         assert self._aggregator is not None  # noqa: S101 - no actor finishes before the start
@@ -116,9 +116,9 @@ class LoadRun:
         self._timeline = Timeline.of(spec.windows, t0_ns)
         is_open = spec.share.rate is not None
         self._aggregator = RayAggregator(names, workers=len(self._actors), is_open=is_open, t0_ns=t0_ns)
-        await _together(actor.call("start", t0_ns + actor.offset_ns) for actor in self._actors)
+        await together(actor.call("start", t0_ns + actor.offset_ns) for actor in self._actors)
         await self.finish.wait()
-        await _together(actor.call("finish") for actor in self._actors)
+        await together(actor.call("finish") for actor in self._actors)
 
     async def _follow(self, number: int, actor: RayActor) -> None:
         """Handle the messages of one actor until its load is done."""
@@ -158,17 +158,6 @@ class LoadRun:
         for second in aggregator.seconds():
             self._sequence += 1
             self._send(Sample(key=self._task.key, sequence=self._sequence, sample=second))
-
-
-async def _together(coroutines: Iterable[Awaitable[Any]]) -> None:
-    """Await all. At the first exception the others are cancelled before it is raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class DriverServer:

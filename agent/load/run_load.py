@@ -119,7 +119,7 @@ class _Run:
             worker.send(
                 worker_messages.Arm(spec=self._spec, numbers=hand, run=run, connections=min(connections, len(hand)))
             )
-        await _together(self._armed(worker) for worker in self._workers)
+        await together(self._armed(worker) for worker in self._workers)
         self._context.armed()
         t0_ns = await self._started()
         for worker in self._workers:
@@ -175,7 +175,7 @@ class _Run:
             is_open=self._spec.share.rate is not None,
             has_bins=self._spec.bins,
         )
-        finished = await _together(
+        finished = await together(
             self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)
         )
         if self._spec.windows.passes:
@@ -227,7 +227,7 @@ class _Run:
         return refused
 
 
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all; returns their results.
 
     At the first exception the others are cancelled and awaited before it is raised.

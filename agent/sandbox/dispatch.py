@@ -16,7 +16,7 @@ from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
-from proveout.agent.engines.table import is_in_files
+from proveout.agent.engines.table import adapter, is_in_files
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges
@@ -162,8 +162,7 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
     _privileges(context, spec.asked)  # refuses files that root owns, before anything is read
-    engine = handlers.propagating(spec.source, spec.sink)
-    return await run_in_helper(context, await asyncio.to_thread(engine.link_keys, spec))
+    return await run_in_helper(context, await asyncio.to_thread(adapter(spec.source.engine).link_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:

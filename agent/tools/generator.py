@@ -19,7 +19,7 @@ from proveout.agent.capture.query_values import NoValue
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
-from proveout.agent.tools import fio_output, generator_output
+from proveout.agent.tools import fio, generator_output
 from proveout.agent.tools.generator_output import Measured, load_of
 from proveout.agent.tools.program import Program, ToolFolder, listed_program
 from proveout.core.data_classes import dataclass, field
@@ -358,11 +358,11 @@ class _Generator:
         return measured, tuple(values.items())
 
     def _fio(self, output: str) -> tuple[Measured, tuple[tuple[str, float], ...]]:
-        documents = fio_output.Documents()
+        documents = fio.Documents()
         found = [document for line in output.splitlines() if (document := documents.take(line)) is not None]
         if not found:
-            raise fio_output.garbled("it has no JSON; is `--output-format=json+` among the arguments?")
-        run, values = fio_output.whole_run(found[-1])
+            raise fio.garbled("it has no JSON; is `--output-format=json+` among the arguments?")
+        run, values = fio.whole_run(found[-1])
         measured = Measured(
             start_ns=self._ended_ns - run.runtime_ms * 1_000_000,
             end_ns=self._ended_ns,

@@ -79,7 +79,6 @@ class HostDisturbances:
     # ---- facts -----------------------------------------------------------------------------------------------------
 
     def answer(self, query: DisturbanceQuery) -> Fact:
-        """Answer a query."""
         match query:
             case ServerQuery(system=system):
                 return self._server_fact(system)

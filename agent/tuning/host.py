@@ -600,7 +600,6 @@ class Host:
 
     @property
     def files(self) -> Files:
-        """The files of the host."""
         return Files(self.root)
 
     @property
@@ -617,7 +616,6 @@ class Host:
 
     @property
     def manager(self) -> Units:
-        """The unit manager of the host."""
         return self.units or Systemd(self.tools)
 
     # ---- reading ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.coordinator.comparability import MEASURED, Difference, differences, refused
-from proveout.coordinator.compared_sides import Between, Place, between
+from proveout.coordinator.comparability import MEASURED, Between, Difference, Place, between, differences, refused
 from proveout.coordinator.results.fingerprint import fingerprints, schemas
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, load_results
 from proveout.coordinator.storage import journal, run_directory

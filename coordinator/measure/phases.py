@@ -23,7 +23,7 @@ from proveout.coordinator.measure.load_merge import (
 from proveout.core.data_classes import dataclass
 from proveout.core.statistics import DEVIATION_MIN, RUNS_S, quantile
 from proveout.dsl.metrics import PHASE
-from proveout.dsl.plan.phases import Level, edges_s, recovers
+from proveout.dsl.plan.phases import edges_s, recovers
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased, measured_from_s
 from proveout.proto.events import Metrics
 from proveout.proto.wire.results import LoadResult, TransactionLoad
@@ -142,7 +142,7 @@ def phase_numbers(
     if any(len(load.phases) != len(phases) for load in loads.values()):
         return ()
     seconds = [_seconds(whole, measured_from_s(stage.windows), begin, end) for _, begin, end in phases]
-    levels = _levels(stage)
+    levels = stage.arrival.levels if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) else ()
     found: list[PhaseNumbers] = []
     for number, (name, begin_s, end_s) in enumerate(phases):
         results = {source: _narrowed(load, number) for source, load in loads.items()}
@@ -173,10 +173,6 @@ def phase_numbers(
             )
         )
     return tuple(found)
-
-
-def _levels(stage: Measuring) -> tuple[Level, ...]:
-    return stage.arrival.levels if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) else ()
 
 
 def _narrowed(load: LoadResult, number: int) -> LoadResult:

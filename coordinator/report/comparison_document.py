@@ -15,7 +15,6 @@ from proveout.coordinator.comparison import (
     Judgement,
     all_runs,
 )
-from proveout.coordinator.report.comparison_figures import forest, overlaid_figures
 from proveout.coordinator.report.comparison_tables import (
     DIRECTIONS,
     LAYOUT,
@@ -24,6 +23,7 @@ from proveout.coordinator.report.comparison_tables import (
     across_rungs,
     change_table,
     finding,
+    forest,
     found_condition,
     heads,
     interval_text,
@@ -32,6 +32,7 @@ from proveout.coordinator.report.comparison_tables import (
     main_numbers,
     missing_rungs,
     outcome,
+    overlaid_figures,
     places,
     ratio_in_words,
     ratio_text,

@@ -7,8 +7,7 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
@@ -319,7 +318,7 @@ def stage_values(results: RunResults) -> Iterator[Section]:
             (
                 "mean of the repeats",
                 "l",
-                [_over_repeats(name, one) for name, one in found.items()],
+                [notation(name, one, *one["values"]).interval(one) for name, one in found.items()],
             ),
             ("each repeat", "l", [each_repeat(name, one) for name, one in found.items()]),
             title=f"{stage.id}, {count_of(len(stage.values), 'repeat')}",
@@ -329,10 +328,6 @@ def stage_values(results: RunResults) -> Iterator[Section]:
     )
     if blocks:
         yield Section(title="Measured values", blocks=blocks, anchor="values")
-
-
-def _over_repeats(name: str, found: Mapping[str, Any]) -> str:
-    return notation(name, found, *found["values"]).interval(found)
 
 
 # ---- query sets, searches, propagation ---------------------------------------------------------------------------

@@ -177,15 +177,11 @@ def _means(members: Iterable[_Member], system: str) -> dict[str, float]:
     """The mean of the bytes at the start of the iterations of each member; a member without sizes is left out."""
     found: dict[str, float] = {}
     for one in members:
-        starts = [_start_bytes(item, system) for item in one.iterations]
+        starts = [sum(line.start_bytes for line in item.sizes if line.system == system) for item in one.iterations]
         known = [value for value in starts if value > 0.0]
         if known:
             found[one.name] = sum(known) / len(known)
     return found
-
-
-def _start_bytes(item: IterationFinished, system: str) -> float:
-    return sum(line.start_bytes for line in item.sizes if line.system == system)
 
 
 def _note(title: str, system: str, means: Mapping[str, float]) -> str:

@@ -22,7 +22,7 @@ from proveout.coordinator.schedule.state import (
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.compile.stage_conditions import NEVER
+from proveout.dsl.compile.stage_rules import NEVER
 from proveout.dsl.operations import sql
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan, all_tunings, position

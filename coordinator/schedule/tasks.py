@@ -356,14 +356,10 @@ def capture_tasks(
         ends = () if windows.passes else (windows.measured_to_s,)
         edges_s = (measured_from_s(windows), *ends)
     return tuple(
-        (host, dataclasses.replace(spec, edges_s=edges_s) if _looks_at_edges(spec.capture) else spec)
+        (host, dataclasses.replace(spec, edges_s=edges_s) if CAPTURES[spec.capture.kind].at_edges else spec)
         for host, spec in found
         if host not in without
     )
-
-
-def _looks_at_edges(capture: Capture) -> bool:
-    return CAPTURES[capture.kind].at_edges
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

@@ -24,8 +24,7 @@ from proveout.dsl.compile.matrix import expand, interleave
 from proveout.dsl.compile.notes import old_servers, unknown_recoveries, unused
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
-from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
-from proveout.dsl.compile.stage_rules import check_stages
+from proveout.dsl.compile.stage_rules import check_conditions, check_stages, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stages import compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology

@@ -11,7 +11,7 @@ from proveout.core.numbers import percent, quantity
 from proveout.dsl import engines
 from proveout.dsl.plan.phases import level_at, recovers
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Fault, Ladder, Open, Phased, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Phased, Stage
 from proveout.dsl.plan.topology import Declared
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
@@ -118,7 +118,7 @@ def _of_faults(stage: Ladder) -> Iterator[str]:
     from proveout.core.statistics import MARGIN_MAX, fault_margin  # noqa: PLC0415 - with numpy, only where needed
 
     for fault in stage.faults:
-        begin_s = _begin_s(fault)
+        begin_s = fault.at_s if fault.between_s is None else fault.between_s[0]
         if begin_s is None:
             continue
         margin = fault_margin(rate(begin_s), begin_s + stage.windows.ramp_up_s / 2, stage.windows.measure_s - begin_s)
@@ -146,10 +146,6 @@ def _text(what: str, rate: float, before_s: float, margin: float, most: float) -
     moved = f"moves throughput by {percent(margin)}" if margin < 1.0 else "moves throughput by more than all of it"
     where = f"{quantity(rate, 'rate')} and {quantity(before_s, 'measure_s')} before {what}"
     return f"`recovery_s` will not be known: at {where} chance {moved}, and {percent(most)} is looked for"
-
-
-def _begin_s(fault: Fault) -> float | None:
-    return fault.at_s if fault.between_s is None else fault.between_s[0]
 
 
 def _rate(stage: Ladder) -> Callable[[float], float] | None:

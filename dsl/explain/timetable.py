@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import count_of
 from proveout.dsl import engines
-from proveout.dsl.compile.stage_conditions import left_out
+from proveout.dsl.compile.stage_rules import left_out
 from proveout.dsl.explain import changes
 from proveout.dsl.explain.changes import TuningLine, TuningSum, privileges_of, tuning_lines, tuning_sums
 from proveout.dsl.explain.outlines import outline, times

@@ -266,14 +266,12 @@ class Facts:
         self._read = read
 
     def ask(self, query: Question[Answer]) -> Answer:
-        """The answer to a query."""
         key = cast("Query", query)
         if key not in self.known and self._read is not None:
             self.known[key] = self._read(key)
         return cast("Answer", self.known[key])
 
     def file(self, path: str) -> FileFact:
-        """The file at a path."""
         return self.ask(FileQuery(path))
 
     def text(self, path: str) -> str | None:

@@ -275,15 +275,11 @@ def _disks(one: Numbered, facts: Facts) -> list[str]:
 
 
 def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
-    names = {facts.text(uuid): facts.text(_name_of(uuid)) for uuid in facts.paths(MAPS)}
+    names = {facts.text(uuid): facts.text(f"{uuid.removesuffix('uuid')}name") for uuid in facts.paths(MAPS)}
     for alias, disk in aliases.items():
         now = names.get(f"mpath-{disk}")
         if now is not None and now != alias:
             yield f"{disk} is still called {now}: multipathd names it {alias} once no program has it open"
-
-
-def _name_of(uuid: str) -> str:
-    return f"{uuid.removesuffix('uuid')}name"
 
 
 PAGE = 0x83

@@ -145,7 +145,7 @@ CAPTURES: Mapping[str, CaptureDeclaration] = {
         ),
         CaptureDeclaration(
             name="awr",
-            run="proveout.agent.capture.reports:capture_report",
+            run="proveout.agent.capture.databases:capture_report",
             of="system",
             keys=("licence", "container"),
             able="report",
@@ -156,7 +156,7 @@ CAPTURES: Mapping[str, CaptureDeclaration] = {
         ),
         CaptureDeclaration(
             name="ttstats",
-            run="proveout.agent.capture.reports:capture_report",
+            run="proveout.agent.capture.databases:capture_report",
             of="system",
             able="report",
             refused="{engine.name} has no report of kind ttstats",
@@ -166,7 +166,7 @@ CAPTURES: Mapping[str, CaptureDeclaration] = {
         ),
         CaptureDeclaration(
             name="statements",
-            run="proveout.agent.capture.reports:capture_statements",
+            run="proveout.agent.capture.databases:capture_statements",
             of="system",
             able="statements",
             refused="statements of {engine.name} are not captured in this release",

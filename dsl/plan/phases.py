@@ -72,7 +72,6 @@ class Level:
 
     @property
     def mean(self) -> float:
-        """The mean level."""
         return self.area / self.for_s
 
     def at(self, seconds: float) -> float:

@@ -525,7 +525,7 @@ def holds(expectation: Expectation, value: Any) -> bool:
     """Whether a value of a fact meets an expectation."""
     if expectation.one_of and not any(equal(one, value) for one in expectation.one_of):
         return False
-    if expectation.pattern and not _matches(expectation.pattern, shown(value)):
+    if expectation.pattern and not _finds(f"^(?:{expectation.pattern})$", shown(value)):
         return False
     if expectation.min is None and expectation.max is None:
         return True
@@ -571,10 +571,6 @@ def pattern_problems(pattern: str) -> Iterator[Objection]:
         yield Objection(
             message=f"not a regular expression of RE2: {error}", way_out=r"RE2 syntax, such as 19\.[0-9]+.*"
         )
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return _finds(f"^(?:{pattern})$", text)
 
 
 def _finds(pattern: str, text: str) -> bool:

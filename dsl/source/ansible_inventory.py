@@ -87,7 +87,6 @@ class _Ini:
         self._groups: Groups = {ALL: Group(), UNGROUPED: Group()}
 
     def groups(self, lines: Sequence[str]) -> Groups:
-        """The groups of all lines."""
         group, kind = UNGROUPED, ""
         for number, line in enumerate(lines, 1):
             where = Where(file=self._name, line=number, column=len(line) - len(line.lstrip()) + 1)

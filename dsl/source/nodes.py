@@ -67,7 +67,6 @@ class Map:
         return entry[1] if entry else None
 
     def keys(self) -> tuple[str, ...]:
-        """All keys."""
         return tuple(name.text for name, _ in self.entries)
 
 

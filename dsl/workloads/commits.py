@@ -50,7 +50,6 @@ class Answer:
     found: list[Row]
 
     def rows(self) -> list[Row]:
-        """The rows."""
         return self.found
 
 

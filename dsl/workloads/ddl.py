@@ -55,6 +55,15 @@ class TableShape:
     indexes: tuple[tuple[str, str], ...] = ()
 
 
+def columns(text: str) -> Columns:
+    """The columns of a text such as `id int4, name text(25)`.
+
+    >>> columns("id int4, price numeric(12,2)")
+    (('id', 'int4'), ('price', 'numeric(12,2)'))
+    """
+    return tuple((name, kind) for name, kind in map(str.split, text.split(", ")))
+
+
 def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables; those referred to stand first in `shapes`."""
     return {

@@ -330,7 +330,6 @@ class ProgramWorkload:
 
 
 def build(parameters: Program) -> ProgramWorkload:
-    """The workload of these parameters."""
     return ProgramWorkload(parameters)
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from proveout.coordinator.live.event_feed import Tail
-from proveout.coordinator.live.run_process import RunProcess, last_lines
+from proveout.coordinator.live.event_feed import RunProcess, Tail, last_lines
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment
 from proveout.coordinator.storage import run_directory

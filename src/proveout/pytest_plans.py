@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
-from proveout.coordinator.live.run_process import RunProcess, last_lines
+from proveout.coordinator.live.event_feed import RunProcess, last_lines
 from proveout.core.data_classes import dataclass
 
 if TYPE_CHECKING:

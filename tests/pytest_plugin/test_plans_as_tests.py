@@ -16,7 +16,7 @@ from eventually import eventually
 
 from proveout import pytest_plans
 from proveout.cli import messages, options
-from proveout.coordinator.live import run_process
+from proveout.coordinator.live import event_feed
 from proveout.dsl.compile import compiler
 from proveout.pytest_plans import answer
 
@@ -189,7 +189,7 @@ def test_an_interrupt_is_forwarded_and_the_end_of_the_run_awaited(
             os.kill(os.getpid(), signal.SIGINT)
         return made
 
-    monkeypatch.setattr(run_process.subprocess, "Popen", start)
+    monkeypatch.setattr(event_feed.subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):
         pytest_plans.run(["plan.yaml"], tmp_path)
     assert (tmp_path / "cleaned").exists()

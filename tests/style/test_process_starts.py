@@ -50,7 +50,7 @@ REASONS = {
     "agent/tuning/host.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
-    "coordinator/live/run_process.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+    "coordinator/live/event_feed.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
 }
 """`file:function` -> why a start there does not go through `child_process`."""
 

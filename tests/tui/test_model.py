@@ -15,7 +15,7 @@ from proveout.proto.events import FaultSeen
 from proveout.proto.wire.results import Populated
 from proveout.tui import live_load
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, RunView
-from proveout.tui.widgets import plan_tree, tables
+from proveout.tui.widgets import panes, tables
 from proveout.tui.widgets.header import alert, progress
 
 PLAN = {
@@ -73,8 +73,8 @@ def test_the_plan_tree_leaves_out_whole_numbers_and_never_their_digits(width: in
         ended(4, 1, 0.0), metrics={"tps": 7225.0, "response": {"avg_us": 500.0, "p99_us": 175_000.0}}
     )
     view = view_of(STARTED, LADDER, BEGUN, event)
-    whole = {path: str(label).split() for path, label in plan_tree.lines(view)}
-    for path, label in plan_tree.lines(view, width):
+    whole = {path: str(label).split() for path, label in panes.lines(view)}
+    for path, label in panes.lines(view, width):
         indent = 2 * (len(path) - 1) + (2 if len(path) < 3 else 0)
         assert label.cell_len <= max(width - indent, 1)
         words = [word for word in str(label).split() if not word.endswith("…")]
@@ -98,7 +98,7 @@ def test_the_plan_tree_shows_no_estimate_without_its_interval_at_any_width() -> 
 
 def estimates(view: RunView, width: int) -> list[str]:
     """The lines of the rungs and of the search."""
-    labels = {path: str(label).strip() for path, label in plan_tree.lines(view, width)}
+    labels = {path: str(label).strip() for path, label in panes.lines(view, width)}
     return [label for path, label in labels.items() if len(path) == 2 or path == ("cap",)]
 
 
@@ -143,7 +143,7 @@ def test_a_search_shows_its_probes_and_no_refused_one_as_passed() -> None:
     found = e.SearchFinished(stage="cap", rate=5.0, probes=1, reason="")
     view = view_of(STARTED, stage("cap", "search", 20, 5.0), ended(4, 1, 100.0, stage="cap"), probe, found)
     assert (view.stages[2].probes, view.stages[2].search) == ((probe,), found)
-    (label,) = [label for path, label in plan_tree.lines(view) if len(path) == 3]
+    (label,) = [label for path, label in panes.lines(view) if len(path) == 3]
     assert str(label).startswith("✗ #1")
     assert "green" not in {str(span.style) for span in label.spans}
 
@@ -177,7 +177,7 @@ def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> No
         not_given=tuple(withheld),
     )
     view = view_of(STARTED, LADDER, BEGUN, event)
-    assert [str(label) for _, label in plan_tree.lines(view) if "p99" in str(label)] == ["✓ #1 100 p99 ≥ 4.99 s"]
+    assert [str(label) for _, label in panes.lines(view) if "p99" in str(label)] == ["✓ #1 100 p99 ≥ 4.99 s"]
     (row,) = tables.transactions(view)
     assert row[-3:] == ("400 µs", "≥ 1.00 ms", "-")
 

@@ -20,7 +20,7 @@ from proveout.tui.result import interval_bar
 from proveout.tui.run_app import RunApp
 from proveout.tui.services import Result
 from proveout.tui.widgets.header import headline
-from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.panes import PlanTree
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 

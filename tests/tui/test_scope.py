@@ -13,7 +13,7 @@ from proveout.tui.run_app import RunApp
 from proveout.tui.run_view import LOAD, scoped
 from proveout.tui.widgets import tables
 from proveout.tui.widgets.header import Top
-from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.panes import PlanTree
 
 
 def two_rungs() -> list[Event]:

@@ -16,8 +16,7 @@ from proveout.tui.run_app import RunApp
 from proveout.tui.services import Pace, Replay
 from proveout.tui.style import AskScreen, HelpScreen
 from proveout.tui.widgets.header import Alert
-from proveout.tui.widgets.panes import verdict_text
-from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.panes import PlanTree, verdict_text
 
 SMALL, MIDDLE = (80, 24), (120, 40)
 

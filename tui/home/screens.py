@@ -103,11 +103,6 @@ def spark(values: Sequence[float]) -> str:
     return blocks(shown, top if math.isfinite(top) else 0.0, SPARK_MAX)
 
 
-def sparks(ladders: Sequence[Ladder]) -> str:
-    """The ladders' lines, each scaled by itself."""
-    return " ".join(spark(one.tps) for one in ladders)
-
-
 def best(ladders: Sequence[Ladder]) -> str:
     """The highest rung of all; "" without one."""
     values = [value for one in ladders for value in one.tps]
@@ -187,7 +182,7 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
         Text(safe(card.plan or card.name), no_wrap=True),
         outcomes(card),
         Text(best(card.ladders), justify="right", no_wrap=True),
-        Text(sparks(card.ladders), no_wrap=True),
+        Text(" ".join(spark(one.tps) for one in card.ladders), no_wrap=True),
     )
 
 

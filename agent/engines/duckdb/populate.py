@@ -83,7 +83,6 @@ class DuckdbLoader:
         return int(found[0][0])
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         try:
             return self._connection.execute(query).fetchall()
         except duckdb.Error as error:

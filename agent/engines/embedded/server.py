@@ -86,7 +86,6 @@ class EmbeddedServer(ABC, Generic[G]):
 
     @property
     def log(self) -> Path:
-        """The server's log."""
         return self._folder / "server.log"
 
     @property

@@ -421,7 +421,7 @@ class Supervisor:
         deadline = time.monotonic() + IMMEDIATE_S
         while time.monotonic() < deadline:
             self._reap()
-            strays = [pid for pid in _children(os.getpid()) if pid != self._server]
+            strays = [pid for pid in _by_parent().get(os.getpid(), []) if pid != self._server]
             if not strays:
                 return
             for pid in strays:
@@ -510,11 +510,6 @@ def _descendants(process: int) -> list[int]:
     for child in found:
         found += children.get(child, ())
     return found
-
-
-def _children(parent: int) -> list[int]:
-    """Process ids whose parent is `parent`."""
-    return _by_parent().get(parent, [])
 
 
 def _by_parent() -> dict[int, list[int]]:

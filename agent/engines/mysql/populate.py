@@ -159,7 +159,6 @@ class MysqlLoader:
         return int(self._one(f"SELECT count(*) FROM {table}")[0])  # noqa: S608 - a name of ours
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         return self._rows(query)
 
     def table_exists(self, name: str) -> bool:

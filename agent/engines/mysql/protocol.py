@@ -313,7 +313,6 @@ class WireSocket:
         """Those of the last result of the answer; None for an answer without rows."""
 
     def fileno(self) -> int:
-        """The socket."""
         return self.file.fileno()
 
     def send(self, prepared: WirePrepared, arguments: Sequence[Any]) -> None:

@@ -103,7 +103,6 @@ class OracleLoader:
         return int(self._ask(f"SELECT COUNT(*) FROM {table}", {})[0][0])  # noqa: S608 - our own table's name
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         return self._ask(query, {})
 
     def table_exists(self, name: str) -> bool:

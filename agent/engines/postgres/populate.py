@@ -330,7 +330,6 @@ class PostgresLoader:
         return int(row[0])
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         try:
             return self._connection.execute(query.encode()).fetchall()
         except psycopg.Error as error:

@@ -102,7 +102,6 @@ class SqliteLoader:
             raise fault(f"count the rows of {table}", error, self._file) from None
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         try:
             return [tuple(row) for row in self._connection.execute(query)]
         except apsw.Error as error:

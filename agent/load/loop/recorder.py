@@ -59,7 +59,6 @@ class Recorder:
             self._texts[code] = text[:ERROR_TEXT_LENGTH_MAX]
 
     def retry(self, transaction: int, code: str, intended_ns: int, ended_ns: int) -> None:
-        """Record a retry of a transaction."""
         self._incidents.append(Incident("retry", transaction, code, intended_ns, ended_ns))
 
     def take(self) -> dict[int, bytes]:

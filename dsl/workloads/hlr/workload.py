@@ -172,5 +172,4 @@ class HlrWorkload(Declared):
 
 
 def build(parameters: Hlr) -> HlrWorkload:
-    """The workload of these parameters."""
     return HlrWorkload(parameters)

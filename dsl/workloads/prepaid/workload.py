@@ -71,40 +71,23 @@ SHAPES: tuple[TableShape, ...] = (
     ),
     TableShape(
         name="customers",
-        columns=(
-            ("cust_id", "int8"),
-            ("first_name", "char(8)"),
-            ("last_name", "char(10)"),
-            ("addr1", "char(15)"),
-            ("zipcode", "char(5)"),
-            ("member_since", "int4"),
+        columns=ddl.columns(
+            "cust_id int8, first_name char(8), last_name char(10), addr1 char(15), zipcode char(5), member_since int4"
         ),
         primary_key="cust_id",
     ),
     TableShape(
         name="accounts",
-        columns=(
-            ("account_id", "int8"),
-            ("phone", "char(15)"),
-            ("account_type", "char(1)"),
-            ("status", "int2"),
-            ("current_balance", "int8"),
-            ("prev_balance", "int8"),
-            ("date_created", "int4"),
-            ("cust_id", "int8"),
+        columns=ddl.columns(
+            "account_id int8, phone char(15), account_type char(1), status int2, current_balance int8, "
+            "prev_balance int8, date_created int4, cust_id int8"
         ),
         primary_key="account_id",
         foreign_keys=(("cust_id", "customers"), ("account_type", "account_type"), ("status", "account_status")),
     ),
     TableShape(
         name="transactions",
-        columns=(
-            ("account_id", "int8"),
-            ("session_id", "int8"),
-            ("transaction_nb", "int4"),
-            ("optype", "char(1)"),
-            ("amount", "int8"),
-        ),
+        columns=ddl.columns("account_id int8, session_id int8, transaction_nb int4, optype char(1), amount int8"),
         primary_key="account_id, session_id, transaction_nb",
         foreign_keys=(("account_id", "accounts"),),
     ),
@@ -394,7 +377,6 @@ class PrepaidWorkload(Declared):
 
 
 def build(parameters: Prepaid) -> PrepaidWorkload:
-    """The workload of these parameters."""
     return PrepaidWorkload(parameters)
 
 

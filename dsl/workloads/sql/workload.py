@@ -359,7 +359,6 @@ class SqlWorkload:
 
 
 def build(parameters: Custom) -> SqlWorkload:
-    """The workload of these parameters."""
     return SqlWorkload(parameters)
 
 
@@ -418,18 +417,13 @@ def _statement(name: str, one: StatementEntry, binds: tuple[str, ...], generator
     tokens = sql_text.scan(next(iter(texts.values())))
     return Statement(
         name=name,
-        text={dialect: _numbered(text, binds) for dialect, text in texts.items()},
+        text={dialect: sql_text.positional(text, binds)[0] for dialect, text in texts.items()},
         arguments=tuple(generators[bind].type for bind in binds),
         reads=sql_text.reads(tokens),
         writes=any(sql_text.writes(sql_text.scan(text)) for text in texts.values()),
         logical_errors=frozenset().union(*(LOGICAL_ERRORS.get(error, {error}) for error in one.logical_errors)),
         ranges=tuple(generators[bind].bounds for bind in binds),
     )
-
-
-def _numbered(text: str, binds: tuple[str, ...]) -> str:
-    """The text with `$n` for the n-th of the statement's binds, which all its dialects share."""
-    return sql_text.positional(text, binds)[0]
 
 
 def _taken(source: str, names: list[str], entry: TransactionEntry) -> tuple[int, int]:

@@ -225,5 +225,4 @@ class TpcbWorkload(Declared):
 
 
 def build(parameters: Tpcb) -> TpcbWorkload:
-    """The workload of these parameters."""
     return TpcbWorkload(parameters)

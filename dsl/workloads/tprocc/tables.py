@@ -293,96 +293,39 @@ MONEY = "numeric(12,2)"
 LINES_MIN, LINES_MAX = 5, 15
 
 
-def _address(prefix: str) -> Columns:
-    texts = ((f"{prefix}_{part}", "text(20)") for part in ("street_1", "street_2", "city"))
-    return (*texts, (f"{prefix}_state", "char(2)"), (f"{prefix}_zip", "char(9)"))
+def _address(prefix: str) -> str:
+    texts = "".join(f"{prefix}_{part} text(20), " for part in ("street_1", "street_2", "city"))
+    return f"{texts}{prefix}_state char(2), {prefix}_zip char(9)"
 
 
+_DISTRICT_INFO = ", ".join(f"s_dist_{number:02} char(24)" for number in range(1, DISTRICTS + 1))
 COLUMNS: Mapping[str, Columns] = {
-    "item": (
-        ("i_id", "int4"),
-        ("i_im_id", "int4"),
-        ("i_name", "text(24)"),
-        ("i_price", "numeric(5,2)"),
-        ("i_data", "text(50)"),
+    "item": ddl.columns("i_id int4, i_im_id int4, i_name text(24), i_price numeric(5,2), i_data text(50)"),
+    "warehouse": ddl.columns(f"w_id int4, w_name text(10), {_address('w')}, w_tax numeric(4,4), w_ytd {MONEY}"),
+    "stock": ddl.columns(
+        f"s_i_id int4, s_w_id int4, s_quantity int4, {_DISTRICT_INFO}, s_ytd int8, s_order_cnt int4, "
+        "s_remote_cnt int4, s_data text(50)"
     ),
-    "warehouse": (
-        ("w_id", "int4"),
-        ("w_name", "text(10)"),
-        *_address("w"),
-        ("w_tax", "numeric(4,4)"),
-        ("w_ytd", MONEY),
+    "district": ddl.columns(
+        f"d_id int2, d_w_id int4, d_name text(10), {_address('d')}, d_tax numeric(4,4), d_ytd {MONEY}, d_next_o_id int4"
     ),
-    "stock": (
-        ("s_i_id", "int4"),
-        ("s_w_id", "int4"),
-        ("s_quantity", "int4"),
-        *((f"s_dist_{number:02}", "char(24)") for number in range(1, DISTRICTS + 1)),
-        ("s_ytd", "int8"),
-        ("s_order_cnt", "int4"),
-        ("s_remote_cnt", "int4"),
-        ("s_data", "text(50)"),
+    "customer": ddl.columns(
+        f"c_id int4, c_d_id int2, c_w_id int4, c_first text(16), c_middle char(2), c_last text(16), {_address('c')}, "
+        f"c_phone char(16), c_since timestamp, c_credit char(2), c_credit_lim {MONEY}, c_discount numeric(4,4), "
+        f"c_balance {MONEY}, c_ytd_payment {MONEY}, c_payment_cnt int4, c_delivery_cnt int4, c_data text(500)"
     ),
-    "district": (
-        ("d_id", "int2"),
-        ("d_w_id", "int4"),
-        ("d_name", "text(10)"),
-        *_address("d"),
-        ("d_tax", "numeric(4,4)"),
-        ("d_ytd", MONEY),
-        ("d_next_o_id", "int4"),
+    "history": ddl.columns(
+        "h_c_id int4, h_c_d_id int2, h_c_w_id int4, h_d_id int2, h_w_id int4, h_date timestamp, "
+        "h_amount numeric(6,2), h_data text(24)"
     ),
-    "customer": (
-        ("c_id", "int4"),
-        ("c_d_id", "int2"),
-        ("c_w_id", "int4"),
-        ("c_first", "text(16)"),
-        ("c_middle", "char(2)"),
-        ("c_last", "text(16)"),
-        *_address("c"),
-        ("c_phone", "char(16)"),
-        ("c_since", "timestamp"),
-        ("c_credit", "char(2)"),
-        ("c_credit_lim", MONEY),
-        ("c_discount", "numeric(4,4)"),
-        ("c_balance", MONEY),
-        ("c_ytd_payment", MONEY),
-        ("c_payment_cnt", "int4"),
-        ("c_delivery_cnt", "int4"),
-        ("c_data", "text(500)"),
+    "orders": ddl.columns(
+        "o_id int4, o_d_id int2, o_w_id int4, o_c_id int4, o_entry_d timestamp, o_carrier_id int2, o_ol_cnt int2, "
+        "o_all_local int2"
     ),
-    "history": (
-        ("h_c_id", "int4"),
-        ("h_c_d_id", "int2"),
-        ("h_c_w_id", "int4"),
-        ("h_d_id", "int2"),
-        ("h_w_id", "int4"),
-        ("h_date", "timestamp"),
-        ("h_amount", "numeric(6,2)"),
-        ("h_data", "text(24)"),
-    ),
-    "orders": (
-        ("o_id", "int4"),
-        ("o_d_id", "int2"),
-        ("o_w_id", "int4"),
-        ("o_c_id", "int4"),
-        ("o_entry_d", "timestamp"),
-        ("o_carrier_id", "int2"),
-        ("o_ol_cnt", "int2"),
-        ("o_all_local", "int2"),
-    ),
-    "new_order": (("no_o_id", "int4"), ("no_d_id", "int2"), ("no_w_id", "int4")),
-    "order_line": (
-        ("ol_o_id", "int4"),
-        ("ol_d_id", "int2"),
-        ("ol_w_id", "int4"),
-        ("ol_number", "int2"),
-        ("ol_i_id", "int4"),
-        ("ol_supply_w_id", "int4"),
-        ("ol_delivery_d", "timestamp"),
-        ("ol_quantity", "int2"),
-        ("ol_amount", "numeric(6,2)"),
-        ("ol_dist_info", "char(24)"),
+    "new_order": ddl.columns("no_o_id int4, no_d_id int2, no_w_id int4"),
+    "order_line": ddl.columns(
+        "ol_o_id int4, ol_d_id int2, ol_w_id int4, ol_number int2, ol_i_id int4, ol_supply_w_id int4, "
+        "ol_delivery_d timestamp, ol_quantity int2, ol_amount numeric(6,2), ol_dist_info char(24)"
     ),
 }
 NAMES: tuple[str, ...] = tuple(COLUMNS)

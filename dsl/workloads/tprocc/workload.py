@@ -99,7 +99,7 @@ class Keys:
             lambda random, n: _new_orders(parameters, random, home.warehouses(random, n)),
             lambda random, n: _payments(parameters, random, home.warehouses(random, n)),
             lambda random, n: _customers(parameters, random, home.warehouses(random, n), _districts(random, n)),
-            lambda random, n: _pairs(home.warehouses(random, n), random.integers(1, 11, n)),
+            lambda random, n: zip(home.warehouses(random, n).tolist(), random.integers(1, 11, n).tolist(), strict=True),
             home.stock_levels,
         )
         drawn = [endless(draw, BATCH, parameters.seed, PURPOSE + i, stream).__next__ for i, draw in enumerate(draws)]
@@ -152,10 +152,6 @@ def name_numbers(random: Random, count: int) -> Ints:
 
 def _districts(random: Random, count: int) -> Ints:
     return random.integers(1, DISTRICTS + 1, count)
-
-
-def _pairs(left: Ints, right: Ints) -> Iterable[tuple[int, int]]:
-    return zip(left.tolist(), right.tolist(), strict=True)
 
 
 def _elsewhere(parameters: Tprocc, random: Random, w_ids: Ints, remote: npt.NDArray[np.bool_]) -> Ints:
@@ -509,5 +505,4 @@ class TproccWorkload:
 
 
 def build(parameters: Tprocc) -> TproccWorkload:
-    """The workload of these parameters."""
     return TproccWorkload(parameters)

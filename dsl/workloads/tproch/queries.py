@@ -376,7 +376,6 @@ class Draw:
         return name
 
     def brand(self) -> str:
-        """A brand."""
         return f"Brand#{self.whole(1, 5)}{self.whole(1, 5)}"
 
     def syllables(self, lists: Sequence[Sequence[str]]) -> str:

@@ -246,7 +246,6 @@ def _callers(drawn: Mapping[str, Column]) -> list[str]:
 
 
 def build(parameters: Tptbm) -> TptbmWorkload:
-    """The workload of these parameters."""
     return TptbmWorkload(parameters)
 
 

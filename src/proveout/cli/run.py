@@ -37,7 +37,7 @@ from proveout.cli.options import (
     parse_labels,
     parse_overrides,
 )
-from proveout.coordinator.live.run_process import LOG, RunProcess
+from proveout.coordinator.live.event_feed import LOG, RunProcess
 from proveout.core import errors
 from proveout.core.errors import ProveoutError
 
@@ -292,8 +292,8 @@ def resume(
     from proveout.cli import messages, run_session
     from proveout.cli import outputs as output_files
     from proveout.coordinator import exporter
-    from proveout.coordinator.storage import resume as resuming
     from proveout.coordinator.storage import run_directory
+    from proveout.coordinator.storage import run_directory as resuming
     from proveout.coordinator.storage.journal import Journal
 
     chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))

@@ -298,7 +298,7 @@ def report_path(directory: RunDirectory) -> Path:
 
 def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Replay:
     """A replay of the run's journal and samples, from its beginning, or paused at its end. JournalFault."""
-    from proveout.coordinator.live.replay import Moved
+    from proveout.coordinator.live.ticks import Moved
     from proveout.coordinator.storage.journal import read
 
     events = read(directory.path)

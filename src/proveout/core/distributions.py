@@ -23,11 +23,6 @@ def normal_below(value: float) -> float:
     return 0.5 * math.erfc(-value / math.sqrt(2.0))
 
 
-def normal_quantile(probability: float) -> float:
-    """The value with P(Z <= value) = probability, which is within 0 and 1."""
-    return _NORMAL.inv_cdf(probability)
-
-
 # ---- incomplete beta and gamma functions -----------------------------------------------------------------------------
 
 
@@ -106,7 +101,7 @@ def t_quantile(degrees: float, probability: float = 0.975) -> float:
     if probability < 0.5:
         return -t_quantile(degrees, 1.0 - probability)
     tail = 1.0 - probability
-    value = normal_quantile(probability)
+    value = _NORMAL.inv_cdf(probability)
     if math.isinf(degrees) or tail == 0.5:
         return value
     log = math.lgamma((degrees + 1.0) / 2.0) - math.lgamma(degrees / 2.0) - 0.5 * math.log(degrees * math.pi)

@@ -13,7 +13,7 @@ import pytest
 from distribution_postgres import distribution_postgres
 from report_window import captured
 
-from proveout.agent.capture.reports import MARK, StatementReports
+from proveout.agent.capture.databases import MARK, StatementReports
 from proveout.agent.engines.adapter import PlanStep, StatementCounts
 from proveout.agent.engines.mysql import captures, provision
 from proveout.agent.engines.mysql.captures import NOT_APART, explainable

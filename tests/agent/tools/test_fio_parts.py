@@ -11,8 +11,7 @@ import pytest
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.fio import check_devices, lay_out_argv, run_argv
-from proveout.agent.tools.fio_output import Documents, FioRun, snapshot
+from proveout.agent.tools.fio import Documents, FioRun, check_devices, lay_out_argv, run_argv, snapshot
 from proveout.agent.tools.program import PREFIX, ToolFolder
 from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.stages import Windows

@@ -18,7 +18,7 @@ from recorded_runs import record
 from terminals import Terminal
 
 from proveout.cli import execute, run
-from proveout.coordinator.live.run_process import LOG
+from proveout.coordinator.live.event_feed import LOG
 from proveout.coordinator.storage.journal import is_driven, read
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import RunFinished

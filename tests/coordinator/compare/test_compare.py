@@ -21,8 +21,7 @@ from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report import json_documents, terminal
 from proveout.coordinator.report import markdown as markdown_renderer
 from proveout.coordinator.report.comparison_document import comparison_document
-from proveout.coordinator.report.comparison_figures import overlaid
-from proveout.coordinator.report.comparison_tables import level_note
+from proveout.coordinator.report.comparison_tables import level_note, overlaid
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from records import iteration
 
-from proveout.coordinator.live.replay import Moved
-from proveout.coordinator.live.ticks import HostMeter, Meters
+from proveout.coordinator.live.ticks import HostMeter, Meters, Moved
 from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.samples import Gathering
 from proveout.proto import events as e

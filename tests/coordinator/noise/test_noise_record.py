@@ -18,7 +18,7 @@ from proveout.coordinator import noise as coordinator_noise
 from proveout.coordinator.noise import TooFewPairs, measure, remedy
 from proveout.coordinator.report.history_documents import noise_document, summary
 from proveout.coordinator.results.results import RunResults, load_results
-from proveout.coordinator.storage import resume, run_directory
+from proveout.coordinator.storage import run_directory
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.iteration_order import ARMS, NoiseArms, NoRung, choose, groups, noise_plan
 from proveout.dsl.plan.stages import Ladder, Pause
@@ -140,6 +140,6 @@ def test_a_noise_run_can_be_resumed_with_the_same_plan_only(tmp_path: Path) -> N
     directory = run_directory.create(tmp_path, made, command, datetime.now().astimezone())
     assert directory.command() == command
     started = run_started({}, digest=made.digest)
-    resume._same_as_now(directory, started, command)
-    with pytest.raises(resume.NotResumable, match="has changed"):
-        resume._same_as_now(directory, started, run_directory.Command(plan=str(SMOKE)))
+    run_directory._same_as_now(directory, started, command)
+    with pytest.raises(run_directory.NotResumable, match="has changed"):
+        run_directory._same_as_now(directory, started, run_directory.Command(plan=str(SMOKE)))

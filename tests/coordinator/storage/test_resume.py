@@ -13,7 +13,7 @@ import pytest
 from records import run_finished, run_started, verdict
 
 from proveout.cli import execute
-from proveout.coordinator.storage import resume, run_directory
+from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, plan_data
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -45,40 +45,40 @@ def begun(
 
 def test_a_crashed_run_resumes_with_its_plan_also_without_the_file(tmp_path: Path, source: Path) -> None:
     directory, plan = begun(tmp_path, source, measure="2s")
-    found = resume.examine(directory)
+    found = run_directory.examine(directory)
     assert found.plan == plan
     assert found.crashed
     assert found.command.overrides == {"measure": "2s"}
     source.unlink()
-    assert resume.examine(directory).plan == plan
+    assert run_directory.examine(directory).plan == plan
 
 
 def test_an_interrupted_run_resumes_and_a_finished_one_is_refused(tmp_path: Path, source: Path) -> None:
     directory, _ = begun(tmp_path, source, dataclasses.replace(ENDED, status="interrupted"))
-    assert not resume.examine(directory).crashed
+    assert not run_directory.examine(directory).crashed
     directory, _ = begun(tmp_path, source, ENDED)
-    with pytest.raises(resume.NotResumable, match="a verdict failed"):
-        resume.examine(directory)
+    with pytest.raises(run_directory.NotResumable, match="a verdict failed"):
+        run_directory.examine(directory)
 
 
 def test_a_run_that_never_began_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
     directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
     Journal(directory.path).close()
-    with pytest.raises(resume.NotResumable, match="never began"):
-        resume.examine(directory)
+    with pytest.raises(run_directory.NotResumable, match="never began"):
+        run_directory.examine(directory)
 
 
 def test_a_changed_plan_is_refused_except_for_comments(tmp_path: Path, source: Path) -> None:
     directory, _ = begun(tmp_path, source)
     source.write_text(source.read_text() + "# a remark\n")
-    resume.examine(directory)
+    run_directory.examine(directory)
     source.write_text(source.read_text().replace("threads: [1, 4]", "threads: [1, 2, 4]"))
-    with pytest.raises(resume.NotResumable, match="changed"):
-        resume.examine(directory)
+    with pytest.raises(run_directory.NotResumable, match="changed"):
+        run_directory.examine(directory)
     source.write_text("nonsense")
-    with pytest.raises(resume.NotResumable, match="changed"):
-        resume.examine(directory)
+    with pytest.raises(run_directory.NotResumable, match="changed"):
+        run_directory.examine(directory)
 
 
 def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: 
     other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 3', '"repeat": 4'))
     with Journal(directory.path) as journal:
         journal.append(run_started(other, digest=plan.digest))
-    with pytest.raises(resume.NotResumable, match="recorded digest"):
-        resume.examine(directory)
+    with pytest.raises(run_directory.NotResumable, match="recorded digest"):
+        run_directory.examine(directory)
 
 
 def test_resume_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:

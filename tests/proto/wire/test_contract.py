@@ -22,8 +22,8 @@ from grpc_tools import protoc
 from proveout.agent import host_facts
 from proveout.core.errors import ProveoutError
 from proveout.proto import generate
+from proveout.proto.generate import Source, proto_text
 from proveout.proto.wire.messages import PROTOCOL_VERSION
-from proveout.proto.wire.proto_text import Source, proto_text
 
 FIELD, ONEOF = 2, 8
 """Numbers of these parts of a message in descriptor.proto."""

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from report_window import captured
 
-from proveout.agent.capture import reports
+from proveout.agent.capture import databases
 from proveout.agent.engines.adapter import SnapshotMark
 from proveout.agent.engines.oracle import captures as oracle_captures
 from proveout.agent.engines.oracle.sql import open_labelled
@@ -107,9 +107,9 @@ def test_a_container_that_cannot_be_entered_is_a_note(oracle: str, behind: psyco
 
 
 def test_a_long_report_is_cut(oracle: str, behind: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "REPORT_BYTES_MAX", 40)
+    monkeypatch.setattr(databases, "REPORT_BYTES_MAX", 40)
     found, _ = awr_of(Endpoint(system="db", engine="oracle", dsn=oracle))
-    assert found.output == "<html><title>canned</title>\n" + reports.CUT
+    assert found.output == "<html><title>canned</title>\n" + databases.CUT
     assert "cut there" in found.notes[0]
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.load.populate_jobs import slices
-from proveout.dsl.workloads.tproch import QUERIES, Tproch, tables
+from proveout.dsl.workloads.tproch import QUERIES, Tproch
+from proveout.dsl.workloads.tproch import workload as tables
 from proveout.dsl.workloads.tproch.queries import STATEMENTS, validation
 from proveout.dsl.workloads.tproch.workload import build
 from tests.agent.load.conftest import answered

@@ -18,8 +18,7 @@ from proveout.coordinator import comparison
 from proveout.coordinator.comparison import ComparedRuns, Judgement, Row, compare, legend, short_name
 from proveout.coordinator.report import html, json_documents, markdown, terminal
 from proveout.coordinator.report.comparison_document import ROWS_MAX, answer, comparison_document, tiles
-from proveout.coordinator.report.comparison_figures import forest
-from proveout.coordinator.report.comparison_tables import finding, main_numbers, outcome, ratio_in_words
+from proveout.coordinator.report.comparison_tables import finding, forest, main_numbers, outcome, ratio_in_words
 from proveout.coordinator.results.results import RunResults, ladder_metrics
 from proveout.dsl.plan.plan import Plan
 

@@ -11,9 +11,9 @@ from driven import Given, built, drive
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.tproch import QUERIES, SETS, TABLES, Tproch, queries, tables, transactions, workload
+from proveout.dsl.workloads.tproch import QUERIES, SETS, TABLES, Tproch, queries, transactions, workload
 from proveout.dsl.workloads.tproch.queries import ARGUMENTS, STATEMENTS, TEMPLATES
-from proveout.dsl.workloads.tproch.tables import COLUMNS, expected
+from proveout.dsl.workloads.tproch.workload import COLUMNS, expected
 
 SMALL = Tproch()
 
@@ -172,9 +172,9 @@ def test_expected_rows_are_those_of_the_specification() -> None:
 
 
 def test_units_make_the_whole_population_and_no_row_twice() -> None:
-    pytest.importorskip(tables.PACKAGE)
+    pytest.importorskip(workload.PACKAGE)
     parameters = Tproch(scale=0.02)
-    generator, both = tables.Generator(parameters), tables.Generator(parameters)
+    generator, both = workload.Generator(parameters), workload.Generator(parameters)
     for table in ("orders", "nation", "refresh_state"):
         found = [row for unit in (1, 2) for row in generator.rows(table, unit, 1)[0].tolist()]
         assert found == both.rows(table, 1, 2)[0].tolist()
@@ -184,8 +184,8 @@ def test_units_make_the_whole_population_and_no_row_twice() -> None:
 
 
 def test_columns_are_of_their_kinds() -> None:
-    pytest.importorskip(tables.PACKAGE)
-    made = tables.Generator(SMALL).rows("lineitem", 1, 1)
+    pytest.importorskip(workload.PACKAGE)
+    made = workload.Generator(SMALL).rows("lineitem", 1, 1)
     kinds = {name: (kind, values) for (name, kind), values in zip(COLUMNS["lineitem"], made, strict=True)}
     for kind, values in kinds.values():
         if kind.startswith(("text", "char")):
@@ -199,8 +199,8 @@ def test_columns_are_of_their_kinds() -> None:
 
 
 def test_a_missing_extension_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(workload, "find_spec", lambda _: None)
     with pytest.raises(ProveoutError, match="extension tpch") as refusal:
-        tables.extension_library()
+        workload.extension_library()
     assert "pip install" in refusal.value.way_out
     assert "duckdb" in refusal.value.way_out
