@@ -340,7 +340,7 @@ def query_sets(results: RunResults) -> Iterator[Section]:
         finding = (Paragraph(note, "warn"),) if (note := apart(results, of)) else ()
         yield Section(title=f"Time to solve{named(of)}", blocks=(table, *finding))
     for of, sized in size_rows(results).items():
-        table = Table(heads=SIZE_HEADS, rows=tuple(size_table(sized)), layout="llrrrr")
+        table = Table(heads=SIZE_HEADS, rows=tuple(size_table(sized)), layout="llrrrrr")
         yield Section(title=f"Sizes{named(of)}", blocks=(table,))
 
 

@@ -455,7 +455,8 @@ class SolveRow:
 class SizeRow:
     """The size of a table, or of all tables (`table` ""), in one mode, bytes.
 
-    `factor` is the total of the first mode divided by this total; None when one of them is 0.
+    `factor` is the total of the first mode divided by this total, `table_factor` the same without the indexes; None
+    when one of the two is 0.
     """
 
     mode: str
@@ -463,6 +464,7 @@ class SizeRow:
     table_bytes: float
     index_bytes: float
     factor: float | None
+    table_factor: float | None
 
     @property
     def total_bytes(self) -> float:
@@ -625,10 +627,12 @@ def _sized(totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
     ranked = sorted(names, key=lambda table: -sum(first.get(table, (0.0, 0.0))))
     for table in (*ranked, ""):
         for mode, tables in totals.items():
-            heap, indexes = tables.get(table, (0.0, 0.0))
-            whole, base = heap + indexes, sum(first.get(table, (0.0, 0.0)))
-            factor = base / whole if whole and base else None
-            yield SizeRow(mode=mode, table=table, table_bytes=heap, index_bytes=indexes, factor=factor)
+            (heap, indexes), base = tables.get(table, (0.0, 0.0)), first.get(table, (0.0, 0.0))
+            factor, table_factor = (
+                one / other if one and other else None for one, other in ((sum(base), heap + indexes), (base[0], heap))
+            )
+            yield SizeRow(mode=mode, table=table, table_bytes=heap, index_bytes=indexes, factor=factor,
+                          table_factor=table_factor)  # fmt: skip
 
 
 def _by_table(lines: Iterable[SizeLine]) -> _Sizes:

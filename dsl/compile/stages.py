@@ -344,6 +344,7 @@ class _Stages(StageNames):
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,
             captures=captures,
+            by_processes=entry.processes is not None,
             pool=pool,
             cell=self.cell,
             faults=faults or (),

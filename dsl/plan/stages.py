@@ -621,6 +621,7 @@ class Ladder(StageKind):
     )
     retries: int = key(1, text=_RETRIES, ge=0, le=10)
     workers: int | None = key(None, text=_WORKERS, ge=1, le=1000)
+    by_processes: bool = field(default=False, metadata=OMITTED)  # the rungs are processes of one thread each
     pool: Pool = field(default_factory=Pool)
     limits: Limits = key(Limits(), text="The limits of an iteration, and of void attempts.")
     session: tuple[tuple[str, str], ...] = ()

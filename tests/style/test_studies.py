@@ -20,6 +20,9 @@ def test_plans_have_the_values_of_the_studies_and_each_other_value_is_found(monk
     studies = study_values.studies()
     assert [study.name for study in studies] == ["appliance", "exalogic", "hlr-cache", "in-memory", "xe"]
     assert [f"{one.name}: {found}" for one in studies for found in study_values.differences(one)] == []
+    assert [found for one in studies for found in study_values.absent_charts(one)] == []
+    invented = replace(studies[0], figures=({"figure": "1", "lab": "storage-lab: random, nothing", "axes": "same"},))
+    assert [*study_values.absent_charts(invented)] == ["storage-lab: nothing"]
     for study in studies:
         for row in study.rows:
             changed = replace(study, rows=(replace(row, plan=f"not {row.plan}"),))

@@ -72,7 +72,7 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
     for name in wanted(results):
-        found = list(DECLARED[name](results, timeline))
+        found = [_by_processes(results, one) for one in DECLARED[name](results, timeline)]
         drawn += found
         if not found and name in named:
             missing[name] = DECLARED[name].needs
@@ -95,6 +95,24 @@ def _plan(results: RunResults) -> Mapping[str, Any]:
 
 def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in plan.get("figures") or () if name in DECLARED)
+
+
+def _by_processes(results: RunResults, drawn: Figure) -> Figure:
+    """The figure with the word of the plan on its axis and in its heads, where the rungs of its ladder are
+    processes."""
+    known = [one.id for one in climbing(results)]
+    stages = [results.plan_stage(name) for name in ([name for name in drawn.of if name in known] or known)]
+    if not stages or not all(stage.get("by_processes") for stage in stages):
+        return drawn
+    spec, words = copy.deepcopy(drawn.spec), {"threads": "processes"}
+    for channel in (one for name in _PLACES for one in _below(spec, name) if one.get("title") in words):
+        channel["title"] = words[channel["title"]]
+    title, caption = (text.replace(" by threads", " by processes") for text in (drawn.title, drawn.caption))
+    heads = tuple(words.get(head, head) for head in drawn.heads)
+    return replace(drawn, spec=spec, title=title, caption=caption, heads=heads)
+
+
+_PLACES = ("x", "y")
 
 
 # ---- one colour for one name -------------------------------------------------------------------------------------

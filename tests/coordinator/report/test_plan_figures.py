@@ -73,6 +73,30 @@ def test_a_ladder_without_response_times_has_no_figure_of_them() -> None:
     assert "response" not in str(figures["relative-tps-latency"].spec)
 
 
+@pytest.mark.parametrize(("name", "word", "other"), [
+    ("tptbm-embedded", "processes", "threads"), ("tpcb-embedded", "threads", "processes"),
+])  # fmt: skip
+def test_the_axis_of_a_ladder_has_the_word_of_the_plan(name: str, word: str, other: str) -> None:
+    results = synthetic_results(compile_plan(PLANS / f"{name}.yaml"))
+    found, _ = selection.figures(results, synthetic_timeline(results))
+    titles = {one for figure in found for one in axis_titles(figure.spec)}
+    assert word in titles
+    assert other not in titles
+    assert not any(other in (figure.title, *figure.heads) for figure in found)
+
+
+def axis_titles(spec: Any) -> Iterator[str]:
+    """The titles of the axes of a chart."""
+    if isinstance(spec, Mapping):
+        for name, one in spec.items():
+            if name in ("x", "y") and isinstance(one, Mapping) and one.get("title"):
+                yield str(one["title"])
+            yield from axis_titles(one)
+    elif isinstance(spec, list):
+        for one in spec:
+            yield from axis_titles(one)
+
+
 # ---- what is drawn, in which colours, and what is folded ----------------------------------------------------------
 
 

@@ -137,13 +137,14 @@ def test_compression_is_the_first_modes_size_over_the_others(plan: Plan) -> None
     ]  # fmt: skip
     assert [row.factor for row in rows] == pytest.approx([1.0, 26 / 3, 1.0, 1.0, 1.0, 34 / 11])
     assert rows[-1].index_bytes == 2.0 * MB
+    assert [row.table_factor for row in rows[-2:]] == pytest.approx([1.0, 32 / 9]), "of the tables without indexes"
 
 
 def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     found = run(plan, TIMES)
     text = markdown.render(run_document(found))
     assert "| pglz | degree 2 | 0.2500 |" in text
-    assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
+    assert "| review | pglz | 3 | 8.667 × | 0 | 3 | 8.667 × |" in text
     document = report.result_document(found)
     assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
 
