@@ -19,7 +19,7 @@ from proveout.core.data_classes import dataclass
 from proveout.core.distributions import chi2_quantile, f_quantile, t_quantile
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
-from proveout.core.statistics import CONFIDENCE, TAIL, confidence_after
+from proveout.core.statistics import CONFIDENCE, TAIL, confidence_together
 from proveout.dsl.plan.iteration_order import ARMS, SUFFIX, NoiseArms
 from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.plan import Plan, to_data
@@ -335,7 +335,7 @@ def _components(name: str, left: Sequence[IterationFinished], right: Sequence[It
     if not have:
         return None
     window_s = sum(item.measure_s for item in (*left, *right)) / (2.0 * len(left))
-    return components(first, second, seconds, window_s, confidence=confidence_after(len(METRICS)))
+    return components(first, second, seconds, window_s, confidence=confidence_together(len(METRICS)))
 
 
 def _ladder(plan: Plan, stage: str) -> Ladder:

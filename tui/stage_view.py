@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.numbers import number, quantity, with_interval
-from proveout.core.statistics import CONFIDENCE, estimate, repeats_confidence
+from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import of_stage
 from proveout.proto.events import (
@@ -240,7 +240,7 @@ class StageView:
     state: StageState = "waiting"
     iterations: int = 0
     repeats: int = 0
-    confidence: float = CONFIDENCE
+    repeat_min: int | None = None
     estimate_s: float = 0.0
     began_unix_s: float = 0.0
     ended_unix_s: float = 0.0
@@ -265,6 +265,12 @@ class StageView:
         valid = [item for item in self.finished if item.valid]
         threads = sorted({item.id.rung for item in valid})
         return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
+
+    @property
+    def confidence(self) -> float:
+        """The level of its intervals."""
+        ran = max((item.id.repeat for item in self.finished), default=0)
+        return repeats_confidence(self.repeats, self.repeat_min, ran)
 
     @property
     def throughput(self) -> dict[int, Throughput]:
@@ -311,7 +317,7 @@ def planned_view(data: Mapping[str, Any], captures: Mapping[str, str]) -> StageV
         cell="" if cell is None else f"{cell.of} ({cell})",
         iterations=iterations,
         repeats=repeats,
-        confidence=repeats_confidence(repeats, data.get("repeat_min")),
+        repeat_min=data.get("repeat_min"),
         planned=rungs,
         loads=tuple(_load(load) for load in data.get("loads", ()) if data.get("alone") in (None, "", load["name"])),
         phases=tuple((name, length) for name, length in data.get("windows", {}).get("phases", ())),

@@ -95,9 +95,9 @@ class RungResult:
 class StageResult:
     """All that was recorded of a stage; `finished` is None when it has not ended. Its rungs are computed once.
 
-    `confidence` is the level of its intervals, higher than usual where repeats are bought; `run` is the run's id, and
-    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself. `alone`: the
-    ladders that ran each of its loads alone, by load.
+    `repeat` and `repeat_min`: the repeats by the plan, on which the level of its intervals depends; `run` is the run's
+    id, and `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
+    `alone`: the ladders that ran each of its loads alone, by load.
     """
 
     id: str
@@ -110,7 +110,8 @@ class StageResult:
     search: SearchFinished | None = None
     cut: LadderCut | None = None
     values: tuple[ValuesTaken, ...] = ()
-    confidence: float = CONFIDENCE
+    repeat: int = 1
+    repeat_min: int | None = None
     run: str = ""
     block: str = ""
     alone: Mapping[str, StageResult] = field(default_factory=dict)
@@ -136,6 +137,12 @@ class StageResult:
         full = {one.probe for one in self.probes if one.phase in ("confirm", "around")}
         of_ladder = bool(self.probes) and self.has_ladder
         return tuple(one for one in self.iterations if not of_ladder or one.id.repeat in full)
+
+    @cached_property
+    def confidence(self) -> float:
+        """The level of its intervals: higher than usual where repeats are bought, by the number that has run."""
+        ran = max((one.id.repeat for one in self.iterations), default=0)
+        return statistics.repeats_confidence(self.repeat, self.repeat_min, ran)
 
     @cached_property
     def rungs(self) -> tuple[RungResult, ...]:
@@ -282,9 +289,14 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
         plan, run = results.plan_stage(event.stage), results.run.run_id if results.run else ""
-        confidence = statistics.repeats_confidence(plan.get("repeat", 1), plan.get("repeat_min"))
-        block = block_of(results.run, event.stage)
-        begun = StageResult(id=event.stage, started=event, confidence=confidence, run=run, block=block)
+        begun = StageResult(
+            id=event.stage,
+            started=event,
+            repeat=int(plan.get("repeat", 1)),
+            repeat_min=plan.get("repeat_min"),
+            run=run,
+            block=block_of(results.run, event.stage),
+        )
         return replace(results, stages={**results.stages, event.stage: results.stages.get(event.stage, begun)})
     known = results.stages.get(_stage_of(event))
     if known is None and isinstance(event, StageFinished) and event.outcome == "skipped":

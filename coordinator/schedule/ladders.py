@@ -16,7 +16,7 @@ from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, emit_provisional_verdicts, forget_parts, part_of
 from proveout.coordinator.schedule.rate_search import Rates
 from proveout.coordinator.schedule.setup_stages import PARTS
-from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Unresolved
+from proveout.coordinator.schedule.state import ProbeDue, RunProgress, Turn, Undecided, Unresolved
 from proveout.coordinator.schedule.system_stages import (
     after_iteration,
     after_stage,
@@ -26,7 +26,7 @@ from proveout.coordinator.schedule.system_stages import (
 )
 from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
-from proveout.core.statistics import confidence_after
+from proveout.core.statistics import FUTILE, repeats_confidence
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.stages import (
     Drop,
@@ -158,14 +158,15 @@ def _ended(progress: RunProgress, ladders: tuple[Ladder, ...]) -> list[StageFini
 
 
 def _enough_repeats(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
-    """Whether the verdicts that read these ladders are decided after `repeats` repeats, all of which have ended.
+    """Whether each verdict that reads these ladders is decided after `repeats` repeats, all of which have ended, or has
+    hardly a chance to be.
 
     Evaluated after each repeat, on the numbers up to it, with the same outcome after a resume.
     """
     least = ladders[0].repeat_min
     if least is None or repeats < least or _has_begun(turn.state.progress, ladders, repeats + 1):
         return False
-    return not turn.evaluator.undecided(ladders, turn.state.progress, repeats)
+    return all(one.chance < FUTILE for one in turn.evaluator.undecided(ladders, turn.state.progress, repeats))
 
 
 def _has_begun(progress: RunProgress, ladders: tuple[Ladder, ...], repeat: int) -> bool:
@@ -181,12 +182,21 @@ def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
     if not ladders or ladders[0].repeat_min is None or not ran:
         return
     left = turn.evaluator.undecided(ladders, turn.state.progress, ran)
-    names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
-    most = ladders[0].repeat
-    text = f"{names}: {ran} of at most {most} repeats, " + (
-        f"which did not decide {', '.join(left)}" if left else "more would decide no verdict"
-    )
+    most, least = ladders[0].repeat, ladders[0].repeat_min
+    text = f"{', '.join(sorted(ids))}: {ran} of at most {most} repeats, "
+    if not left:
+        text += "more would decide no verdict"
+    elif ran == most:
+        text += f"which did not decide {', '.join(one.id for one in left)}"
+    else:
+        text += f"as {most} would hardly decide " + ", ".join(f"{one.id} ({_futile(one)})" for one in left)
+    level = percent(repeats_confidence(most, least, ran))
     turn.notice("warning" if left else "info", f"{text} (intervals at {level}, for {ladders[0].looks} looks)")
+
+
+def _futile(one: Undecided) -> str:
+    chance = "below 1 %" if one.chance < FUTILE / 10.0 else percent(one.chance)
+    return f"chance {chance}" if one.within is None else f"chance {chance}, within ± {percent(one.within)} of its limit"
 
 
 def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | None, phase: str) -> bool:

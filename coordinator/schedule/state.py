@@ -52,6 +52,16 @@ from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """A verdict that more repeats of a ladder may decide, the `chance` that all that the plan allows do, and `within`:
+    the farther end of its value's interval from the limit, as a share of the limit, where both are known."""
+
+    id: str
+    chance: float = 1.0
+    within: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionResult:
     """The outcome of a condition, and the numbers that it read."""
 
@@ -467,8 +477,8 @@ class ResultEvaluator(Protocol):
         """Evidence that `stop_when` held for a valid iteration; None when it did not hold or the stage has none."""
         ...
 
-    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
-        """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats would
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
+        """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats may
         decide."""
         ...
 

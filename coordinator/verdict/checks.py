@@ -77,12 +77,14 @@ PERHAPS_NEVER = "perhaps never: the value is near the limit"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it;
-    `lacking`: undecided, because a number is not there."""
+    `lacking`: undecided, because a number is not there. `deciding`: of each comparison that is open, the estimate whose
+    interval decides it (None where there is no single one), and its limit."""
 
     outcome: Outcome
     evidence: str
     open: bool = False
     lacking: bool = False
+    deciding: tuple[tuple[Estimate | None, float], ...] = ()
 
 
 # ---- logic -------------------------------------------------------------------------------------------------------
@@ -135,6 +137,7 @@ def _joined(outcome: Outcome, parts: Sequence[Judged]) -> Judged:
         evidence="; ".join(part.evidence for part in parts),
         open=undecided and any(part.open for part in parts),
         lacking=undecided and any(part.lacking for part in parts),
+        deciding=tuple(one for part in parts if part.open for one in part.deciding),
     )
 
 
@@ -164,13 +167,18 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
             return bounded
         lacking = _lacking(leaf.text, tree)
         evidence = lacking or fault.what
-        return Judged(outcome="INCONCLUSIVE", evidence=evidence, open=bool(lacking), lacking=not lacking)
+        deciding = ((None, 0.0),) if lacking else ()
+        return Judged(
+            outcome="INCONCLUSIVE", evidence=evidence, open=bool(lacking), lacking=not lacking, deciding=deciding
+        )
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
     if missing:
         return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}", lacking=True)
     evidence = _evidence(leaf, tree, left, right, outcome)
-    return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
+    is_open = outcome == "INCONCLUSIVE"
+    deciding = (_deciding(leaf, left, right, list(_estimates_read(leaf.text, tree))),) if is_open else ()
+    return Judged(outcome=outcome, evidence=evidence, open=is_open, deciding=deciding)
 
 
 _BOUNDED = re.compile(

@@ -15,13 +15,20 @@ from proveout.coordinator.results.estimates import iteration_tree
 from proveout.coordinator.results.results import RunResults, climbed, environment, load_results
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.rate_search import Judgement
-from proveout.coordinator.schedule.state import ConditionResult, ProbeDue, RunProgress, SearchReplayed, Unresolved
+from proveout.coordinator.schedule.state import (
+    ConditionResult,
+    ProbeDue,
+    RunProgress,
+    SearchReplayed,
+    Undecided,
+    Unresolved,
+)
 from proveout.coordinator.schedule.tasks import propagations
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.data_classes import dataclass
 from proveout.core.numbers import count_of, number, percent, quantity
-from proveout.core.statistics import BlockSlope, block_slope
+from proveout.core.statistics import BlockSlope, block_slope, chance_to_decide, repeats_confidence
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.loads import in_load, parts
@@ -263,7 +270,9 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
     return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 
-def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
+def undecided(
+    plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int
+) -> tuple[Undecided, ...]:
     """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
 
     Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number
@@ -274,11 +283,16 @@ def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | 
     known = ids | {name for name, stage in results.stages.items() if stage.finished}
     climbing = [results.stages[name] for name in ids & set(results.stages)]
     tree = environment(results) | {stage.id: climbed(stage) for stage in climbing}
-    return tuple(
-        check.id
-        for check in plan.verdicts
-        if ids & set(check.check.needs) and known >= set(check.check.needs) and _open(check, tree, results)
+    more, last = (
+        ladders[0].repeat - repeat,
+        repeats_confidence(ladders[0].repeat, ladders[0].repeat_min, ladders[0].repeat),
     )
+    judged = (
+        _open(check, tree, results, more, last)
+        for check in plan.verdicts
+        if ids & set(check.check.needs) and known >= set(check.check.needs)
+    )
+    return tuple(filter(None, judged))
 
 
 def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
@@ -288,12 +302,24 @@ def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
     return event.id.stage in ladders and event.id.repeat > repeat
 
 
-def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
-    """Whether more repeats may decide the check: not where its attempts are mostly void or the system broke a limit."""
+def _open(check: Check, tree: Metrics, results: RunResults, more: int, level: float) -> Undecided | None:
+    """The check where `more` repeats, with intervals of that level, may decide it: not where its attempts are mostly
+    void or the system broke a limit."""
     judged, found = judge(check.check.text, tree), provenance(check.check.text, results)
     if found.breaches or any(voids.is_too_many for voids in found.voids):
-        return False
-    return judged.open or any(_objections(check.check.text, judged, found, tree))
+        return None
+    if not judged.open:
+        return Undecided(id=check.id) if any(_objections(check.check.text, judged, found, tree)) else None
+    # A decision takes that of one of the comparisons at least: the one that is nearest to it.
+    chances = [
+        chance_to_decide(value, limit, more, level) if value is not None and more else None
+        for value, limit in judged.deciding
+    ]
+    if not chances or None in chances:
+        return Undecided(id=check.id)
+    ends_of = [(value["lower"], value["upper"], limit) for value, limit in judged.deciding if value and limit]
+    within = max((abs(end / limit - 1.0) for *both, limit in ends_of for end in both), default=None)
+    return Undecided(id=check.id, chance=max(filter(None, chances), default=0.0), within=within)
 
 
 def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
@@ -594,7 +620,7 @@ class PlanEvaluator:
         held, evidence = holds(stage.stop_when.text, {"rung": iteration_tree(iteration)})
         return evidence if held else None
 
-    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
         """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
         return undecided(self.plan, ladders, progress.history, repeat)
 

@@ -19,6 +19,7 @@ from proveout.coordinator.schedule.state import (
     Setup,
     State,
     Timing,
+    Undecided,
 )
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder
@@ -47,7 +48,7 @@ class Judge:
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return None
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[Undecided, ...]:
         return ()
 
     def replay(self, *arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from proveout.coordinator.schedule.state import (
     RunProgress,
     SearchReplayed,
     Summarise,
+    Undecided,
     Unresolved,
     run_progress,
 )
@@ -77,9 +78,13 @@ class Model:
     `invalid`, and a ladder with `stop_when` stops above 3 threads."""
 
     def __init__(
-        self, capacity: float = CAPACITY, invalid: frozenset[str] = frozenset(), decided_after: int = 1
+        self,
+        capacity: float = CAPACITY,
+        invalid: frozenset[str] = frozenset(),
+        decided_after: int = 1,
+        chance: float = 1.0,
     ) -> None:
-        self.capacity, self.invalid, self.decided_after = capacity, invalid, decided_after
+        self.capacity, self.invalid, self.decided_after, self.chance = capacity, invalid, decided_after, chance
 
     def work(self, command: Summarise) -> events.IterationFinished:
         assert all(result is not None for result in command.loads.values())
@@ -107,12 +112,12 @@ class Model:
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
 
-    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[Undecided, ...]:
         """Return an undecided verdict until `decided_after` repeats; check that only complete repeats are passed."""
         for ladder in ladders:
             ended = {(i.id.rung, i.id.repeat) for i in progress.of_stage(ladder.id) if i.id.repeat <= repeat}
             assert len({number for _, number in ended}) == repeat, "a look comes after a whole repeat"
-        return () if repeat >= self.decided_after else ("v",)
+        return () if repeat >= self.decided_after else (Undecided(id="v", chance=self.chance, within=0.012),)
 
     def replay(
         self, stage: Search, rates: rate_search.Rates, probes: tuple[events.IterationFinished, ...]

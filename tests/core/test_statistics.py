@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import scipy
 
 from proveout.core import numbers
 from proveout.core.numbers import confirmed
-from proveout.core.statistics import CONFIDENCE, confidence_after, difference, estimate, ratio
+from proveout.core.statistics import CONFIDENCE, confidence_together, difference, estimate, ratio, spent_levels
 
 REPEATS = [
     [10.0, 10.1],
@@ -85,7 +86,7 @@ def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> No
     assert (six["lower"], six["upper"], six["method"], six["of"]) == (1.0, 900.0, "order statistics", "median")
     nine = estimate([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], kind="extreme")
     assert (nine["lower"], nine["upper"]) == (2.0, 8.0)
-    strict = estimate([6.0, 1.0, 3.0, 9.0, 4.0, 5.0], kind="extreme", confidence=confidence_after(8))
+    strict = estimate([6.0, 1.0, 3.0, 9.0, 4.0, 5.0], kind="extreme", confidence=confidence_together(8))
     assert strict["reason"] == "an interval of an extreme takes 9 repeats, there are 6"
 
 
@@ -233,24 +234,24 @@ def test_an_open_end_of_a_search_stays_open_in_ratios() -> None:
     assert not {"lower", "upper"} & set(ratio(confirmed(1_000.0, None, 2), 100.0))
 
 
-def decided_wrongly(confidence: float, runs: int = 400) -> float:
+def decided_wrongly(levels: Sequence[float], runs: int = 1000) -> float:
     """The share of runs in which one of the checks after 3, 4 … 10 repeats finds a difference where there is none."""
     generator = np.random.default_rng(1)
     wrong = 0
     for values in generator.standard_normal((runs, 10)):
-        looks = (estimate(list(values[:n]), kind="signed", confidence=confidence) for n in range(3, 11))
+        looks = (estimate(list(values[:n]), kind="signed", confidence=levels[n - 3]) for n in range(3, 11))
         wrong += any(look["lower"] > 0.0 or look["upper"] < 0.0 for look in looks)
     return wrong / runs
 
 
 def test_repeated_checks_with_a_spent_level_keep_95_percent() -> None:
-    """The bound is 5 % plus 3 sigma of 400 runs; checks of plain 95 % intervals exceed it."""
-    assert decided_wrongly(confidence_after(8)) <= 0.05 + 3.0 * (0.05 * 0.95 / 400) ** 0.5
-    assert decided_wrongly(CONFIDENCE) > 0.10
+    """5 % within 3 sigma of 1,000 runs; plain 95 % intervals decide far more, and of equal levels nearly half as many."""
+    assert decided_wrongly(spent_levels(3, 10)) == pytest.approx(0.05, abs=3.0 * (0.05 * 0.95 / 1000) ** 0.5)
+    assert decided_wrongly([CONFIDENCE] * 8) > 0.10
 
 
 def test_a_level_of_its_own_goes_through_a_ratio() -> None:
-    level = confidence_after(4)
+    level = confidence_together(4)
     wide, plain = estimate([10.0, 11.0, 12.0], confidence=level), estimate([10.0, 11.0, 12.0])
     both = ratio(wide, plain)
     assert both["confidence"] == level

@@ -16,9 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import records
 
-from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.results.results import RunResults, climbed, load_results
+from proveout.coordinator.schedule.state import Undecided
+from proveout.coordinator.verdict.verdicts import reach, undecided
+from proveout.core.statistics import FUTILE
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Check, Plan
+from proveout.dsl.plan.stages import Ladder
+from proveout.dsl.plan.topology import Expression
 from proveout.proto.events import Event, FactsTaken, IterationFinished, RunStarted
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -149,3 +154,61 @@ def ladder_run(iterations: Sequence[IterationFinished], run_id: str = "one") -> 
         records.run_finished(),
     ]
     return load_results(events)
+
+
+# ---- ladders whose repeats are bought ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bought:
+    """Ladders with `auto` repeats: how many ran, whether they ended with a verdict that hardly any more would decide,
+    and the outcomes of the verdicts, also after all repeats."""
+
+    ran: int
+    futile: bool
+    outcomes: tuple[str, ...]
+    after_all: tuple[str, ...]
+
+
+def bought(repeats: Sequence[Sequence[IterationFinished]], least: int, *texts: str) -> Bought:
+    """The ladders of a run with verdicts on them; `repeats`: the iterations of each repeat up to the most that the plan
+    allows. Several ladders take turns. The looks and the decisions are those of the scheduler.
+    """
+    names = list(dict.fromkeys(item.id.stage for item in repeats[0]))
+    (smoke,) = (stage for stage in smoke_plan()[0].stages if isinstance(stage, Ladder))
+    ladders = tuple(
+        replace(
+            smoke,
+            id=name,
+            threads=(4,),
+            repeat=len(repeats),
+            repeat_min=least,
+            interleaved_with=names[0] if name != names[0] else None,
+            order="interleaved" if name != names[0] else "ladder",
+        )
+        for name in names
+    )
+    checks = tuple(
+        Check(id=f"v{number}", check=Expression(text=text, needs=tuple(names))) for number, text in enumerate(texts)
+    )
+    plan = replace(smoke_plan()[0], stages=ladders, verdicts=checks)
+    events: list[Event] = [records.run_started(plan), *map(records.begun, names)]
+    left: tuple[Undecided, ...] = ()
+    ran = 0
+    for ran, items in enumerate(repeats, 1):
+        events += items
+        if ran >= least:
+            left = undecided(plan, ladders, events, ran)
+            if all(one.chance < FUTILE for one in left):
+                break
+
+    def reached(through: Sequence[Event]) -> tuple[str, ...]:
+        stages = load_results(through).stages
+        ends = (records.ended(name, climbed(stages[name])) for name in names)
+        return tuple(one.outcome for one in reach(plan, [*through, *ends]) if one.id in {c.id for c in checks})
+
+    rest = [item for items in repeats[ran:] for item in items]
+    outcomes, futile = reached(events), bool(left) and ran < len(repeats)
+    return Bought(
+        ran=ran, futile=futile, outcomes=outcomes, after_all=reached([*events, *rest]) if futile else outcomes
+    )

@@ -22,9 +22,11 @@ from simulated_loads import DRIFTS, RATIOS, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
     TRUE_TPS,
+    Bought,
     Floats,
     Rig,
     bimodal,
+    bought,
     drifting,
     iteration,
     ladder_run,
@@ -57,6 +59,7 @@ from proveout.proto.wire.results import CaptureSample, FaultInjected, FaultOccur
 from proveout.proto.wire.tasks import wait_names
 
 SEED = 20261122
+AUTO = Rig(cv=0.03)
 RUNGS = (1, 2, 4, 8, 16)
 
 
@@ -273,6 +276,34 @@ def repeats_stated(trials: int, repeats: int, needed: int, of: str) -> Measured:
         return most > 0 if of == "named" else fewest <= (needed or math.inf) <= (most or math.inf)
 
     return counted(trials, one, "repeats", repeats, needed, of)
+
+
+def repeats_bought(
+    trials: int, what: str, away: float, *, least: int = 3, verdicts: int = 1, rig: Rig = AUTO, equal: bool = False
+) -> Measured:
+    """Of ladders with `auto(least..10)`, whose verdicts have their value `away` deviations of a repeat above the limit,
+    count `what`: those of which all verdicts are "decided", the "repeats" of 10 each that have run, or, of those that
+    ended as futile, the ones that "all" repeats would have decided. Several verdicts are on ladders in turns; `equal`:
+    one on the ratio of two equal ones."""
+    names = "ab" if equal else "abc"[:verdicts]
+    texts = (
+        ["ratio(a.at(4).tps, b.at(4).tps) >= 1"]
+        if equal
+        else [f"{name}.at(4).tps >= {TRUE_TPS * (1.0 - away * rig.cv)}" for name in names]
+    )
+
+    def one(generator: np.random.Generator) -> Bought:
+        made = [rig.measured(generator, name, 4, 10) for name in names]
+        return bought(list(zip(*made, strict=True)), least, *texts)
+
+    ladders = [one(generator) for generator in _generators(trials, "bought", away, least, names, rig.shape.__name__)]
+    if what == "repeats":
+        return Measured(hits=sum(ladder.ran for ladder in ladders), trials=10 * trials)
+    if what == "all":
+        futile = [ladder for ladder in ladders if ladder.futile]
+        hits = sum("INCONCLUSIVE" not in ladder.after_all for ladder in futile)
+        return Measured(hits=hits, trials=len(futile), left_out=trials - len(futile))
+    return Measured(hits=sum("INCONCLUSIVE" not in ladder.outcomes for ladder in ladders), trials=trials)
 
 
 # ---- iterations in the order of time -----------------------------------------------------------------------------
@@ -647,6 +678,30 @@ def repeats_rows() -> Iterator[Row]:
         yield _at_most(text, 0.20, 0.20, partial(repeats_stated, repeats=repeats, needed=0, of="named"), 0.25)
 
 
+def bought_rows() -> Iterator[Row]:
+    """Ladders with `repeat: auto(3..10)`: errors, decisions beside 10 repeats, repeats, and ends as futile."""
+    limit = "verdict on a value at its limit decided"
+    yield _at_most(f"{limit}, auto(3..10)", 0.05, 0.05, partial(repeats_bought, what="decided", away=0.0), 0.5)
+    skewed = partial(repeats_bought, what="decided", away=0.0, rig=Rig(shape=lognormal, cv=0.5))
+    yield _at_most(f"{limit}, auto(3..10), lognormal", 0.05, 0.12, skewed, 0.25)
+    equal = partial(repeats_bought, what="decided", away=0.0, equal=True)
+    yield _at_most("`ratio` of equal ladders in turns decided, auto(3..10)", 0.05, 0.05, equal, 0.25)
+    decided = ((0.5, 0.24, 0.18), (1.0, 0.78, 0.66), (2.0, 0.99, 0.98))
+    for away, fixed, least in decided:
+        text = f"verdict decided, {away:g} deviations from the limit"
+        one = partial(repeats_bought, what="decided", away=away)
+        yield _at_least(f"{text}, 10 repeats", fixed, fixed, partial(one, least=10), 0.25)
+        yield _at_least(f"{text}, auto(3..10)", least, least, one, 0.25)
+    for verdicts, shares in ((1, (0.61, 0.71, 0.76, 0.57, 0.40)), (3, (0.74, 0.88, 0.92, 0.69, 0.45))):
+        for away, share in zip((0.0, 0.5, 1.0, 2.0, 5.0), shares, strict=True):
+            text = f"repeats of 10 that auto(3..10) takes for {_of(verdicts, 'verdict')} {away:g} deviations away"
+            measure = partial(repeats_bought, what="repeats", away=away, verdicts=verdicts)
+            yield _at_most(text, share, share, measure, 0.25 / verdicts)
+    for away, share in ((0.0, 0.1), (0.5, 0.1)):
+        text = f"ended as futile, {away:g} deviations from the limit: 10 repeats would have decided it"
+        yield _at_most(text, 0.1, share, partial(repeats_bought, what="all", away=away), 0.25)
+
+
 INDEPENDENT = "independent iterations"
 CORRELATED = "iterations with a correlation of 0.5"
 WARM_UP = "a warm-up of 27 % over the ladder"
@@ -800,5 +855,5 @@ def history_rows() -> Iterator[Row]:
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
     pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *comparison_rows())
-    stated = (*repeats_rows(), *following_rows(), *age_rows(), *fault_rows())
+    stated = (*repeats_rows(), *bought_rows(), *following_rows(), *age_rows(), *fault_rows())
     return (*interval_rows(), *pairs, *stated, *search_rows(), *history_rows())

@@ -154,11 +154,14 @@ def coins_below(heads: int, coins: int) -> float:
     return float(sum(math.comb(coins, number) for number in range(heads + 1)) / 2**coins)
 
 
-def falls_to(falling: Callable[[float], float], wanted: float, start: float) -> float:
-    """Where a falling function of a positive number has a value, by halving."""
+def falls_to(falling: Callable[[float], float], wanted: float, start: float, accuracy: float = 4e-16) -> float:
+    """Where a falling function of a positive number has a value, by halving to that relative accuracy; 0 where its
+    at 0 is not above that."""
     low, high = 0.0, start
+    if falling(low) <= wanted:
+        return low
     while falling(high) > wanted:
         low, high = high, high * 2.0
-    while high - low > 4e-16 * high and (middle := (low + high) / 2.0) not in (low, high):
+    while high - low > accuracy * high and (middle := (low + high) / 2.0) not in (low, high):
         low, high = (middle, high) if falling(middle) > wanted else (low, middle)
     return (low + high) / 2.0

@@ -158,9 +158,9 @@ def noncentral_t_below(degrees: Floats, shift: float, values: Floats) -> Floats:
 
 
 def noncentrality(degrees: float, below: float, value: float) -> float:
-    """The shift with P(T <= value) = below; 0 where even that of 0 is not above it."""
+    """The shift with P(T <= value) = below, to 1e-6 of it; 0 where even that of 0 is not above it."""
     at, of = np.array([value]), np.array([degrees])
-    return falls_to(lambda shift: float(noncentral_t_below(of, shift, at)[0]), below, max(value, 1.0))
+    return falls_to(lambda shift: float(noncentral_t_below(of, shift, at)[0]), below, max(value, 1.0), 1e-6)
 
 
 # The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
@@ -168,7 +168,7 @@ def noncentrality(degrees: float, below: float, value: float) -> float:
 # confidence interval) and `cv` only when the repeats give them. A bound that is not there makes a comparison
 # inconclusive; it is never invented. `degrees` are those of Student's t behind the bounds.
 #
-# All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
+# All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`spent_levels`): such an
 # estimate has its level in `confidence`. An estimate of the best of k candidates has `chosen_from: k`, and its bounds
 # hold at that level for all k together.
 
@@ -197,22 +197,114 @@ UNSURE = 0.10
 """The share of values beyond each end of the range of `repeats_to_decide`."""
 
 
-def confidence_after(looks: int) -> float:
-    """The level of each interval when `looks` of them may be looked at and the first that decides is taken.
+def confidence_together(count: int) -> float:
+    """The level of each of `count` intervals that are to hold with 95 % together, by Bonferroni.
 
-    Bonferroni: 1 - (1 - 95 %)/looks each, so that all of them together hold with 95 %, however the looks depend on each
-    other. Source: Jennison & Turnbull, Interim Analyses: the Repeated Confidence Interval Approach, JRSS B 51 (1989).
-
-    >>> round(confidence_after(8), 5)
+    >>> round(confidence_together(8), 5)
     0.99375
     """
-    return 1.0 - (1.0 - CONFIDENCE) / looks
+    return 1.0 - (1.0 - CONFIDENCE) / count
 
 
-def repeats_confidence(repeat: int, repeat_min: int | None) -> float:
-    """The level of the intervals of a ladder: above 95 % where repeats are added until its verdicts are decided
-    (`repeat_min`)."""
-    return CONFIDENCE if repeat_min is None else confidence_after(int(repeat) - int(repeat_min) + 1)
+# `repeat: auto(a..b)`: a verdict is judged after a, a + 1, … b repeats, and the first look that decides it ends the
+# ladder. The 5 % are spent over these looks: up to the look after n repeats the chance of a wrong decision, where the
+# value is the limit, is 5 % · (n/b)^1.5 (`SPENDING`), whatever the look at which the ladder ends. Each look has the
+# interval of the level that this leaves it, so that the interval shown is the one that decided.
+#
+# With S the sum and Q the sum of squares of n normal values of mean 0, ρ = S/√(n Q) is Student's t with n - 1 degrees
+# as t/√(n - 1 + t²). The next value, in units of √Q, is tan φ with a density of φ proportional to cos^(n-1) φ,
+# independent of all ρ so far, and ρ' √(n + 1) = ρ √n cos φ + sin φ: the levels follow from the distribution of one
+# number from look to look, exactly and for any deviation. They are those of one arm; pairs are one arm too.
+#
+# Futility: a ladder ends where no open verdict has a chance of `FUTILE` to be decided at b repeats, by what was
+# measured so far (`chance_to_decide`). This decides nothing, so that it does not raise the chance of a wrong decision.
+# Sources: Lan & DeMets, Discrete Sequential Boundaries for Clinical Trials, Biometrika 70 (1983); Kim & DeMets,
+# Biometrika 74 (1987), for the power family; Jennison & Turnbull, Group Sequential Methods (2000), 10.3 (predictive
+# power) and 4.4 (unknown variance); the recursion over ρ is this project's.
+
+SPENDING = 1.5
+FUTILE = 0.10
+"""The chance of a decision at the last repeat below which repeats are not bought."""
+_CELLS, _ANGLES = 500, 200
+SIMULATED = 1000
+"""Ladders that are simulated for an expected number of repeats."""
+
+
+@functools.lru_cache(maxsize=64)
+def spent_levels(least: int, most: int) -> tuple[float, ...]:
+    """The level of the intervals after `least`, `least` + 1, … `most` repeats. `least` is at least 2.
+
+    >>> [round(level, 4) for level in spent_levels(3, 6)]
+    [0.9823, 0.9834, 0.9773, 0.9699]
+    """
+    rho = (np.arange(_CELLS) + 0.5) / _CELLS  # its size; both signs are alike
+    angles = ((np.arange(_ANGLES) + 0.5) / _ANGLES - 0.5) * math.pi
+    inside = (1.0 - rho * rho) ** ((least - 3) / 2.0)
+    inside /= inside.sum()
+    levels, spent = [], 0.0
+    for count in range(least, most + 1):
+        due = (1.0 - CONFIDENCE) * (count / most) ** SPENDING - spent
+        spent += due
+        beyond = inside[::-1].cumsum()[::-1]
+        at = int(np.count_nonzero(beyond >= due)) - 1
+        left = float(beyond[at]) - due
+        limit = float(at + left / inside[at]) / _CELLS
+        levels.append(1.0 - 2.0 * t_above(count - 1, limit * math.sqrt((count - 1) / (1.0 - limit * limit))))
+        inside[at], inside[at + 1 :] = left, 0.0
+        weights = np.cos(angles) ** (count - 1)
+        after = np.abs(math.sqrt(count) * rho[:, np.newaxis] * np.cos(angles) + np.sin(angles)) / math.sqrt(count + 1)
+        place = np.clip(after * _CELLS - 0.5, 0.0, _CELLS - 1.0).ravel()
+        mass = (inside[:, np.newaxis] * weights / weights.sum()).ravel()
+        below = place.astype(int)
+        inside = np.bincount(below, mass * (below + 1.0 - place), _CELLS)
+        inside += np.bincount(below + 1, mass * (place - below), _CELLS + 1)[:_CELLS]
+    return tuple(levels)
+
+
+def repeats_confidence(repeat: int, repeat_min: int | None, ran: int) -> float:
+    """The level of the intervals of a ladder of which `ran` repeats have run: above 95 % where repeats are added until
+    its verdicts are decided (`repeat_min`)."""
+    if repeat_min is None:
+        return CONFIDENCE
+    levels = spent_levels(int(repeat_min), int(repeat))
+    return levels[min(max(ran - int(repeat_min), 0), len(levels) - 1)]
+
+
+def _chance(degrees: float, standardised: float, critical: float, repeats: int, more: int) -> float:
+    """The chance that the t of `repeats` + `more` repeats is beyond ± `critical`, by the t of `repeats` so far."""
+    limit, apart = critical * math.sqrt(repeats / more), standardised * math.sqrt((repeats + more) / more)
+    return t_above(degrees, limit - apart) + t_above(degrees, limit + apart)
+
+
+def repeats_expected(least: int, most: int, distances: Sequence[float]) -> float:
+    """The mean number of repeats of `auto(least..most)`, of normal repeats and verdicts on independent values, each at
+    so many deviations of a repeat from its limit: until each is decided, or hardly any is to be.
+
+    >>> round(repeats_expected(3, 10, [0.0])), round(repeats_expected(3, 10, [2.0])), repeats_expected(3, 10, [50.0])
+    (6, 5, 3.0)
+    """
+    generator, levels = np.random.default_rng(most), spent_levels(least, most)
+    critical = [t_quantile(count - 1.0, (1.0 + level) / 2.0) for count, level in enumerate(levels, least)]
+    values = generator.standard_normal((SIMULATED, len(distances), most)) + np.asarray(distances)[:, np.newaxis]
+    sums, squares = values.cumsum(axis=2), (values * values).cumsum(axis=2)
+    decided = np.zeros(values.shape[:2], dtype=bool)
+    running, ran = np.ones(SIMULATED, dtype=bool), np.full(SIMULATED, float(most))
+    for count in range(least, most):
+        total = sums[:, :, count - 1]
+        deviation = np.sqrt((squares[:, :, count - 1] - total * total / count) / (count - 1))
+        found = np.abs(total) / math.sqrt(count) / deviation
+        decided |= found > critical[count - least]
+        ends = running & (decided | (found < _futile_below(least, most, count))).all(axis=1)
+        ran[ends], running = count, running & ~ends
+    return float(ran.mean())
+
+
+@functools.lru_cache(maxsize=1024)
+def _futile_below(least: int, most: int, count: int) -> float:
+    """The t of `count` repeats below which a decision at `most` has less than the chance `FUTILE`."""
+    critical = t_quantile(most - 1.0, (1.0 + spent_levels(least, most)[-1]) / 2.0)
+    chances = functools.partial(_chance, count - 1.0, critical=critical, repeats=count, more=most - count)
+    return falls_to(lambda found: -chances(found), -FUTILE, critical)
 
 
 def _tail(confidence: float, chosen_from: int = 1) -> float:
@@ -663,24 +755,46 @@ def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] |
     On a logarithmic scale where the bounds are positive, as those of `ratio`. None when the estimate has no variance
     (one repeat, or equal values). Source: Steiger & Fouladi, in What If There Were No Significance Tests? (1997).
     """
-    if "degrees" not in found or found["n"] < 2 or math.isinf(found["degrees"]):
+    if (apart := _standardised(found, limit)) is None:
         return None
-    mean, repeats, degrees = float(found["mean"]), int(found["n"]), float(found["degrees"])
-    if found["lower"] > 0.0 and limit > 0.0:
-        distance, variance = abs(math.log(mean / limit)), _variance(math.log(float(found["upper"]) / mean), found)
-    else:
-        distance, variance = abs(mean - limit), _variance(float(found["upper"]) - mean, found)
-    if not variance:
-        return None
+    repeats, degrees = int(found["n"]), float(found["degrees"])
     arms = 2 if found["method"] == "welch" and degrees > repeats - 1 else 1
     level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
 
     def needed(share: float) -> int | None:
-        effect = noncentrality(degrees, share, distance / math.sqrt(variance))
+        effect = noncentrality(degrees, share, apart)
         return repeats_needed(effect * math.sqrt(arms / repeats), 1.0, arms=arms, confidence=level)
 
     fewest, most = max(needed(UNSURE) or REPEATS_MAX, repeats), needed(1.0 - UNSURE)
     return fewest, None if most is None else max(most, fewest)
+
+
+def chance_to_decide(found: Estimate, limit: float, more: int, confidence: float) -> float | None:
+    """The chance that `more` repeats (of each side) leave `limit` out of the interval of an estimate, whose level is
+    then `confidence`, by its distance and deviation as measured so far; None without a variance.
+
+    The mean of the next repeats is distributed about the mean so far with Student's t, of the degrees of freedom of the
+    estimate; the deviation of all is taken for that so far. Source: Jennison & Turnbull (2000), 10.3.
+    """
+    if (apart := _standardised(found, limit)) is None:
+        return None
+    repeats, degrees = int(found["n"]), float(found["degrees"])
+    later = degrees * (repeats + more - 1) / (repeats - 1)
+    critical = t_quantile(later, _tail(confidence, found.get("chosen_from", 1)))
+    return _chance(degrees, apart, critical, repeats, more)
+
+
+def _standardised(found: Estimate, limit: float) -> float | None:
+    """The distance of an estimate from a limit in standard errors, of logarithms where its bounds are positive; None
+    without a variance."""
+    if "degrees" not in found or found["n"] < 2 or math.isinf(found["degrees"]):
+        return None
+    mean = float(found["mean"])
+    if found["lower"] > 0.0 and limit > 0.0:
+        distance, variance = abs(math.log(mean / limit)), _variance(math.log(float(found["upper"]) / mean), found)
+    else:
+        distance, variance = abs(mean - limit), _variance(float(found["upper"]) - mean, found)
+    return distance / math.sqrt(variance) if variance else None
 
 
 # ---- iterations in the order of time -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.steady_state import Knee, NoKnee, find
-from proveout.core.statistics import confidence_after, estimate
+from proveout.core.statistics import confidence_together, estimate
 
 THREADS = (1, 2, 4, 8, 16, 32)
 
@@ -91,7 +91,7 @@ def test_scattered_repeats_do_not_give_a_knee() -> None:
 
 
 def test_the_confidence_is_that_of_the_rungs_and_single_repeats_have_none() -> None:
-    level = confidence_after(4)
+    level = confidence_together(4)
     for around, confidence in ((0.001, level), (0.0, None)):
         values = [[m, m * (1 + around), m * (1 - around)] if around else [m] for m in (1, 2, 4, 8, 8, 8)]
         found = find([(n, estimate(of, confidence=level)) for n, of in zip(THREADS, values, strict=True)])

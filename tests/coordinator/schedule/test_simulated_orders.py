@@ -67,15 +67,25 @@ def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
         assert ran(second.world) == wanted, at
 
 
-@pytest.mark.parametrize(("decided_after", "repeats"), [(1, 3), (4, 4), (99, 6)])
-def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, repeats: int) -> None:
+@pytest.mark.parametrize(
+    ("decided_after", "chance", "repeats", "words"),
+    [
+        (1, 1.0, 3, "more would decide no verdict"),
+        (4, 0.5, 4, "more would decide no verdict"),
+        (99, 0.5, 6, "which did not decide v"),
+        (99, 0.04, 3, "as 6 would hardly decide v (chance 4 %, within ± 1.2 % of its limit)"),
+    ],
+)
+def test_repeats_are_bought_until_the_verdicts_are_decided_or_hardly_will_be(
+    decided_after: int, chance: float, repeats: int, words: str
+) -> None:
     plan = plan_of_ladders(replace(FIRST, repeat=6, repeat_min=3))
-    simulation = simulate(plan, Model(decided_after=decided_after))
+    simulation = simulate(plan, Model(decided_after=decided_after, chance=chance))
     assert assert_ended(simulation).status == "finished"
     assert max(repeat for _, _, repeat in ran(simulation.world)) == repeats
     said = [e for e in simulation.world.events if isinstance(e, events.Notice) and "repeats" in e.text]
     assert [e.level for e in said] == ["warning" if decided_after > repeats else "info"]
-    assert said[0].text.startswith(f"first: {repeats} of at most 6 repeats")
+    assert said[0].text.startswith(f"first: {repeats} of at most 6 repeats, {words} (intervals at 9")
 
 
 def losses_at_every_input(on_loss: OnLoss, host: str) -> list[Simulation]:
