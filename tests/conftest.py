@@ -242,6 +242,23 @@ def live_oracle(request: pytest.FixtureRequest) -> str:
 TNS_SERVER = Path(__file__).parent / "wire" / "tns_server.py"
 
 
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory, mysql_server: object) -> Iterator[str]:
+    """The dsn of a MariaDB with performance_schema; skips where the host has none."""
+    from proveout.agent.engines.mysql import provision
+    from proveout.dsl.plan.topology import System
+
+    del mysql_server
+    settings = (("performance_schema", "ON"),)
+    system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
+    server = provision.Server(system, tmp_path_factory.mktemp("mysql"))
+    try:
+        server.start()
+        yield server.dsn
+    finally:
+        server.close(keep_data=False)
+
+
 @pytest.fixture(scope="session")
 def tns_database(postgres_server: str) -> str:
     """The libpq conninfo of the database that is behind this worker's `oracle`: to look at what the driver has done."""

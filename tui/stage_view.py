@@ -194,6 +194,7 @@ class IterationView:
     valid: bool
     tps: float | None
     avg_us: float | None
+    p50_us: float | None
     p99_us: float | None
     why: str = ""
     p99_at_least_us: float | None = None
@@ -361,6 +362,7 @@ def ended_view(event: IterationFinished) -> IterationView:
         valid=event.valid,
         tps=event.metrics.get("tps"),
         avg_us=response.get("avg_us"),
+        p50_us=response.get("p50_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
         loads={name: numbers.get("tps") for name, numbers in event.metrics.get("loads", {}).items()},

@@ -55,7 +55,7 @@ class StatementRules:
     unchecked: str = NEVER
     explain: str = ""
     columns: str = ""
-    some_rows: str = "SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS some_rows"
+    some_rows: str = "SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS proveout_rows"
     connections: str = ""
     """(who limits, the limit, the connections of others, the server's number of this connection)."""
     rights: Mapping[str, RightsCheck] = field(default_factory=dict)
@@ -63,6 +63,10 @@ class StatementRules:
     """(table, column, type, `primary` or `foreign`) of the user's keys of one column; "" where they are not read."""
     statements: str = ""
     """(calls, text) of the server's own statistics, the most called first; "" where it has none."""
+    plan: str = ""
+    """The words in front of a statement with values that give its plan as rows; "" where scans are not looked for."""
+    scan: str = NEVER
+    """Matches a row of the plan, its values separated by tabs, where a table is read whole; its group is the table."""
 
     def kind_of(self, code: str, text: str) -> Kind:
         """The meaning of an error."""
@@ -146,6 +150,8 @@ POSTGRES = StatementRules(
         "SELECT calls, query FROM pg_stat_statements WHERE dbid = "
         "(SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY calls DESC LIMIT 200"
     ),
+    plan="EXPLAIN ",
+    scan=r'.*\bSeq Scan on "?(\w+)',
 )
 
 MYSQL = StatementRules(
@@ -191,6 +197,8 @@ MYSQL = StatementRules(
         "SELECT count_star, digest_text FROM performance_schema.events_statements_summary_by_digest "
         "WHERE schema_name = database() AND digest_text IS NOT NULL ORDER BY count_star DESC LIMIT 200"
     ),
+    plan="EXPLAIN ",
+    scan=r"\w+\t[\w ]+\t(\w+)\t(?:[^\t]*\t)?ALL\t",  # MySQL has a column of partitions before the type
 )
 
 SQLITE = StatementRules(
@@ -208,6 +216,8 @@ SQLITE = StatementRules(
         'AND i.name = f."from" AND NOT EXISTS '
         "(SELECT 1 FROM pragma_foreign_key_list(m.name) o WHERE o.id = f.id AND o.seq > 0) ORDER BY 1, 4 DESC, 2"
     ),
+    plan="EXPLAIN QUERY PLAN ",
+    scan=r".*\t(?:SCAN (?!.* USING )|SEARCH (?=\w+ USING AUTOMATIC ))(?:TABLE )?(\w+)",
 )
 
 DUCKDB = StatementRules(
@@ -241,7 +251,7 @@ ORACLE = StatementRules(
         "SELECT column_name, data_type FROM all_tab_columns "
         "WHERE owner = sys_context('userenv', 'current_schema') AND table_name = upper('{table}')"
     ),
-    some_rows="SELECT count(*) FROM (SELECT 1 FROM {table} WHERE ROWNUM <= {most})",
+    some_rows="SELECT count(*) AS proveout_rows FROM (SELECT 1 FROM {table} WHERE ROWNUM <= {most})",
     keys=(
         "SELECT lower(k.table_name), lower(c.column_name), t.data_type, "
         "CASE k.constraint_type WHEN 'P' THEN 'primary' ELSE 'foreign' END "
@@ -251,7 +261,8 @@ ORACLE = StatementRules(
         "WHERE o.constraint_name = k.constraint_name AND o.position > 1) ORDER BY 1, 4 DESC, 2"
     ),
     statements=(
-        "SELECT executions, sql_fulltext FROM v$sql WHERE parsing_schema_name = user AND command_type IN (2, 3, 6, 7) "
+        "SELECT executions, sql_fulltext FROM v$sqlarea "  # of v$sql all children of a statement together
+        "WHERE parsing_schema_name = sys_context('userenv', 'current_schema') AND command_type IN (2, 3, 6, 7) "
         "ORDER BY executions DESC FETCH FIRST 200 ROWS ONLY"
     ),
 )

@@ -16,7 +16,8 @@ from distribution_postgres import distribution_postgres
 from psycopg.conninfo import make_conninfo
 from whole_run import Done, proveout
 
-from proveout.cli import plan_writer
+from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.cli import own_workload, plan_writer
 from proveout.cli.bench import Asked, clean_up, opened, rungs, timing_of
 from proveout.cli.database_address import Unusable, parse
 from proveout.cli.pgbench_script import Script
@@ -29,6 +30,12 @@ CREATE TABLE purchase (id integer PRIMARY KEY, customer_id integer REFERENCES cu
 INSERT INTO customer VALUES (1, 'a'), (2, 'b'), (3, 'c');
 INSERT INTO purchase VALUES (10, 1, 1.50), (20, 2, 2.50), (40, 3, 9.00);
 """
+ORACLE_COLUMNS = """
+CREATE VIEW oracle.all_tab_columns AS SELECT '1' AS owner, upper(table_name) AS table_name,
+  upper(column_name) AS column_name, upper(data_type) AS data_type, 0 AS data_length
+FROM information_schema.columns WHERE table_schema = 'public'
+"""
+"""The view of Oracle that tables are looked up in."""
 SHORT = ("--headless", "--threads", "1", "--time", "25s")
 
 
@@ -246,6 +253,95 @@ def test_the_mix_is_that_of_the_server(tmp_path: Path) -> None:
     assert "it changes rows or locks them (--write)" in reads
 
 
+SERIES = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) SELECT i, i FROM n"
+
+
+def scans(dsn: str) -> list[str]:
+    """The marks of a read by a key and of one without an index."""
+    with opened(parse(dsn), 0) as side:
+        assert side.database is not None
+        tables = own_workload.Tables(side.database)
+        texts = ("SELECT one.a FROM mine one WHERE id = :id", "SELECT one.a FROM mine one WHERE a = :a")
+        return [tables.marked(own_workload.of_statement(tables, text, 1, 1)).scan for text in texts]
+
+
+def test_a_statement_that_reads_a_table_of_many_rows_whole_is_marked(
+    database: str, mysql_database: str, sqlite_file: Path
+) -> None:
+    from proveout.agent.engines.mysql import sql as statements
+    from proveout.proto.wire.tasks import Endpoint
+
+    made = ("CREATE TABLE mine (id int PRIMARY KEY, a int)", f"INSERT INTO mine {SERIES}")
+    with psycopg.connect(database, autocommit=True) as connection:
+        for text in (*made, "ANALYZE mine"):
+            connection.execute(text)
+    end = Endpoint(system="db", engine="mysql", dsn=mysql_database)
+    statements.run_all(end, ("SET max_recursive_iterations = 10000", *made, "ANALYZE TABLE mine"))
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript(";".join(made))
+    for dsn in (database, mysql_database, str(sqlite_file)):
+        assert scans(dsn) == ["", "mine (10,000 rows)"]
+
+
+def test_a_bench_says_which_statement_has_no_index(sqlite_file: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(sqlite_file)) as connection:
+        connection.executescript(f"CREATE TABLE mine (id int PRIMARY KEY, a int); INSERT INTO mine {SERIES}")
+    sql = ("--sql", "SELECT id FROM mine WHERE a = :a", "--sql", "SELECT a FROM mine WHERE id = :id")
+    done = proveout(tmp_path, "bench", str(sqlite_file), *sql, *SHORT)
+    _ended(done)
+    assert "! statement_1 reads all of mine (10,000 rows): no index is used.\n" in done.out
+    assert done.out.count("no index") == 1
+    assert "# 50 %, ! no index: reads all of mine (10,000 rows)" in next(tmp_path.glob("bench-*.yaml")).read_text()
+
+
+def test_the_mix_of_a_mariadb_is_that_of_its_digests(counting: str, tmp_path: Path) -> None:
+
+    with mysql_dsn.connect(mysql_dsn.parse(counting), timeout_s=10.0) as connection, connection.cursor() as cursor:
+        for text in SHOP.split(";")[:-1]:
+            cursor.execute(text)
+        for number in range(9):
+            cursor.execute(f"SELECT amount FROM purchase p WHERE p.id = {number}")
+        for text in (
+            "SELECT COUNT(*), MAX(amount) FROM purchase WHERE customer_id IN (1, 2)",
+            "INSERT INTO purchase VALUES (50, 1, 2.5), (60, 1, 2.5)",
+            "EXPLAIN SELECT * FROM customer WHERE id = 1",
+        ):
+            cursor.execute(text)
+        connection.commit()
+    for _ in range(2):  # the queries of the first are among the digests of the second
+        (tmp_path / "shop.yaml").unlink(missing_ok=True)
+        proveout(tmp_path, "new", "own", "shop.yaml", "--from", counting, "--write").ended(0)
+    text = (tmp_path / "shop.yaml").read_text()
+    compile_plan(tmp_path / "shop.yaml")
+    assert text.count("sql: ") == 3
+    assert "weight: 9\n        binds:\n          id: {uniform: [10, 60]}" in text
+    assert "SELECT COUNT( * ) , MAX( `amount` ) FROM `purchase` WHERE `customer_id` IN (:customer_id)" in text
+    assert "INSERT INTO `purchase` (id, customer_id, amount) VALUES (:id, :customer_id, :amount)" in text
+    assert "the number of values in the list of select_purchase_" in text
+
+
+def test_the_mix_of_an_oracle_is_that_of_its_shared_sql(
+    oracle: str, tns_database: str, tns_views: str, tmp_path: Path
+) -> None:
+    """The protocol of Oracle, PostgreSQL behind it: JDBC names binds by numbers."""
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute(tns_views.encode())
+        connection.execute(ORACLE_COLUMNS)
+        connection.execute(SHOP)
+        connection.execute(
+            "INSERT INTO oracle.v$sqlarea VALUES "
+            "(40, 'SELECT amount FROM purchase WHERE id = :1 AND amount > :2', 3, '1'),"
+            " (9, 'SELECT /* proveout */ 2 FROM purchase', 3, '1'), (9, 'SELECT 1 FROM purchase', 3, 'SYS')"
+        )
+        proveout(tmp_path, "new", "own", "shop.yaml", "--from", oracle).ended(0)
+        connection.execute(
+            "TRUNCATE oracle.v$sqlarea; DROP VIEW oracle.all_tab_columns; DROP TABLE purchase; DROP TABLE customer"
+        )
+    text = (tmp_path / "shop.yaml").read_text()
+    assert text.count("sql: ") == 1
+    assert "weight: 40\n        binds:\n          p1: {uniform: [10, 40]}\n          p2: {uniform: [1.5, 9.0]" in text
+
+
 # ---- mistakes --------------------------------------------------------------------------------------------------------
 
 
@@ -344,14 +440,6 @@ def test_a_bench_of_postgresql_has_a_schema_of_its_own_and_removes_it(shop: str,
     with psycopg.connect(database) as connection:
         rows = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'proveout%'").fetchall()
     assert rows == []
-
-
-ORACLE_COLUMNS = """
-CREATE VIEW oracle.all_tab_columns AS SELECT '1' AS owner, upper(table_name) AS table_name,
-  upper(column_name) AS column_name, upper(data_type) AS data_type, 0 AS data_length
-FROM information_schema.columns WHERE table_schema = 'public'
-"""
-"""The view of Oracle that tables are looked up in."""
 
 
 @pytest.mark.soak

@@ -103,6 +103,8 @@ CREATE OR REPLACE VIEW oracle.v$sysstat AS SELECT * FROM oracle.gv$sysstat WHERE
 CREATE TABLE IF NOT EXISTS oracle.v$sql
   (sql_id varchar(13), child_number int, sql_text varchar(1000), executions bigint, elapsed_time bigint,
    rows_processed bigint, parsing_schema_name varchar(128));
+CREATE TABLE IF NOT EXISTS oracle.v$sqlarea
+  (executions bigint, sql_fulltext varchar(4000), command_type int, parsing_schema_name varchar(128));
 CREATE TABLE IF NOT EXISTS oracle.v$sql_plan
   (sql_id varchar(13), child_number int, id int, depth int, operation varchar(30), options varchar(30),
    object_name varchar(128), cardinality bigint);

@@ -468,13 +468,13 @@ def _statements(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, 
         raise Unusable(f"{what} names tables of a database: name its DSN", way_out=f"proveout bench DSN {what} …")
     found = [script.transaction(number, scale) for number, script in enumerate(scripts, 1)]
     unknown: list[str] = []
-    if first is not None and asked.sql:
+    if first is not None and data is None:
         tables = own_workload.Tables(first)
-        weighted = [own_workload.weighted(text) for text in asked.sql]
+        weighted = map(own_workload.weighted, asked.sql)
         found += [
             own_workload.of_statement(tables, text, weight, number) for number, (weight, text) in enumerate(weighted, 1)
         ]
-        unknown = tables.unknown
+        found, unknown = list(map(tables.marked, found)), tables.unknown
     title = count_of(len(asked.sql), "statement") if asked.sql else count_of(len(scripts), "script")
     load = own_workload.load_of(found, f"{title} of yours", unknown)
     return (load if data is None else replace(load, data=data.lines, populates=True)), rows
@@ -492,6 +492,7 @@ def announcement(sides: Sequence[Side], draft: Draft, rows: float) -> str:
     return (
         f"{'; '.join([systems, f'{cores} here', *free])}.\n"
         f"Load: {draft.load.title}{tables}{gone}.\n"
+        f"{''.join(f'! {one}.{chr(10)}' for one in draft.load.scans)}"
         f"{threads_by_rung(draft.threads)}, {windows}: about {seconds_text(draft.about_s)}, start and report included. "
         "Ctrl-C cleans up."
     )

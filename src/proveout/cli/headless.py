@@ -2,23 +2,25 @@
 
 Data flow: stamped events -> `tui.run_view.reduce` -> a `RunView` -> lines. A single event (a stage begins, an iteration
 ends, a verdict) is a line of its own; load and progress are at most one line a second, and none without a change. Lines
-are never rewritten. Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal
-(`numbers.safe`).
+are never rewritten, but on a terminal: there a line of load and progress moves below a table of the ladder under way.
+Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal (`numbers.safe`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from proveout.coordinator.report.summary import untold
 from proveout.core.numbers import (
     clock,
+    column,
     iteration_numbers,
     microseconds,
     number,
     percent,
+    pieces,
     rate_unit,
     rung_name,
     safe,
@@ -56,10 +58,11 @@ from proveout.proto.events import (
 )
 from proveout.proto.events import log_text as fault_text
 from proveout.tui.run_view import RunView, reduce
-from proveout.tui.stage_view import values_text
+from proveout.tui.stage_view import StageView, values_text
 
 LIVE_EVERY_S = 1.0
-_CLEAR = "\r\x1b[K"
+_LADDERS = ("ladder", "tool")
+"""The kinds of stages that are a table of rungs."""
 _COLOURS = {"PASS": "32", "FAIL": "31", "INCONCLUSIVE": "33", "error": "31", "warning": "33"}
 
 
@@ -92,16 +95,26 @@ class HeadlessPrinter:
         if isinstance(stamped.event, LoadTick | StageProgress):
             self._live(stamped)
             return
-        text = _line(self.view, stamped)
-        if text:
-            self._write(text)
+        if text := _line(self.view, stamped):
+            self._say(stamped, text)
+
+    def _say(self, stamped: Stamped, text: str) -> None:
+        """Print the line of an event."""
+        self._write(text)
+
+    def leave(self) -> None:
+        """Another text follows on the terminal: what moves stays above it."""
 
     def _live(self, stamped: Stamped) -> None:
         text = _tick(self.view, stamped)
         due = stamped.unix_s - self._live_at_s >= LIVE_EVERY_S or stamped.unix_s < self._live_at_s
         if due and text and text != self._live_text:
             self._live_at_s, self._live_text = stamped.unix_s, text
-            self._write(text)
+            self._move(text)
+
+    def _move(self, text: str) -> None:
+        """Print a line of load or progress."""
+        self._write(text)
 
     def _write(self, text: str) -> None:
         self._put(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
@@ -148,25 +161,87 @@ class QuietPrinter(HeadlessPrinter):
 
 
 class LiveLinePrinter(HeadlessPrinter):
-    """As `HeadlessPrinter` for a terminal of `width` columns: load and progress are one line that is rewritten."""
+    """As `HeadlessPrinter` for a terminal of `size` (columns, lines): load and progress are one line that is rewritten,
+    below a table of the ladders under way, which stands for the lines of their iterations."""
 
-    def __init__(self, stream: TextIO, *, width: int, colour: bool | None = None) -> None:
+    def __init__(self, stream: TextIO, *, size: tuple[int, int], colour: bool | None = None) -> None:
         super().__init__(stream, colour=colour)
-        self._width = width
-        self._moving = False
+        self._width, self._height = size
+        self._above = 0  # lines of what moves, above the one with the cursor
 
-    def _live(self, stamped: Stamped) -> None:
-        self._moving = True
-        super()._live(stamped)
-        self._moving = False
+    def __call__(self, stamped: Stamped) -> None:
+        """Add one event to the view; print its line, or bring the table up to date."""
+        event, before = stamped.event, self.view
+        if isinstance(event, StageFinished | RunFinished):
+            ends = [one for one in _ladders(before) if isinstance(event, RunFinished) or one.id == event.stage]
+            self._put(self._cleared() + "".join(f"{line}\n" for stage in ends for line in _rung_table(stage)))
+        super().__call__(stamped)
+
+    def _say(self, stamped: Stamped, text: str) -> None:
+        match stamped.event:
+            case IterationStarted(id=found) | IterationFinished(id=found, valid=True):
+                if found.stage in [stage.id for stage in _ladders(self.view)]:
+                    self._draw(text)
+                    return
+        super()._say(stamped, text)
+
+    def leave(self) -> None:
+        """The table stays as it is, above what follows."""
+        self._above = 0
+
+    def _move(self, text: str) -> None:
+        self._draw(text)
 
     def _write(self, text: str) -> None:
-        if self._moving:
-            line = f"{self._clock()} {text}"
-            self._put(_CLEAR + line[: max(1, self._width - 1)])
-        else:
-            self._put(_CLEAR)
-            super()._write(text)
+        self._put(self._cleared())
+        super()._write(text)
+        self._draw(None)
+
+    def _draw(self, text: str | None) -> None:
+        """The table with the line `text` after the clock, None for no line."""
+        table = [line for stage in _ladders(self.view) for line in _rung_table(stage)]
+        lines = [*table, *([] if text is None else [f"{self._clock()} {text}".rstrip()])]
+        if len(lines) >= self._height:
+            lines = lines[-1:] if text is not None else []
+        cleared = self._cleared()
+        self._above = max(len(lines) - 1, 0)
+        self._put(cleared + "\n".join(line[: max(1, self._width - 1)] for line in lines))
+
+    def _cleared(self) -> str:
+        """The sequence that clears the lines that move, and leaves the cursor at their start."""
+        up = f"\x1b[{self._above}A" if self._above else ""
+        self._above = 0
+        return f"\r{up}\x1b[J"
+
+
+def _ladders(view: RunView) -> list[StageView]:
+    """The ladders under way."""
+    return [stage for stage in view.stages if stage.kind in _LADDERS and stage.state == "running"]
+
+
+def _rung_table(stage: StageView) -> Iterator[str]:
+    """The rungs so far, each over its repeats; no line before the first."""
+    found, ran = stage.throughput, stage.rungs
+    if not found:
+        return
+    times = [
+        column("_us", [_mean([getattr(one, name) for one in ran[rung]]) for rung in found])
+        for name in ("p50_us", "p99_us")
+    ]
+    titles = ("I/O depth" if stage.kind == "tool" else "threads", rate_unit(stage.kind))
+    interval = f"{100 * stage.confidence:g} %"
+    rows = [(*titles, interval, "p50", "p99", "repeats")]
+    for place, (rung, rate) in enumerate(found.items()):
+        of = f"{rate.n} of {stage.repeats}" if stage.repeats else f"{rate.n}"
+        rows.append((f"{rung}", *rate.cells, times[0][place], times[1][place], of))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        yield f"  {safe(stage.id)}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _name(view: RunView, iteration: IterationId) -> str:
@@ -191,7 +266,7 @@ def _unit(view: RunView, iteration: IterationId) -> str:
 def _tick(view: RunView, stamped: Stamped) -> str:
     event = stamped.event
     if isinstance(event, StageProgress):
-        share = f" ({percent(event.done / event.total)})" if event.total > 0.0 else ""
+        share = f" ({percent(round(event.done / event.total, 3))})" if event.total > 0.0 else ""
         total = f" of {number(event.total)}" if event.total > 0.0 else ""
         note = f", {safe(event.note)}" if event.note else ""
         return (
@@ -231,15 +306,20 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
             where = f" on {safe(notice.host)}" if notice.host else ""
             return f"{notice.level}{where}: {safe(notice.text)}"
         case VerdictForeseen() as verdict:
-            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {safe(verdict.evidence)}"
+            return f"provisional: {verdict.outcome} {safe(verdict.id)}: {_without_notes(verdict.evidence)}"
         case VerdictReached() as verdict:
             warn = " (warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
-            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe(verdict.evidence)}"
+            return f"{verdict.outcome} {safe(verdict.id)}{warn}: {_without_notes(verdict.evidence)}"
         case RunFinished() as ended:
             reason = untold(ended.reason, [one.text for one in view.notices])
             return f"{ended.status} in {seconds(ended.seconds)}: {safe(reason)} (exit code {ended.exit_code})"
         case _:
             return _stage_line(stamped) or _iteration_line(view, stamped)
+
+
+def _without_notes(evidence: str) -> str:
+    """The evidence without the notes on its iterations, which the summary and the lines of these have once."""
+    return safe("; ".join(piece for piece in pieces(evidence) if not piece.startswith("note: ")))
 
 
 def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event
@@ -313,11 +393,21 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
                 windows = f"{begun.passes} pass{'es' * (begun.passes > 1)} within {seconds(begun.measure_s)}"
             return f"  {_name(view, begun.id)}{rate}: {windows}"
         case IterationFinished() as ended:
-            return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}"
+            return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}{_so_far(view, ended.id)}"
         case IterationVoided() as voided:
             again = "; it is run again" if voided.rerun else ""
             return f"warning: {_name(view, voided.id)} is void: {safe(voided.reason)}{again}"
     return ""
+
+
+def _so_far(view: RunView, iteration: IterationId) -> str:
+    """The throughput over the repeats of the rung, from the second one on."""
+    stage = view.stage(iteration.stage)
+    rate = stage.throughput.get(iteration.rung) if stage is not None else None
+    if stage is None or rate is None or rate.n < 2:
+        return ""
+    mean, ends = rate.cells
+    return f"; {rate.n} repeats: {mean} {rate_unit(stage.kind)} ({100 * stage.confidence:g} % CI {ends})"
 
 
 def _numbers(ended: IterationFinished, unit: str) -> str:

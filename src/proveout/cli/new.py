@@ -78,7 +78,7 @@ def new(
     """Write a commented starter plan that runs or compiles unchanged; never over an existing file.
 
     `own` reads a database: its statements that run most often (pg_stat_statements, performance_schema,
-    v$sql), weights by calls, else reads by key, with binds drawn from the ranges of the columns. Values
+    v$sqlarea), weights by calls, else reads by key, with binds drawn from the ranges of the columns. Values
     that are not known are listed in a comment.
 
     Beside it goes the schema of the plan format, plan.schema.json, where there is none: editors

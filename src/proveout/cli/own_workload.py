@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from proveout.agent.engines.statement_errors import rules_of
@@ -21,6 +22,8 @@ from proveout.dsl.workloads.sql_text import Token
 
 TRANSACTIONS_MAX = 12
 ROWS_COUNTED = 1_000_000
+MANY_ROWS = 10_000
+"""A table of fewer is read whole with good reason."""
 LOOKUPS, LISTS = 3, 1
 """Weights of a read by primary key, and of one by foreign key, where the server has no statistics."""
 LISTED = 100
@@ -50,7 +53,7 @@ _COMPARISONS = frozenset("<>=!")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """A transaction to write: its statements, and its binds with their generators. `about`: a comment; `expect_one`:
-    its statement finds one row."""
+    its statement finds one row; `scan`: the table of many rows that it reads whole, "" for none."""
 
     name: str
     weight: float
@@ -58,6 +61,7 @@ class Transaction:
     binds: Mapping[str, Generator]
     about: str = ""
     expect_one: bool = False
+    scan: str = ""
 
     @property
     def statements(self) -> dict[str, Any]:
@@ -90,7 +94,9 @@ class Tables:
 
     def ends(self, table: str, column: str) -> tuple[Any, Any]:
         """The least and the greatest value; None where it has no rows."""
-        low, high = self.database.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]  # noqa: S608 - of the catalogue
+        low, high = self.database.rows(
+            f"SELECT min({column}) AS proveout_min, max({column}) AS proveout_max FROM {table}"  # noqa: S608 - of the catalogue
+        )[0]
         return low, high
 
     def generator(self, table: str, column: str) -> Generator:
@@ -98,6 +104,25 @@ class Tables:
         if (table, column) not in self._ranges:
             self._ranges[table, column] = self._generator(table, column, self.columns(table)[column])
         return self._ranges[table, column]
+
+    def marked(self, one: Transaction) -> Transaction:
+        """The transaction with the table of many rows that a statement of it reads whole, as the engine plans it."""
+        rules = rules_of(self.database.engine)
+        for text in one.sql if rules.plan else ():
+            try:
+                rows = self.database.rows(rules.plan + _with_values(text, one.binds))
+                found = [match for row in rows if (match := re.match(rules.scan, "\t".join(map(str, row))))]
+                used = _tables_of(sql_text.scan(text))
+                for name in (match[1].lower() for match in found):
+                    table = next(
+                        (t for alias, t in used.items() if name in (alias, t.lower().rpartition(".")[2])), name
+                    )
+                    if (count := self.count(table)) >= MANY_ROWS:
+                        more = " and more" if count == ROWS_COUNTED else ""
+                        return replace(one, scan=f"{table} ({count:,} rows{more})")
+            except Unusable:  # the check of the run has the reason
+                continue
+        return one
 
     def _generator(self, table: str, column: str, kind: str) -> Generator:
         if not (_WHOLE.match(kind) or _FRACTION.match(kind) or _MOMENT.match(kind)):
@@ -110,6 +135,25 @@ class Tables:
         if _WHOLE.match(kind):
             return {"uniform": [int(low), int(high)]}
         return {"uniform": [round(float(low), 2), round(float(high), 2)], "digits": 2}
+
+
+def _with_values(text: str, binds: Mapping[str, Generator]) -> str:
+    """A statement with a value in the place of each bind, from the middle of its range; NULL where that is not known.
+
+    >>> _with_values("SELECT a FROM t WHERE b = :b AND c > :c", {"b": {"uniform": [1, 9]}, "c": {}})
+    'SELECT a FROM t WHERE b = 5 AND c > NULL'
+    """
+    parts, at = [], 0
+    for token in sql_text.binds(sql_text.scan(text)):
+        kind, ends = next(iter(binds.get(token.text[1:], {}).items()), ("", ()))
+        value = "NULL"
+        if kind in ("uniform", "zipf"):
+            value = str((ends[0] + ends[1]) / 2 if isinstance(ends[0], float) else (ends[0] + ends[1]) // 2)
+        elif kind == "timestamp":
+            value = f"'{ends[0]}'"
+        parts += [text[at : token.start], value]
+        at = token.start + len(token.text)
+    return "".join((*parts, text[at:]))
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -169,20 +213,36 @@ def top_statements(tables: Tables, *, writes: bool) -> list[Transaction]:
         rows = tables.database.rows(query)
     except Unusable as fault:
         what = " ".join(fault.what.split()).partition(" LINE 1")[0]
-        tables.unknown.append(f"the statistics of the server on its statements: {what}")
+        tables.unknown.append(
+            f"the statistics of the server on its statements: {what}{fault.way_out and f'; {fault.way_out}'}"
+        )
         return []
+    if not rows:
+        tables.unknown.append("the statements that run: the server has counted none in this database")
     found: list[Transaction] = []
     for calls, text in rows:
         if len(found) == TRANSACTIONS_MAX:
             break
         one = " ".join(str(text).split()).rstrip(";")
+        if "proveout" in one.lower():
+            continue
+        lists = 0
+        if tables.database.engine == "mysql":
+            one, lists = _of_digest(tables, one)
+        elif tables.database.engine == "oracle":
+            one = _NUMBERED.sub(lambda found: f":p{found[1]}" if found[1] else found[0], one)
         try:
             found.append(_carried(tables, one, float(calls), len(found) + 1, writes=writes))
+            if lists:
+                tables.unknown.append(f"the number of values in the list of {found[-1].name}: 1")
         except _Passed:
             continue
         except NotCarried as fault:
             tables.unknown.append(f"{float(calls):,.0f} calls of {one[:120]}: {fault.why}")
     return found
+
+
+_VERBS = frozenset({"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
 
 class _Passed(Exception):
@@ -196,11 +256,10 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
         raise _Passed
     if not all(tables.columns(name) for name in used.values()):
         raise _Passed
-    if sql_text.writes(tokens) or " FOR UPDATE" in text.upper():
-        if not writes:
-            raise NotCarried("it changes rows or locks them (--write)")
-    elif not sql_text.reads(tokens):
+    if tokens[0].upper not in _VERBS:
         raise _Passed
+    if not writes and (sql_text.writes(tokens) or " FOR UPDATE" in text.upper()):
+        raise NotCarried("it changes rows or locks them (--write)")
     sql, binds = with_binds(tables, text, used)
     if (fault := sql_text.fault(sql_text.scan(sql))) is not None:
         raise NotCarried(fault.message)
@@ -208,6 +267,28 @@ def _carried(tables: Tables, text: str, calls: float, number: int, *, writes: bo
     return Transaction(
         name=f"{verb}_{table}_{number}"[:60], weight=calls, sql=(sql,), binds=binds, about=f"{calls:,.0f} calls"
     )
+
+
+_NUMBERED = re.compile(r"'[^']*'|:(\d+)")
+"""A literal, or a bind of Oracle that has a number for a name."""
+_BEFORE_PARENTHESES = _NOT_AN_ALIAS | {"IN", "EXISTS", "NOT", "OR", "AS", "BY"}
+_CALLED = re.compile(r"(INTO )?(`?)(\w+)\2 \(")
+_ROW = re.compile(r"(INTO `?(\w+)`?)(?: \(([^()]*)\))? VALUES \(\.\.\.\)(?: (?:, )?(?:/\*.*?\*/|\(?\.\.\.\)?))*")
+
+
+def _of_digest(tables: Tables, text: str) -> tuple[str, int]:
+    """The text of a digest of performance_schema as a statement, and its number of lists: a function is followed by its
+    parenthesis, a list of values is one value, the rows of an INSERT are one."""
+
+    def row(found: re.Match[str]) -> str:
+        columns = found[3].split(",") if found[3] else list(tables.columns(found[2]))
+        return f"{found[1]} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+    def called(found: re.Match[str]) -> str:
+        return found[0] if found[1] or found[3].upper() in _BEFORE_PARENTHESES else f"{found[3]}("
+
+    text, lists = re.subn(r"\bIN \(\.\.\.\)", "IN (?)", _ROW.sub(row, text))
+    return _CALLED.sub(called, text), lists
 
 
 def _is_of_system(table: str) -> bool:
@@ -386,7 +467,12 @@ def _table_at(tokens: Sequence[Token], at: int) -> tuple[str, str, int] | None:
 
 def load_of(transactions: Sequence[Transaction], title: str, unknown: Iterable[str] = ()) -> Load:
     """The workload of these transactions."""
-    return Load(title=title, lines=tuple(_lines(transactions)), unknown=tuple(dict.fromkeys(unknown)))
+    return Load(
+        title=title,
+        lines=tuple(_lines(transactions)),
+        unknown=tuple(dict.fromkeys(unknown)),
+        scans=tuple(f"{one.name} reads all of {one.scan}: no index is used" for one in transactions if one.scan),
+    )
 
 
 def _lines(transactions: Sequence[Transaction]) -> Iterator[str]:
@@ -395,7 +481,8 @@ def _lines(transactions: Sequence[Transaction]) -> Iterator[str]:
     total = sum(one.weight for one in transactions)
     for one in transactions:
         share = f"{100 * one.weight / total:.3g} %"
-        yield f"  {one.name}:".ljust(42) + f"# {share}{one.about and f', {one.about}'}"
+        scan = f", ! no index: reads all of {one.scan}" if one.scan else ""
+        yield f"  {one.name}:".ljust(42) + f"# {share}{one.about and f', {one.about}'}{scan}"
         yield f"    weight: {one.weight:g}" if one.weight < 1e6 else f"    weight: {one.weight:.0f}"
         if one.binds:
             yield "    binds:"
@@ -419,7 +506,9 @@ def of_database(database: Database, *, writes: bool = False) -> Load | None:
     tables = Tables(database)
     found = top_statements(tables, writes=writes)
     refused = _refused(database, found) if found else {}
-    tables.unknown += [f"{one.about} of {one.sql[:120]}: {refused[one.name]}" for one in found if one.name in refused]
+    tables.unknown += [
+        f"{one.about} of {one.sql[0][:120]}: {refused[one.name]}" for one in found if one.name in refused
+    ]
     found = [one for one in found if one.name not in refused]
     title = "the top statements of the server"
     if not found:
@@ -427,7 +516,7 @@ def of_database(database: Database, *, writes: bool = False) -> Load | None:
         tables.unknown.insert(
             0, f"how often the statements run: weights are {LOOKUPS} for a primary key, {LISTS} for a foreign key"
         )
-    return load_of(found, title, tables.unknown) if found else None
+    return load_of(list(map(tables.marked, found)), title, tables.unknown) if found else None
 
 
 def _refused(database: Database, transactions: Sequence[Transaction]) -> dict[str, str]:

@@ -65,13 +65,14 @@ class Timing:
 class Load:
     """A workload to write. `lines`: those of its mapping, without indentation; `data`: those of the workload that
     populate loads where it is another one; `populates`: whether populate makes its tables; `unknown`: what its writer
-    did not know, for the head of the plan."""
+    did not know, for the head of the plan; `scans`: a sentence for each transaction that reads a table whole."""
 
     title: str
     lines: Sequence[str]
     data: Sequence[str] = ()
     populates: bool = False
     unknown: Sequence[str] = ()
+    scans: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

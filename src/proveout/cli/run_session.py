@@ -98,9 +98,8 @@ def remote_credentials(plan: Plan, named: Path | str | None) -> Credentials | No
 
 
 def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
-    """Progress on standard output: lines, on a terminal with one that is rewritten; `quiet` has errors and the end.
-
-    `earlier` are the events of earlier sessions.
+    """Progress on standard output: lines, on a terminal with a table and a line that are rewritten; `quiet` has errors
+    and the end. `earlier` are the events of earlier sessions.
     """
     from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter
     from proveout.tui.run_view import reduce
@@ -110,7 +109,7 @@ def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] =
     if quiet:
         made = QuietPrinter(sys.stdout)
     elif moving:
-        made = LiveLinePrinter(sys.stdout, width=shutil.get_terminal_size().columns)
+        made = LiveLinePrinter(sys.stdout, size=shutil.get_terminal_size())
     for stamped in earlier:
         made.view = reduce(made.view, stamped)
     return made
@@ -228,7 +227,7 @@ async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, met
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
-        loop.add_signal_handler(number, _interrupt, interrupts)
+        loop.add_signal_handler(number, _interrupt, interrupts, show)
     try:
         async with AsyncExitStack() as around:
             listeners: list[Listener] = [show]
@@ -245,8 +244,9 @@ async def _run(options: RunOptions, journal: Journal, show: HeadlessPrinter, met
     return ended.exit_code
 
 
-def _interrupt(interrupts: asyncio.Queue[None]) -> None:
+def _interrupt(interrupts: asyncio.Queue[None], show: HeadlessPrinter) -> None:
     interrupts.put_nowait(None)
+    show.leave()
     sys.stderr.write("\nproveout: stopping everything; a second interrupt stops at once\n")
 
 

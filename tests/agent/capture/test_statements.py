@@ -15,13 +15,13 @@ from report_window import captured
 
 from proveout.agent.capture.databases import MARK, StatementReports
 from proveout.agent.engines.adapter import PlanStep, StatementCounts
-from proveout.agent.engines.mysql import captures, provision
+from proveout.agent.engines.mysql import captures
 from proveout.agent.engines.mysql.captures import NOT_APART, explainable
 from proveout.agent.engines.mysql.driver import MysqlDriver
 from proveout.agent.engines.mysql.dsn import connect, parse
 from proveout.agent.engines.postgres.captures import steps
 from proveout.agent.errors import TaskFault
-from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.tasks import Endpoint
 
@@ -99,20 +99,6 @@ def test_the_steps_of_a_join() -> None:
 
 
 # ---- MySQL, MariaDB ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory, mysql_server: object) -> Iterator[str]:
-    """The dsn of a MariaDB with performance_schema; skips where the host has none."""
-    del mysql_server
-    settings = (("performance_schema", "ON"),)
-    system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
-    server = provision.Server(system, tmp_path_factory.mktemp("mysql"))
-    try:
-        server.start()
-        yield server.dsn
-    finally:
-        server.close(keep_data=False)
 
 
 def test_calls_rows_and_plans_of_the_window_on_a_mariadb(counting: str) -> None:

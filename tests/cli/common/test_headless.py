@@ -10,7 +10,7 @@ import histories
 import pytest
 from histories import tick
 
-from proveout.cli.headless import HeadlessPrinter, QuietPrinter, wants_colour
+from proveout.cli.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter, wants_colour
 from proveout.proto import events as e
 
 PLAN = {"stages": [{"id": "base", "kind": "ladder", "threads": [4], "repeat": 3}]}
@@ -70,6 +70,35 @@ def test_single_events_are_always_printed() -> None:
     assert found[5].endswith("provisional: FAIL quick: 9 ms <= 5 ms")
     assert found[6].endswith("FAIL v: 1 >= 2")
     assert found[7] == "[ 1:15] finished in 1 min 15 s: not all could be judged (exit code 3)"
+
+
+def test_the_second_repeat_has_the_throughput_over_the_repeats_and_a_verdict_no_notes() -> None:
+    repeats = [(float(n), histories.ended(4, n, 1000.0 + 10 * n)) for n in (1, 2)]
+    foreseen = e.VerdictForeseen(
+        id="quick", title="T", severity="fail", outcome="FAIL", evidence="9 ms <= 5 ms; note: the client was busy"
+    )
+    found = lines(STARTED, *repeats, (3.0, foreseen))
+    assert "repeats" not in found[1]
+    assert "; 2 repeats: 1,015 TPS (95 % CI 953 … 1,081)" in found[2]
+    assert found[3].endswith("FAIL quick: 9 ms <= 5 ms")
+
+
+def test_on_a_terminal_a_table_of_the_ladder_stands_for_the_lines_of_its_iterations() -> None:
+    stream = io.StringIO()
+    printer = LiveLinePrinter(stream, size=(80, 24), colour=False)
+    stage = histories.stage("base", iterations=6)
+    repeats = [(float(n), histories.ended(rung, n, 1000.0 * rung)) for n in (1, 2) for rung in (1, 4)]
+    printed(printer, STARTED, (0.1, stage), *repeats, (9.0, tick(5)))
+    rows = [line.split() for line in stream.getvalue().rpartition("\x1b[J")[2].split("\n")]
+    assert rows[0] == ["base", "threads", "TPS", "95", "%", "p50", "p99", "repeats"]
+    assert [row[1:3] for row in rows[1:3]] == [["1", "1,000"], ["4", "4,000"]]
+    assert rows[2][-3:] == ["2", "of", "3"]
+    assert len(rows) == 4
+    assert "measure 5 s" in " ".join(rows[3])
+    printed(printer, (10.0, histories.done("base")))
+    kept = stream.getvalue().split("\n")[-6:]
+    assert [line.split()[-3:] for line in kept[1:4]] == [["p50", "p99", "repeats"], *[["2", "of", "3"]] * 2]
+    assert stream.getvalue().endswith("stage base is done after 1 s\n\r\x1b[J")
 
 
 def test_hostile_text_is_escaped_in_one_line() -> None:
