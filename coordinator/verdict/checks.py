@@ -167,10 +167,8 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
             return bounded
         lacking = _lacking(leaf.text, tree)
         evidence = lacking or fault.what
-        deciding = ((None, 0.0),) if lacking else ()
-        return Judged(
-            outcome="INCONCLUSIVE", evidence=evidence, open=bool(lacking), lacking=not lacking, deciding=deciding
-        )
+        undecided = Judged(outcome="INCONCLUSIVE", evidence=evidence, lacking=not lacking)
+        return replace(undecided, open=True, deciding=((None, 0.0),)) if lacking else undecided
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
     if missing:

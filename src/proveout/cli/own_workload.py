@@ -145,7 +145,7 @@ def _with_values(text: str, binds: Mapping[str, Generator]) -> str:
     """
     parts, at = [], 0
     for token in sql_text.binds(sql_text.scan(text)):
-        kind, ends = next(iter(binds.get(token.text[1:], {}).items()), ("", ()))
+        kind, ends = next(iter(binds.get(token.text[1:], {}).items()), ("", []))
         value = "NULL"
         if kind in ("uniform", "zipf"):
             value = str((ends[0] + ends[1]) / 2 if isinstance(ends[0], float) else (ends[0] + ends[1]) // 2)

@@ -256,8 +256,8 @@ def spent_levels(least: int, most: int) -> tuple[float, ...]:
         place = np.clip(after * _CELLS - 0.5, 0.0, _CELLS - 1.0).ravel()
         mass = (inside[:, np.newaxis] * weights / weights.sum()).ravel()
         below = place.astype(int)
-        inside = np.bincount(below, mass * (below + 1.0 - place), _CELLS)
-        inside += np.bincount(below + 1, mass * (place - below), _CELLS + 1)[:_CELLS]
+        above = np.bincount(below + 1, mass * (place - below), _CELLS + 1)[:_CELLS]
+        inside = np.asarray(np.bincount(below, mass * (below + 1.0 - place), _CELLS) + above, dtype=float)
     return tuple(levels)
 
 
