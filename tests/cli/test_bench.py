@@ -18,7 +18,7 @@ from whole_run import Done, proveout
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.cli import own_workload, plan_writer
-from proveout.cli.bench import Asked, clean_up, opened, rungs, timing_of
+from proveout.cli.bench import Asked, Side, clean_up, opened, prepared, rungs, timing_of
 from proveout.cli.database_address import Unusable, parse
 from proveout.cli.pgbench_script import Script
 from proveout.cli.plan_writer import Draft, Load, Target, Timing
@@ -134,6 +134,11 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
     with pytest.raises(Unusable, match=r"--time 20s is too short for 5 rungs") as refused:
         timing_of(Asked(budget_s=20.0), 8.0, 5)
     assert "--time 1m2s and more" in refused.value.way_out
+
+
+def test_the_default_scale_is_that_of_the_threads_so_that_the_first_number_comes_soon(tmp_path: Path) -> None:
+    side = Side(address=parse("postgres"), database=None, place=0)
+    assert prepared(Asked(workload="tpcb", budget_s=120.0), [side], tmp_path)[0].title == "tpcb, scale 16"
 
 
 TIMING = Timing(ramp_up_s=0.5, measure_s=1.5, ramp_down_s=0.2, repeats=3)

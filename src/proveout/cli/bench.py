@@ -73,6 +73,9 @@ BYTES_PER_ROW = 300
 """Of a population with its indexes, and of its log."""
 LOAD_SHARE, MEMORY_SHARE, DISK_SHARE = 0.25, 0.25, 0.2
 """The most that populate takes of the time, and the tables of memory and of free space."""
+LARGER_SHARE = 0.125
+"""The most that populate takes of the time for a scale above the threads of the ladder: the first number comes before
+a larger population."""
 SIZES: Mapping[str, tuple[str, int, int]] = {
     "tpcb": ("scale", 1, 64),
     "hlr": ("population", 1_000, 128),
@@ -563,9 +566,12 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
     if asked.scale is None:
         per_s = min(ROWS_PER_S.get(side.engine, ROWS_PER_S_OTHERS) for side in sides)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        time_rows = LOAD_SHARE * asked.budget_s * per_s / len(sides)
-        fitting = min(time_rows, MEMORY_SHARE * memory / BYTES_PER_ROW, DISK_SHARE * disk / BYTES_PER_ROW)
-        while scale * 2 <= most and rows_of(scale * 2) <= fitting:
+        room_rows = min(MEMORY_SHARE * memory, DISK_SHARE * disk) / BYTES_PER_ROW
+        time_rows = asked.budget_s * per_s / len(sides)
+        while scale * 2 <= most:
+            share = LOAD_SHARE if scale < RUNGS[0][-1] else LARGER_SHARE
+            if rows_of(scale * 2) > min(room_rows, share * time_rows):
+                break
             scale *= 2
     rows = rows_of(scale)
     if rows * BYTES_PER_ROW * len(sides) > disk and any(side.apart().database is None for side in sides):
