@@ -23,7 +23,7 @@ def overlaps(plan: Plan) -> Iterator[PlanProblem]:
     Loads on two systems can meet only where proveout provisions neither: they may be instances of one database.
     """
     for stage in plan.stages:
-        if not isinstance(stage, Ladder | Search):
+        if not isinstance(stage, Ladder | Search) or (isinstance(stage, Ladder) and stage.versus_s):
             continue
         meeting: dict[str, dict[str, None]] = {}
         for one, other in combinations(parts(stage), 2):
