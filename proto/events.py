@@ -541,7 +541,8 @@ class IterationFinished:
     transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
     loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits. `cost`: the source of
     each number of `metrics.COST`, or why it is not there. `server_started_ms`: by load, the newest start of its server
-    on the server's clock, Unix ms, where the server reports it.
+    on the server's clock, Unix ms, where the server reports it. `steady_from_s`: with `ramp_up: auto(…)` the shortest
+    ramp-up after which a measure window was steady, s; None where none was.
     """
 
     id: IterationId
@@ -565,6 +566,7 @@ class IterationFinished:
     cost: dict[str, str] = field(default_factory=dict)
     statements: tuple[StatementLine, ...] = ()
     server_started_ms: dict[str, int] = field(default_factory=dict)
+    steady_from_s: float | None = None
 
     @property
     def is_typical(self) -> bool:

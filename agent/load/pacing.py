@@ -248,7 +248,7 @@ class Pacing:
         """The pacing of a load task."""
         return cls(
             total=share.total,
-            ramp_s=windows.ramp_up_s / 2,
+            ramp_s=windows.starts_within_s,
             rate=share.rate,
             distribution=share.distribution,
             seed=seed,

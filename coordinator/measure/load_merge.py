@@ -460,14 +460,16 @@ class SecondRow:
             self.lag_ns += item.schedule.sum_ns
 
 
-def whole_seconds(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[int, SecondRow]:
-    """The whole seconds inside the measure window that all agents reported, by their number after T0. Rows of sums: the
-    seconds of a day as objects would take gigabytes."""
+def whole_seconds(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]], *, ramp_up: bool = False
+) -> dict[int, SecondRow]:
+    """The whole seconds inside the measure window, and with `ramp_up` before it, that all agents reported, by their
+    number after T0. Rows of sums: the seconds of a day as objects would take gigabytes."""
     whole: dict[int, SecondRow] = {}
     for host, load in loads.items():
         for second in seconds.get(host, ()):
             end_ns = second.start_ns + round(second.duration_s * 1e9)
-            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
-            if inside and second.duration_s >= 0.999:
+            begun = ramp_up or second.start_ns >= load.measure_start_ns - 1_000_000
+            if begun and end_ns <= load.measure_end_ns + 1_000_000 and second.duration_s >= 0.999:
                 whole.setdefault(second.second, SecondRow()).add(second)
     return {number: whole[number] for number in sorted(whole) if whole[number].hosts == len(loads)}

@@ -16,6 +16,8 @@ from proveout.core.distributions import t_quantile
 from proveout.core.json_data import number_at
 from proveout.core.numbers import quantity, together
 from proveout.core.statistics import CONFIDENCE, Estimate, Floats, follow_each_other
+from proveout.core.units import length
+from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS, changing_phases, unsteady_by_plan
 from proveout.proto.events import IterationFinished, ValidityFinding
 
@@ -43,6 +45,9 @@ DRIFT_MAX = 0.10
 
 CHECK = "steady-state"
 """The name of the finding; of one phase with its name, see `check_of`."""
+RAMP_UP = "ramp-up"
+"""The name of the finding on a ramp-up of `auto(…)`."""
+SLACK_S = 0.01
 REMARKS_MAX = 3
 ALONE = "not judged by itself, but with the other repeats"
 """Begins the finding of an iteration whose window has fewer than `BLOCKS` whole seconds: it can show nothing."""
@@ -142,6 +147,26 @@ def of_repeats(windows: Sequence[Sequence[float]], bound: float) -> Steadiness:
     return Steadiness(drift=float(np.mean(drifts)), half=half, bound=bound, over=f"{len(drifts)} repeats")
 
 
+def steady_from(per_second: Sequence[float], windows: Windows, bound: float) -> int | None:
+    """The shortest ramp-up, s, from the least of `ramp_up: auto(…)` on, after which a window of the length of the
+    measure window is shown to be steady (`of_window`); `per_second` begins at T0. None where there is none."""
+    length_s, least_s = int(windows.measure_s), windows.ramp_up_least_s or 0.0
+    starts = range(math.ceil(least_s), len(per_second) - length_s + 1)
+    return next((s for s in starts if of_window(per_second[s : s + length_s], bound).state == "steady"), None)
+
+
+def judge_ramp_up(stage: Ladder, used_s: float, steady_from_s: float | None) -> ValidityFinding:
+    """A warning where the longest ramp-up of `ramp_up: auto(…)` was not shown to be long enough."""
+    windows, used = stage.windows, length(used_s)
+    if steady_from_s is not None:
+        return _finding(RAMP_UP, True, f"{used}; steady from {length(steady_from_s)} on", voids=False)
+    text = (
+        f"{used}; none of the windows of {length(windows.measure_s)} that begin between "
+        f"{length(windows.ramp_up_least_s or 0.0)} and {used} is shown to be steady"
+    )
+    return _finding(RAMP_UP, used_s < windows.ramp_up_s - SLACK_S, text, voids=False)
+
+
 def check_of(phase: str) -> str:
     """The name of the finding on a phase, "" for the whole window."""
     return f"{CHECK}:{phase}" if phase else CHECK
@@ -218,7 +243,7 @@ def judge(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
     the system over time is in its numbers, and a rerun would choose among them. Each phase is judged by itself: the
     plan has the load change between them."""
-    why = unsteady_by_plan(seen.plan, seen.stage)
+    why = unsteady_by_plan(seen.plan.workload, seen.stage)
     if why:
         yield _finding(CHECK, True, f"not judged: {why}", voids=False)
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.measure import outages, validity
+from proveout.coordinator.measure import outages, steady_state, validity
 from proveout.coordinator.measure.captures import (
     NUMBERS,
     Recording,
@@ -57,7 +57,7 @@ from proveout.dsl.metrics import FAULTS, LOADS
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, Workload, first_target
-from proveout.dsl.plan.stages import Measuring, Tool
+from proveout.dsl.plan.stages import Ladder, Measuring, Tool
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.kinds import is_in_order, own_values, transactions, updates
 from proveout.proto.events import (
@@ -288,7 +288,8 @@ def summarise(
         )
         for stream, tree in zip(streams, trees, strict=True)
     )
-    findings = (*validity.judge(*observed), *judge(stage, faults, window.seconds))
+    warm_up, on_it = _ramp_up(stage, streams, rate)
+    findings = (*validity.judge(*observed), *judge(stage, faults, window.seconds), *on_it)
     return IterationFinished(
         id=id,
         rate=rate,
@@ -300,10 +301,27 @@ def summarise(
         series=series,
         faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
-        server_started_ms=_server_starts(streams),
         **_by_load(streams, phases, faults),
-        **lines,
+        **(lines | warm_up),
     )
+
+
+def _ramp_up(
+    stage: Measuring, streams: Sequence[Stream], rate: float | None
+) -> tuple[dict[str, float | None], tuple[ValidityFinding, ...]]:
+    """The field `steady_from_s` of `IterationFinished`, with the finding on it: of the throughput, under open arrival
+    of the response times, of the loads with shares together."""
+    if not isinstance(stage, Ladder) or stage.windows.ramp_up_least_s is None:
+        return {}, ()
+    loads, seconds = joined([stream for stream in streams if not stream.beside])
+    rows = whole_seconds(loads, seconds, ramp_up=True)
+    series = [math.nan] * (max(rows, default=-1) + 1)
+    for number, row in rows.items():
+        series[number] = row.ended / row.duration_s if rate is None else row.response_ns / max(row.responses, 1)
+    found = steady_state.steady_from(series, stage.windows, stage.limits.tps_slope_fraction_max)
+    firsts = ((load, seconds[host][0]) for host, load in loads.items() if seconds.get(host))
+    used_s = max((load.measure_start_ns - one.start_ns) / 1e9 + one.second for load, one in firsts)
+    return {"steady_from_s": found}, (steady_state.judge_ramp_up(stage, used_s, found),)
 
 
 def _server_starts(streams: Iterable[Stream]) -> dict[str, int]:
@@ -377,6 +395,7 @@ def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMe
         "committed": _counted({one.name: [load.committed for load in one.loads.values()] for one in streams}),
         "unknown": _counted({one.name: [load.unknown for load in one.loads.values()] for one in streams}),
         "beside": tuple(stream.name for stream in streams if stream.beside),
+        "server_started_ms": _server_starts(streams),
         "at_least": at_least,
         "not_given": tuple(not_given),
     }

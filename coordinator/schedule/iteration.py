@@ -49,11 +49,16 @@ LAG_METRIC = "lag.seconds"
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", batches.CODE})
 
 
-def windows_of(stage: Measuring, phase: str) -> Windows:
-    """The windows of an iteration; a search confirms with longer ones than it probes with."""
-    if not isinstance(stage, Search):
-        return stage.windows
-    return stage.confirm if phase in FULL_LENGTH else stage.probe
+def windows_of(stage: Measuring, phase: str, earlier: Sequence[IterationFinished]) -> Windows:
+    """The windows of an iteration; a search confirms with longer ones than it probes with. With `ramp_up: auto(…)`,
+    `earlier` valid iterations of the rung shorten the ramp-up to what the slowest of them needed to be steady."""
+    if isinstance(stage, Search):
+        return stage.confirm if phase in FULL_LENGTH else stage.probe
+    windows = stage.windows
+    if windows.ramp_up_least_s is None:
+        return windows
+    needed_s = [windows.ramp_up_s if item.steady_from_s is None else item.steady_from_s for item in earlier]
+    return replace(windows, ramp_up_s=max(needed_s, default=windows.ramp_up_s))
 
 
 def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | None, windows: Windows) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import Where
+from proveout.core.units import length
 from proveout.dsl import engines
 from proveout.dsl.compile.error_recovery import Draft
 from proveout.dsl.compile.symbols import Scope
@@ -36,6 +37,7 @@ from proveout.dsl.plan.stages import (
     Tune,
 )
 from proveout.dsl.plan.topology import Expression, System, Workload
+from proveout.dsl.rules.repeat_rules import no_end_of_ramp_up
 from proveout.dsl.rules.resets import unrestorable
 from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, did_you_mean
 from proveout.dsl.workloads.kinds import (
@@ -330,6 +332,8 @@ class _Walk:
 
     def load(self, stage: Ladder | Search) -> None:
         self.connections(stage)
+        if isinstance(stage, Ladder):
+            self.ramp_up(stage)
         for part in parts(stage):
             self.part(part.stage)
         for part in parts(stage) if stage.loads else ():  # at the same time, so each is also after the others
@@ -358,6 +362,14 @@ class _Walk:
         if objection is not None:
             self.problem(stage.where, objection)
         self.writes_through(stage)
+
+    def ramp_up(self, stage: Ladder) -> None:
+        """`ramp_up: auto(…)` needs seconds that show whether the system is steady."""
+        if stage.windows.ramp_up_least_s is not None:
+            why = no_end_of_ramp_up(self.scope.workloads.__getitem__, stage)
+            if why:
+                message = f"`ramp_up: auto` ends where the measured seconds are steady, and {why}"
+                self.problem(stage.where, message, f"ramp_up: {length(stage.windows.ramp_up_s)}")
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""

@@ -35,7 +35,6 @@ from proveout.dsl.plan.commands import FioJob
 from proveout.dsl.plan.keys import made
 from proveout.dsl.plan.stages import (
     KINDS,
-    WINDOWS,
     Cell,
     Closed,
     CommandRun,
@@ -374,9 +373,14 @@ class _Stages(StageNames):
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
         if phases is None and self.body.get("recovered_within") is not None:
             self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
-        lengths = {f"{one.name}_s": getattr(entry, one.name) for one in WINDOWS}
-        lengths["measure_s"] = entry.measure or 1.0 if phases is None else phases.measure_s
-        return Windows(**lengths, phases=() if phases is None else phases.lengths)
+        measure_s = entry.measure or 1.0 if phases is None else phases.measure_s
+        return Windows(
+            ramp_up_s=entry.ramp_up.most_s,
+            ramp_up_least_s=entry.ramp_up.least_s,
+            measure_s=measure_s,
+            ramp_down_s=entry.ramp_down,
+            phases=() if phases is None else phases.lengths,
+        )
 
     def rungs(self, entry: stage_models.LadderKeys) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""

@@ -402,7 +402,11 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {length(windows.measure_s)}"
-    return ", ".join(f"{length(length_s)} {one.stated}" for one, length_s in stated_s(windows).items())
+    lengths = {one: length(length_s) for one, length_s in stated_s(windows).items()}
+    stated = ", ".join(f"{text} {one.stated}" for one, text in lengths.items())
+    if windows.ramp_up_least_s is None:
+        return stated
+    return f"{length(windows.ramp_up_least_s)} to {stated}: the most first, then what the repeats before needed"
 
 
 def _expected_probes(stage: Search) -> int:

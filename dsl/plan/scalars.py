@@ -297,6 +297,39 @@ Price: TypeAlias = Annotated[
 ]
 
 
+class RampUp(NamedTuple):
+    """The ramp-up, s: `most_s`, or as `auto` between `least_s` and `most_s`."""
+
+    most_s: float
+    least_s: float | None = None
+
+
+RAMP_UP_PATTERN = rf"^auto\({units.DURATION_PATTERN[1:-1]}\.\.{units.DURATION_PATTERN[1:-1]}\)$"
+
+
+def _ramp_up(value: object) -> object:
+    """`5s`, or `auto(5s..60s)`."""
+    if isinstance(value, RampUp):
+        return value
+    auto = isinstance(value, str) and re.fullmatch(r"auto\((.+)\.\.(.+)\)", value)
+    try:
+        found = [units.duration_s(part) for part in (auto.groups() if auto else (value,))]
+    except ValueError as error:
+        raise custom(f"{error}{'; or auto(5s..60s)' * ('auto' in str(value))}") from None
+    if not 0.0 <= found[0] <= found[-1] <= WEEK_S or (auto and found[0] == found[-1]):
+        raise custom(f"{value} is out of bounds: a ramp is from 0s to 7d; auto(a..b) with a < b")
+    return RampUp(found[-1], found[0] if auto else None)
+
+
+UpToSteady: TypeAlias = Annotated[
+    RampUp,
+    Form(
+        alone=_ramp_up,
+        schema={"anyOf": [_DURATION, {"type": "string", "pattern": RAMP_UP_PATTERN, "title": "ramp-up"}]},
+    ),
+]
+
+
 class Repeats(NamedTuple):
     """The repeats of each rung: `most` times, or as `auto` between `least` and `most`."""
 

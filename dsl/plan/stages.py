@@ -292,6 +292,13 @@ class Windows:
     passes: Annotated[int, Form(ge=0, le=PASSES_MAX)] = field(default=0, metadata=OMITTED)
     # divide the measure window: the name and the length of each, s
     phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
+    # `ramp_up: auto(a..b)`: a, and ramp_up_s is b or, of a repeat after the first, what the ones before needed
+    ramp_up_least_s: Ramp | None = field(default=None, metadata=OMITTED)
+
+    @property
+    def starts_within_s(self) -> float:
+        """The time after T0 in which the load starts, s: half of the (shortest) ramp-up."""
+        return (self.ramp_up_s if self.ramp_up_least_s is None else self.ramp_up_least_s) / 2
 
     @property
     def total_s(self) -> float:

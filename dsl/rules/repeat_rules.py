@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.errors import PlanProblem
 from proveout.core.numbers import count_of, number
@@ -314,7 +314,7 @@ DRIFT_SECONDS = 2
 def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
     """A hint for each stage whose windows and repeats can never show that it is steady (ADR 70)."""
     for stage in plan.stages:
-        if not isinstance(stage, Ladder | Tool) or unsteady_by_plan(plan, stage):
+        if not isinstance(stage, Ladder | Tool) or unsteady_by_plan(plan.workload, stage):
             continue
         if isinstance(stage, Ladder) and stage.alone:
             continue  # as the ladder of all loads, for which it is noted
@@ -332,7 +332,7 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
         yield PlanProblem(message=message, where=stage.where, key="stages", hint=hint)
 
 
-def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
+def unsteady_by_plan(workload: Callable[[str], Workload], stage: Measuring) -> str:
     """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
     if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) and not stage.windows.phases:
         first, last = (number(level) for level in (stage.arrival.levels[0].first, stage.arrival.levels[-1].last))
@@ -342,8 +342,20 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     if isinstance(stage, Ladder) and stage.versus_s:
         return "its loads take turns in slices"
     shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
-    if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
+    if shares and all(is_in_order(workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"
+    return ""
+
+
+def no_end_of_ramp_up(workload: Callable[[str], Workload], stage: Ladder) -> str:
+    """The reason for which the seconds of a ladder cannot show when its `ramp_up: auto(…)` may end; "" where they
+    can."""
+    if why := unsteady_by_plan(workload, stage):
+        return why
+    if stage.windows.phases:
+        return "the load differs between its phases"
+    if stage.windows.measure_s < STEADY_SECONDS:
+        return f"a measure window below {STEADY_SECONDS}s does not show whether it is steady"
     return ""
 
 

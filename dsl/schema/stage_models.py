@@ -22,6 +22,7 @@ from proveout.dsl.plan.scalars import (
     Names,
     Percentage,
     Ramp,
+    RampUp,
     Rate,
     Repeat,
     Repeats,
@@ -31,6 +32,7 @@ from proveout.dsl.plan.scalars import (
     Text,
     Threads,
     Tolerance,
+    UpToSteady,
     Variation,
     custom,
 )
@@ -376,7 +378,11 @@ class LadderKeys(Measured):
         None,
         description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
     )
-    ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
+    ramp_up: UpToSteady = Field(
+        RampUp(1.0),
+        description="Load before the measure window; auto(5s..60s): 60s in the first repeat of each rung, then the "
+        "shortest time from 5s on after which the repeats before were steady.",
+    )
     measure: Duration | None = Field(None, description="The measured window; required without `phases` or `passes`.")
     phases: Phases | None = Field(
         None, description="In place of `measure` and `rate`: the parts of the measured window, each with its load."

@@ -1148,6 +1148,7 @@ class Windows(_message.Message):
     RAMP_DOWN_S_FIELD_NUMBER: _builtins.int
     PASSES_FIELD_NUMBER: _builtins.int
     PHASES_FIELD_NUMBER: _builtins.int
+    RAMP_UP_LEAST_S_FIELD_NUMBER: _builtins.int
     ramp_up_s: _builtins.float
     """s before the measure window; 0 with `passes`"""
     measure_s: _builtins.float
@@ -1156,6 +1157,8 @@ class Windows(_message.Message):
     """s after the measure window; 0 with `passes`"""
     passes: _builtins.int
     """the measure window ends when each terminal has run its transactions in order that many times; 0: after measure_s"""
+    ramp_up_least_s: _builtins.float
+    """`ramp_up: auto(a..b)`: a, and ramp_up_s is b or, of a repeat after the first, what the ones before needed"""
     @_builtins.property
     def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]:
         """divide the measure window: the name and the length of each, s"""
@@ -1168,12 +1171,15 @@ class Windows(_message.Message):
         ramp_down_s: _builtins.float = ...,
         passes: _builtins.int = ...,
         phases: _abc.Iterable[Global___NamedNumber] | None = ...,
+        ramp_up_least_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ramp_up_least_s", b"_ramp_up_least_s", "ramp_up_least_s", b"ramp_up_least_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "passes", b"passes", "phases", b"phases", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ramp_up_least_s", b"_ramp_up_least_s", "measure_s", b"measure_s", "passes", b"passes", "phases", b"phases", "ramp_down_s", b"ramp_down_s", "ramp_up_least_s", b"ramp_up_least_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ramp_up_least_s: _TypeAlias = _typing.Literal["ramp_up_least_s"]  # noqa: Y015
+    _WhichOneofArgType__ramp_up_least_s: _TypeAlias = _typing.Literal["_ramp_up_least_s", b"_ramp_up_least_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ramp_up_least_s) -> _WhichOneofReturnType__ramp_up_least_s | None: ...
 
 Global___Windows: _TypeAlias = Windows  # noqa: Y015
 

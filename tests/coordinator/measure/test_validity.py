@@ -89,6 +89,7 @@ def judged(
     stage: Ladder | Search | None = None,
     *,
     per_second: Sequence[int] = (1000,) * 10,
+    ramp_up: Sequence[int] = (),
     rate: float | None = None,
     client: str = "client:7700",
     dsn: str | None = None,
@@ -104,7 +105,7 @@ def judged(
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
-    start = T0 + RAMP_S * S
+    start = T0 + (len(ramp_up) or RAMP_S) * S
     fields: dict[str, Any] = {
         "transactions": transactions if transactions is not None else mix(total),
         "ended_in_window": total,
@@ -114,13 +115,13 @@ def judged(
     }
     seconds = [
         LoadSecond(
-            second=RAMP_S + index,
-            window="measure",
+            second=(start - T0) // S + index,
+            window="measure" if index >= 0 else "ramp_up",
             start_ns=start + index * S,
             duration_s=1.0,
             transactions=(TransactionLoad(counts=TransactionCounts(name=NAMES[0], ok=count)),),
         )
-        for index, count in enumerate(per_second)
+        for index, count in enumerate((*ramp_up, *per_second), -len(ramp_up))
     ]
     return summarise(
         id=IterationId(stage=stage.id, rung=4, repeat=1, attempt=1),
@@ -173,6 +174,28 @@ def test_throughput_not_proven_steady_is_a_warning(per_second: list[int], eviden
     assert of(found, "steady-state").evidence == evidence
     assert not of(found, "steady-state").ok
     assert found.valid
+
+
+RISING = tuple(range(300, 2000, 100))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "steady_from_s", "ok", "evidence"),
+    [
+        ((300, 600, 800, 900, *(1000,) * 14), 8, 4, True, "8s; steady from 4s on"),
+        ((300, 600, 800, *(1000,) * 15), 3, 3, True, "3s; steady from 3s on"),
+        (RISING, 8, None, False, "8s; none of the windows of 10s that begin between 2s and 8s is shown to be steady"),
+        (RISING, 3, None, True, "3s; none of the windows of 10s that begin between 2s and 3s is shown to be steady"),
+    ],
+)
+def test_the_end_of_the_warm_up_is_the_first_window_that_is_shown_to_be_steady(
+    seconds: tuple[int, ...], used: int, steady_from_s: int | None, ok: bool, evidence: str
+) -> None:
+    auto = ladder(windows=Windows(ramp_up_s=8, ramp_up_least_s=2, measure_s=10, ramp_down_s=1))
+    found = judged(auto, ramp_up=seconds[:used], per_second=seconds[used : used + 10])
+    assert found.steady_from_s == steady_from_s
+    assert found.valid, "the behaviour of the system does not void"
+    assert (of(found, "ramp-up").ok, of(found, "ramp-up").evidence) == (ok, evidence)
 
 
 def test_a_throughput_that_stalls_varies_too_much() -> None:

@@ -18,7 +18,7 @@ from simulated import (
     simulate,
 )
 
-from proveout.coordinator.schedule.state import run_progress
+from proveout.coordinator.schedule.state import Summarise, run_progress
 from proveout.dsl.plan.plan import OnLoss
 from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
@@ -40,6 +40,23 @@ def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
     assert [type(e).__name__ for e in stages] == ["StageStarted", "StageStarted", "StageFinished", "StageFinished"]
     seconds = [e.seconds for e in stages if isinstance(e, events.StageFinished)]
     assert min(seconds) > 60.0, "each of them took as long as both"
+
+
+def test_the_ramp_up_is_what_the_repeats_before_needed_to_be_steady() -> None:
+    windows = replace(FIRST.windows, ramp_up_s=60.0, ramp_up_least_s=5.0)
+    needed: dict[int, list[float | None]] = {1: [9.0, 7.0, 12.0, 5.0], 2: [None, 5.0, 5.0, 5.0]}
+
+    class Warms(Model):
+        def work(self, command: Summarise) -> events.IterationFinished:
+            return replace(super().work(command), steady_from_s=needed[command.id.rung][command.id.repeat - 1])
+
+    simulation = simulate(plan_of_ladders(replace(FIRST, threads=(1, 2), repeat=4, windows=windows)), Warms())
+    assert assert_ended(simulation).status == "finished"
+    started = [event for event in simulation.world.events if isinstance(event, events.IterationStarted)]
+    of = {rung: [one.ramp_up_s for one in started if one.id.rung == rung] for rung in (1, 2)}
+    assert of == {1: [60.0, 9.0, 9.0, 12.0], 2: [60.0] * 4}, (
+        "as long as the slowest, the bound where one was not steady"
+    )
 
 
 def test_a_load_alone_stops_where_all_loads_together_did() -> None:
