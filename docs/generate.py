@@ -39,6 +39,7 @@ TREES = {
     "Per transaction: `transactions.NAME.…`": metrics.TRANSACTION,
     'Per phase: `phase("NAME").…` of a rung, an iteration or a load': metrics.PHASE,
     "Per load with `interference: true`: `loads.LOAD.interference.…` of a rung": metrics.INTERFERENCE,
+    "Per load with `versus`: `loads.LOAD.versus.…` of a rung": metrics.VERSUS,
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
     "Tool (a stage that runs fio); `hosts` and `prometheus` as of a load": metrics.TOOL,
     "Tool, per host: `nodes.NAME.…`": metrics.NODE,

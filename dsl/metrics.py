@@ -151,6 +151,16 @@ INTERFERENCE: Tree = {
 """`loads.<load>.interference.…` of a rung of a stage with `interference: true`: ratios of the two numbers, with the
 interval over the pairs of the same repeat."""
 
+VERSUS: Tree = {
+    "tps_ratio": "throughput over that of the first load, each in its own slices",
+    "avg_ratio": "mean response time over that of the first load",
+    "p50_ratio": "median response time over that of the first load",
+    "p95_ratio": "95th percentile of the response time over that of the first load",
+    "p99_ratio": "99th percentile of the response time over that of the first load",
+}
+"""`loads.<load>.versus.…` of a rung of a stage with `versus`, of each load but the first: ratios of the two numbers,
+with the interval over the repeats, of one repeat that of throughput and mean over its blocks."""
+
 COMMITS: Tree = {
     "acknowledged": "commits of transactions that change rows that the client has an answer for, ramps included",
     "lost": "of those, commits that the system no longer has",

@@ -26,7 +26,12 @@ class IterationId:
     attempt: int
 
     def __str__(self) -> str:
-        return f"{self.stage}/{self.rung}/{self.repeat}/{self.attempt}"
+        return f"{self.slot}/{self.attempt}"
+
+    @property
+    def slot(self) -> str:
+        """Its rung and repeat: the seed of whatever is to be the same in each attempt, and in each run."""
+        return f"{self.stage}/{self.rung}/{self.repeat}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,7 @@ class WindowCounts:
         self._names, self._is_open = names, is_open
         self.start_ns, self.end_ns = start_ns, end_ns
         self._measured = {number: _Measured() for number in present}
+        self.done = 0.0
 
     @property
     def ended(self) -> int:
@@ -142,6 +143,9 @@ class WindowCounts:
 
     def _add(self, measured: _Measured, triples: Triples, *, is_ok: bool) -> None:
         measured.ended += int(np.count_nonzero(self._inside(triples[:, 2])))
+        inside_ns = np.minimum(triples[:, 2], self.end_ns) - np.maximum(triples[:, 1], self.start_ns)
+        took_ns = np.maximum(triples[:, 2] - triples[:, 1], 1)
+        self.done += float((np.maximum(inside_ns, 0) / took_ns).sum())
         due = triples[self._inside(triples[:, 0])]
         measured.late += int(np.count_nonzero(due[:, 2] >= self.end_ns))
         if is_ok:
@@ -397,6 +401,7 @@ class LoadAggregator:
             end_ns=counts.end_ns,
             ended=counts.ended,
             transactions=counts.transactions(finished, missed),
+            done=counts.done,
         )
 
     def _commits(self, worker: Finished) -> TrackedCommits:

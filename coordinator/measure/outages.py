@@ -253,7 +253,10 @@ def _is_of_the_system(stall: Stall, usual: _Usual, window_s: float) -> bool:
 
 
 def _trickle(seen: Observed, usual: _Usual) -> list[SpanOfSeconds]:
-    """Whole seconds of the window in which hardly anything ended, and that slowly."""
+    """Whole seconds of the window in which hardly anything ended, and that slowly; not of loads that take turns, which
+    are idle in between."""
+    if isinstance(seen.stage, Ladder) and seen.stage.versus_s:
+        return []
     slow = [
         second
         for second in usual.seconds

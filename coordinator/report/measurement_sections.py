@@ -14,16 +14,18 @@ from proveout.coordinator.report.document import Block, Cell, Paragraph, Section
 from proveout.coordinator.report.figures.fault_figures import fault_tables
 from proveout.coordinator.report.figures.grammar import named
 from proveout.coordinator.report.figures.load_figures import (
-    INTERFERENCE_HEADS,
-    INTERFERENCE_LAYOUT,
+    IN_TURNS,
     MEANING,
-    interference_cells,
-    interference_rows,
+    RATIO_HEADS,
+    RATIO_LAYOUT,
+    RatioRow,
+    ratio_cells,
+    ratio_rows,
 )
 from proveout.coordinator.report.figures.stage_figures import SIZE_HEADS, SOLVE_HEADS, size_table, solve_table
 from proveout.coordinator.report.section_tables import phase_tables
 from proveout.coordinator.report.tables import LATENCIES, LATENCY_HEADS, LoadRow, apart, size_rows, solve_rows
-from proveout.coordinator.results.estimates import value_estimates
+from proveout.coordinator.results.estimates import GROUP, VERSUS, value_estimates
 from proveout.coordinator.results.published import wait_rows, wait_systems
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import number_at
@@ -46,6 +48,7 @@ from proveout.core.numbers import (
     together,
     with_interval,
 )
+from proveout.dsl.metrics import LOADS
 from proveout.dsl.plan.captures import MEASURED
 from proveout.dsl.workloads import commits
 from proveout.proto.events import Metrics, PropagationCompared
@@ -121,15 +124,25 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
 
 
 def _interference(stage: StageResult) -> Iterator[Block]:
-    """The numbers of each load together with the others and alone, with their ratio."""
-    if rows := interference_rows(stage):
-        yield Table(
-            title="Interference: each load together with the others, and alone",
-            heads=INTERFERENCE_HEADS,
-            rows=tuple(interference_cells(rows)),
-            layout=INTERFERENCE_LAYOUT,
-        )
-        yield Paragraph(MEANING, "dim")
+    """The numbers of each load and of what it is compared with, with their ratio: alone, or the first one."""
+    for group, title, meaning in (
+        (GROUP, "Interference: each load together with the others, and alone", MEANING),
+        (VERSUS, f"In turns: each load over the first, {next(iter(stage.rungs[0].tree.get(LOADS, {})), '')}", IN_TURNS),
+    ):
+        if rows := ratio_rows(stage, group):
+            cells = tuple(ratio_cells(rows))
+            yield Table(title=title, heads=RATIO_HEADS[group], rows=cells, layout=RATIO_LAYOUT)
+            if group == VERSUS:
+                yield from (Paragraph(in_words(row, stage)) for row in rows if row.name == "tps_ratio")
+            yield Paragraph(meaning, "dim")
+
+
+def in_words(row: RatioRow, stage: StageResult) -> str:
+    """`Throughput of b over a at 8 threads: 1.05 × (95 % CI 1.03 × … 1.07 ×, n = 15): faster.`"""
+    first, (lower, upper) = next(iter(stage.rungs[0].tree[LOADS])), (row.ratio.get(end) for end in ("lower", "upper"))
+    shown = "faster" if lower is not None and lower > 1.0 else "slower" if upper is not None and upper < 1.0 else ""
+    text = f"Throughput of {row.load} over {first} at {threads(row.threads)}: {interval(row.ratio, 'tps_ratio')}"
+    return f"{text}: {shown or 'no difference is shown'}."
 
 
 def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.steady_state import RUNGS_MIN, NoKnee
-from proveout.coordinator.results.estimates import alone_ladders, value_estimates
+from proveout.coordinator.results.estimates import VERSUS, alone_ladders, value_estimates
 from proveout.coordinator.results.published import has_own_data
 from proveout.coordinator.results.results import (
     RungResult,
@@ -237,8 +237,10 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
 
 
 def by_load_rows(rung: RungResult) -> list[LoadRow]:
-    """The loads of a rung that has several; throughput relative to the loads with shares together."""
-    whole = number_at(rung.tree, "tps")
+    """The loads of a rung that has several; throughput relative to the loads with shares together, if they run at the
+    same time."""
+    in_turns = any(VERSUS in one for one in rung.tree.get("loads", {}).values())
+    whole = None if in_turns else number_at(rung.tree, "tps")
     return [_load_row(load, tree, whole, repeats=len(rung.iterations)) for load, tree in _loads(rung).items()]
 
 

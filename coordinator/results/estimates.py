@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from proveout.coordinator.measure.faults import number_of, on_load
+from proveout.coordinator.measure.versus import BLOCKS
 from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
 from proveout.core.statistics import Estimate
@@ -182,6 +185,42 @@ def ratios(together: Mapping[str, Any], alone: Mapping[str, Any]) -> Metrics:
         if lacking := max(left.get("missing", 0), right.get("missing", 0)):
             found[name]["missing"] = lacking
     return found
+
+
+# Of a ladder with `versus`, the repeats are the unit, and their numbers are pairs: those of one iteration. Of one
+# repeat means of blocks are the unit, marked by `unit`: such an interval is about further blocks in this one repeat.
+# Neighbouring blocks may depend on each other, so they are taken together in at most `BATCHES` means.
+
+VERSUS = "versus"
+BATCHES = 15
+
+
+def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], confidence: float) -> Metrics:
+    """The tree of a rung with the ratios of each of its loads to the first one, where they took turns in slices."""
+    found = [name for name in tree.get(LOADS, {}) if f"loads.{name}.{BLOCKS}.tps" in iterations[0].series]
+    sides = {name: tree[LOADS][name] for name in found}
+    single = iterations[0].series if len(iterations) == 1 else {}
+    for name in found if single else ():
+        for path in (path for path in PATHS.values() if (row := single.get(f"loads.{name}.{BLOCKS}.{'.'.join(path)}"))):
+            sides[name] = _put_in(sides[name], path, _of_batches(row, confidence))
+    for name in found[1:]:
+        tree[LOADS][name][VERSUS] = ratios(sides[name], sides[found[0]])
+        for ratio in tree[LOADS][name][VERSUS].values() if single else ():
+            ratio.update({"unit": "means of blocks"} if "lower" in ratio else {})
+    return tree
+
+
+def _of_batches(blocks: Sequence[float], confidence: float) -> Estimate:
+    """The means of neighbouring blocks as an estimate, which is paired with that of another load."""
+    means = [float(part.mean()) for part in np.array_split(np.asarray(blocks), min(len(blocks), BATCHES))]
+    found = statistics.estimate(means, confidence=confidence)
+    return found | {"repeats": list(range(len(means))), "block": BLOCKS}
+
+
+def _put_in(tree: Mapping[str, Any], path: Sequence[str], value: Metrics) -> Metrics:
+    """The tree with another value at a path."""
+    first, *rest = path
+    return {**tree, first: _put_in(tree[first], rest, value) if rest else value}
 
 
 def with_lower_bounds(

@@ -32,6 +32,7 @@ from proveout.coordinator.results.estimates import (
     with_faults,
     with_interference,
     with_lower_bounds,
+    with_versus,
 )
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
@@ -405,7 +406,8 @@ def rung_tree(
         block = f"{run}/{iterations[0].id.stage}@{iterations[0].id.rung}"
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
     tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
-    return with_lower_bounds(with_faults(tree, iterations, confidence, block), iterations, confidence, block)
+    tree = with_versus(with_faults(tree, iterations, confidence, block), iterations, confidence)
+    return with_lower_bounds(tree, iterations, confidence, block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from proveout.coordinator.measure.load_merge import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
+from proveout.dsl.plan import slices
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload, all_tunings
@@ -175,13 +176,15 @@ def load_tasks(
     others."""
     loads, pool = parts(stage), stage.pool
     crowd = Counter(host for part in declared(stage) for host in load_hosts(part.stage, without))
+    if in_turns := isinstance(stage, Ladder) and stage.versus_s > 0.0:
+        windows, crowd = slices.windows(stage), Counter(crowd.keys())
     return tuple(
         (
             host,
             RunLoad(
                 workload=plan.workload(part.stage.workload),
                 endpoint=endpoints[part.stage.target].among(endpoints, part.members(plan)),
-                share=_arriving(part.arrival, share),
+                share=_in_slices(stage, iteration.slot, part, share) if in_turns else _arriving(part.arrival, share),
                 windows=windows,
                 workers=_workers(stage, share, max(cores.get(host, 1) // crowd[host], 1)),
                 seed=iteration_seed(plan.workload(part.stage.workload), iteration, part.name),
@@ -263,6 +266,13 @@ def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
     return share
 
 
+def _in_slices(stage: Ladder | Search, slot: str, part: Part, share: LoadShare) -> LoadShare:
+    """A share of a load that takes turns with the others in slices."""
+    assert isinstance(stage, Ladder) and isinstance(part.arrival, Closed)  # noqa: S101 - others have no `versus`
+    level = slices.level(stage, slot, part.name, share.total)
+    return _arriving(Phased(levels=(level,), of="threads", think=part.arrival.think), share)
+
+
 def fault_tasks(
     plan: Plan,
     stage: Ladder,
@@ -274,7 +284,6 @@ def fault_tasks(
 ) -> tuple[tuple[str, InjectFault], ...]:
     """The faults of an iteration: of each fault one task for each host that it changes. All hosts begin a fault at the
     same instants, and so does another attempt."""
-    slot = f"{iteration.stage}/{iteration.rung}/{iteration.repeat}"
     return tuple(
         (
             host,
@@ -282,7 +291,7 @@ def fault_tasks(
                 fault=fault.name,
                 tunings=mine,
                 for_s=fault.for_s,
-                begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(slot)),
+                begins_s=tuple(measured_from_s(stage.windows) + begin_s for begin_s in fault.begins_s(iteration.slot)),
                 windows=stage.windows,
                 label=str(iteration),
                 endpoints=tuning_endpoints(systems, endpoints),

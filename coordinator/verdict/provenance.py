@@ -18,6 +18,7 @@ from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.faults import missed
 from proveout.coordinator.measure.steady_state import NoKnee
 from proveout.coordinator.results.estimates import GROUP as INTERFERENCE
+from proveout.coordinator.results.estimates import VERSUS
 from proveout.coordinator.results.results import (
     RungResult,
     RunResults,
@@ -279,7 +280,7 @@ def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
             yield from _lacking(part, results)
         return
     stage, rung, path = chain
-    if INTERFERENCE in path:
+    if INTERFERENCE in path or VERSUS in path:
         return  # a ratio over the repeats, not a number of each
     found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
     repeats = (

@@ -20,13 +20,15 @@ from typing import Any, Literal, TypeAlias
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import Where
 from proveout.core.numbers import threads
+from proveout.core.units import length
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
+from proveout.dsl.plan import slices
 from proveout.dsl.plan.bounds import RATE_MAX, WEEK_S
-from proveout.dsl.plan.phases import POINTS_MAX, Level
+from proveout.dsl.plan.phases import POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.scalars import setting_text
-from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Load, Open, Phased, Sessions, Think, Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Arrival, Closed, Ladder, Load, Open, Phased, Sessions, Think, Windows
 from proveout.dsl.plan.topology import Expression, System
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.ladder_rules import level_problems, load_problems
@@ -43,7 +45,7 @@ from proveout.dsl.schema.stage_models import (
     ThreadsWave,
 )
 from proveout.dsl.source.nodes import Map, Problems, did_you_mean, locate
-from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
+from proveout.dsl.workloads.kinds import has_own_arrival, is_in_order, with_range, writes
 
 _ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
     "": "",
@@ -108,12 +110,18 @@ def _several(
                 f"`{key}` and `loads` exclude each other", key, hint=f"leave `{key}` out: each load has its own"
             )
     found = [_load(names, entry, name, load) for name, load in entries.items()]
-    _check_shares(names, entries)
+    if not _take_turns(entry):
+        _check_shares(names, entries)
     loads = tuple(load for load in found if load is not None)
     if len(loads) < len(found):
         return None
     hosts = {client for load in loads for client in load.clients}
     return Loads(clients=tuple(host for host in names.scope.hosts if host in hosts), loads=loads)
+
+
+def _take_turns(entry: stage_models.Measured) -> bool:
+    """Whether the loads of a stage take turns in slices, each with all threads."""
+    return bool(getattr(entry, "versus_s", None))
 
 
 def _check_shares(names: StageNames, entries: dict[str, stage_models.LoadEntry]) -> None:
@@ -164,7 +172,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         workload=_ranged(here, name, load),
         target=target.name,
         clients=clients,
-        share=None if load.share is None else (load.share.numerator, load.share.denominator),
+        share=(1, 1) if _take_turns(entry) else load.share and (load.share.numerator, load.share.denominator),
         threads=load.threads,
         rate=rate,
         distribution=distribution,
@@ -296,6 +304,36 @@ def check_interference(names: StageNames, loads: Loads) -> None:
     message = "one load" if loads.loads else "a stage without `loads`"
     hint = "loads: two or more, or leave `interference` out"
     names.problem(f"{message} has no interference with others", "interference", hint=hint)
+
+
+EXCLUDED_BY_VERSUS = ("rate", "phases", "passes", "faults", "interference")
+
+
+def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Ladder) -> None:
+    """Loads can take turns in slices: several with closed arrival, in a window of enough blocks."""
+    for key in EXCLUDED_BY_VERSUS:
+        if names.body.get(key) is not None:
+            names.problem(f"`versus` and `{key}` exclude each other", key, hint=f"leave `{key}` or `versus` out")
+    if len(loads.loads) < 2:
+        message, hint = "there are no loads to take turns", "loads: two or more, or leave `versus` out"
+        names.problem(message, "versus", hint=hint)
+        return
+    for name, load in (entry.loads or {}).items():
+        for key in ("share", "threads", "rate"):
+            if getattr(load, key) is not None:
+                message = f"`{key}` of a load that takes turns: each has all threads of the rung"
+                names.problem(message, "loads", name, key, hint=f"leave `{key}` out")
+        workload = names.scope.workloads[load.workload]
+        if has_own_arrival(workload) or is_in_order(workload):
+            what = "a program has its own schedule" if has_own_arrival(workload) else "a pass of a set has no slices"
+            message = f"`{load.workload}` cannot take turns in slices: {what}"
+            names.problem(message, "loads", name, "workload", hint="order: interleaved, with a ladder for each")
+    least_s, count = slices.BLOCKS_MIN * ladder.versus_s * len(loads.loads), slices.blocks(ladder) * len(loads.loads)
+    if ladder.windows.measure_s < least_s:
+        message = f"{slices.blocks(ladder)} blocks of {len(loads.loads)} slices tell little"
+        names.problem(message, "measure", hint=f"measure: {length(least_s)} or more")
+    elif count > SLICES_MAX:
+        names.problem(f"more than {SLICES_MAX:,} slices", "measure", hint="a shorter `measure`, and more repeats")
 
 
 def _idle(loads: Loads, lowest: int) -> str:

@@ -246,12 +246,12 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         together, absent = _phases(plan, stage, leaf, by_type=False)
         members |= together
         loads = {
-            part.name: _with_interference(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
+            part.name: _with_ratios(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
             for part in parts(stage)
         }
         loads = {name: _with_faults(plan, stage, load, leaf, name) for name, load in loads.items()}
         if isinstance(leaf, Number):
-            loads = {name: _without_interference(load) for name, load in loads.items()}
+            loads = {name: _without_ratios(load) for name, load in loads.items()}
         members["loads"] = Group(what=f"`{stage.id}.loads`", members=loads)
         first = next(iter(loads))
         for name in dict.fromkeys(name for load in loads.values() for name in (*load.members, *load.absent)):
@@ -308,8 +308,19 @@ def _fault(fault: Fault, leaf: Number | Estimate, programs: Sequence[str], *, tr
     return replace(tree, members=kept, absent=absent)
 
 
-def _with_interference(plan: Plan, stage: Ladder | Search, part: Part, load: Group) -> Group:
-    """The names of a load with its ratios to the load alone, where `interference` is set."""
+def _with_ratios(plan: Plan, stage: Ladder | Search, part: Part, load: Group) -> Group:
+    """The names of a load with its ratios to the load alone and to the first load, where the stage has these."""
+    first, slices = parts(stage)[0].name, isinstance(stage, Ladder) and stage.versus_s > 0.0
+    if slices and part.name != first:
+        tree = _group(metrics.VERSUS, ESTIMATE, f"`{part.name}` over `{first}`")
+        load = replace(load, members={**load.members, "versus": tree})
+    else:
+        why = f"`{part.name}` is the load that the others are compared with" if slices else ""
+        absent = (
+            why or f"the loads of `{stage.id}` do not take turns",
+            "read that of another load" if why else "versus: 1s",
+        )
+        load = replace(load, absent={**load.absent, "versus": absent})
     if part.name not in alone_ladders(plan.stages, stage):
         why = f"`{stage.id}` does not run its loads alone"
         return replace(load, absent={**load.absent, "interference": (why, "interference: true")})
@@ -325,11 +336,11 @@ def _with_interference(plan: Plan, stage: Ladder | Search, part: Part, load: Gro
     return replace(load, members={**load.members, "interference": ratios})
 
 
-def _without_interference(load: Group) -> Group:
+def _without_ratios(load: Group) -> Group:
     """The names of a load in one iteration, which has no repeats to pair."""
-    members = {name: shape for name, shape in load.members.items() if name != "interference"}
+    members = {name: shape for name, shape in load.members.items() if name not in ("interference", "versus")}
     why = ("it is a ratio over the repeats of the ladder", "read it in a verdict")
-    return replace(load, members=members, absent={"interference": why, **load.absent})
+    return replace(load, members=members, absent={"interference": why, "versus": why, **load.absent})
 
 
 def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:

@@ -20,6 +20,7 @@ from proveout.dsl.compile.loads import (
     Phases,
     check_interference,
     check_loads,
+    check_versus,
     compile_arrival,
     compile_loads,
     compile_phases,
@@ -353,6 +354,8 @@ class _Stages(StageNames):
         )
         if stage.stop_when is not None:
             stage = replace(stage, stop_when=replace(stage.stop_when, where=self.where("stop_when")))
+        if stage.versus_s:
+            check_versus(self, entry, loads, stage)
         workers = max(rungs) if entry.processes is not None else stage.workers
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, loads, min(rungs), key, processes=workers or 1)

@@ -13,6 +13,7 @@ from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by
 from proveout.core.units import format_duration, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.explain.changes import fault_lines
+from proveout.dsl.plan import slices
 from proveout.dsl.plan.captures import CAPTURES
 from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
@@ -251,10 +252,17 @@ def _title(stage: Ladder | Search) -> str:
 
 
 def _details(stage: Ladder | Search) -> tuple[str, ...]:
-    """The settings of the connections, whether commits are tracked, and a line for each of several loads."""
+    """The settings of the connections, whether commits are tracked, slices, and a line for each of several loads."""
     if not stage.loads:
         return (*_session(stage), *_commits(stage))
     why: tuple[str, ...] = ()
+    if isinstance(stage, Ladder) and stage.versus_s:
+        count, each = slices.blocks(stage), format_duration(slices.slice_s(stage))
+        first, others = stage.loads[0].name, ", ".join(load.name for load in stage.loads[1:])
+        why = (
+            f"{count} blocks with a slice of {each} of each load, in an order that is drawn: {others} against {first}",
+            "what hits all loads alike is not in the ratios: caches of the host, and the work that an idle system does",
+        )
     if isinstance(stage, Ladder) and stage.alone:
         why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
     return why + tuple(line for part in parts(stage) for line in _lines(stage, part))

@@ -18,6 +18,8 @@ from proveout.dsl.plan.keys import OMITTED
 
 PHASES_MAX = 100
 """The most phases of a load: each has histograms of its own in the result of a load."""
+SLICES_MAX = 2_000
+"""The most slices of a window in which loads take turns (`dsl.plan.slices`), which are phases to agents."""
 POINTS_MAX = 100_000
 """The most points of all levels of a load: a day of seconds, in a message below 4 MiB."""
 PERIODS_MAX = 100_000

@@ -176,6 +176,8 @@ Duration: TypeAlias = Annotated[float, _typed(units.duration_s, 1e-6, WEEK_S, _L
 Milliseconds: TypeAlias = Annotated[float, _typed(_duration_ms, 1e-3, WEEK_S * 1e3, _LONGER, _DURATION)]
 """A duration, of which the record has milliseconds."""
 Ramp: TypeAlias = Annotated[float, _typed(units.duration_s, 0.0, WEEK_S, "a ramp is from 0s to 7d", _DURATION)]
+_SLICES = "a slice is from 500ms to 2s"
+SliceLength: TypeAlias = Annotated[float, _typed(units.duration_s, 0.5, 2.0, _SLICES, _DURATION)]
 _SAMPLES = "a capture samples every 100ms to every 1h"
 Every: TypeAlias = Annotated[float, _typed(units.duration_s, EVERY_MIN_S, EVERY_MAX_S, _SAMPLES, _DURATION)]
 Percentage: TypeAlias = Annotated[

@@ -32,6 +32,7 @@ from proveout.dsl.plan.scalars import (
     Selector,
     Settings,
     Shares,
+    SliceLength,
     Statements,
     Text,
     Variation,
@@ -594,7 +595,7 @@ class Ladder(StageKind):
     # `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
     # when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and
     # `session` are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the
-    # interference of all of them, which the ladder `interleaved_with` runs. `faults`
+    # interference of all of them, which the ladder `interleaved_with` runs. `versus_s`: see `dsl.plan.slices`. `faults`
     # begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases`.
 
     id: str
@@ -632,6 +633,14 @@ class Ladder(StageKind):
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     alone: str = field(default="", metadata=OMITTED)
+    versus_s: SliceLength = key(
+        0.0,
+        name="versus",
+        text="With `loads`: they take turns in slices of this length, 500ms to 2s, each with all threads of the rung, "
+        "for the ratio of each to the first one, block by block.",
+        may_be_null=True,
+        omitted=True,
+    )
     faults: tuple[Fault, ...] = field(default=(), metadata=OMITTED)
     recovered_within: Percentage = key(
         RECOVERED_WITHIN,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from proveout.core.numbers import number
 from proveout.core.units import format_duration, length
 from proveout.dsl.plan.bounds import ID_PATTERN
-from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, Level
+from proveout.dsl.plan.phases import PERIODS_MAX, PHASES_MAX, POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.stages import Fault, Tuning, Windows
 from proveout.dsl.rules import host_rules
 from proveout.dsl.rules.host_rules import Objection
@@ -60,7 +60,7 @@ def load_problems(levels: Sequence[Level], windows: Windows, highest: float) -> 
     """Objections to the levels of a load and to the phases of its window."""
     for level in levels:
         yield from level_problems(level, highest)
-    if len(levels) > PHASES_MAX or len(windows.phases) > PHASES_MAX:
+    if len(levels) > PHASES_MAX or len(windows.phases) > SLICES_MAX:
         yield Objection(message=f"more than {PHASES_MAX} phases", way_out=f"at most {PHASES_MAX}")
     if sum(len(level.values) for level in levels) > POINTS_MAX:
         yield Objection(message=f"more than {POINTS_MAX:,} points", way_out=f"at most {POINTS_MAX:,} rows")
@@ -163,7 +163,7 @@ def overlaps(plan: Plan) -> Iterator[PlanProblem]:
     Loads on two systems can meet only where proveout provisions neither: they may be instances of one database.
     """
     for stage in plan.stages:
-        if not isinstance(stage, Ladder | Search):
+        if not isinstance(stage, Ladder | Search) or (isinstance(stage, Ladder) and stage.versus_s):
             continue
         meeting: dict[str, dict[str, None]] = {}
         for one, other in combinations(parts(stage), 2):

@@ -221,6 +221,7 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
     """A hint for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
     nothing but what was counted."""
     once = {stage.id for stage in stages if isinstance(stage, Ladder | Tool) and stage.repeat == 1}
+    sliced = {stage.id for stage in stages if isinstance(stage, Ladder) and stage.versus_s}
     steps = {name for stage in stages if isinstance(stage, Ladder) for name in (*stage.before, *stage.after)}
     single = {
         stage.id: {"elapsed_s", "wait_s", *(value.name for value in stage.values)}
@@ -228,7 +229,11 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
         if isinstance(stage, Sql | CommandRun) and stage.repeat == 1 and stage.id not in steps
     }
     for check in verdicts:
-        read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
+        read = {
+            stage
+            for stage, path in _paths(parse(check.check.text))
+            if _needs_repeats(path) and not (stage in sliced and {"tps_ratio", "avg_ratio"}.intersection(path))
+        }
         read |= {stage for stage, path in _paths(parse(check.check.text)) if path[0] in single.get(stage, ())}
         for stage in sorted((once | single.keys()) & read):
             message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
@@ -334,6 +339,8 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
         return f"the plan has the rate go from {first}/s to {last}/s"
     if isinstance(stage, Ladder) and stage.faults:
         return f"faults disturb it ({', '.join(fault.name for fault in stage.faults)})"
+    if isinstance(stage, Ladder) and stage.versus_s:
+        return "its loads take turns in slices"
     shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
     if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"

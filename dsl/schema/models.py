@@ -218,6 +218,7 @@ FigureName: TypeAlias = Literal[
     "search",
     "phases",
     "interference",
+    "versus",
     "fault-timeline",
     "fault-occurrences",
     "time-to-solve",

@@ -2975,6 +2975,7 @@ class PhaseLoad(_message.Message):
     END_NS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     """name of the phase"""
     start_ns: _builtins.int
@@ -2983,6 +2984,8 @@ class PhaseLoad(_message.Message):
     """its end"""
     ended: _builtins.int
     """transactions that ended in it"""
+    done: _builtins.float
+    """transactions that were answered, each by the share of its time, from start to end, that lies in the phase"""
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]:
         """those due in it"""
@@ -2995,10 +2998,11 @@ class PhaseLoad(_message.Message):
         end_ns: _builtins.int = ...,
         ended: _builtins.int = ...,
         transactions: _abc.Iterable[Global___TransactionLoad] | None = ...,
+        done: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ns", b"end_ns", "ended", b"ended", "phase", b"phase", "start_ns", b"start_ns", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "end_ns", b"end_ns", "ended", b"ended", "phase", b"phase", "start_ns", b"start_ns", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -296,6 +296,8 @@ class PhaseLoad:
     end_ns: int  # its end
     ended: int  # transactions that ended in it
     transactions: tuple[TransactionLoad, ...]  # those due in it
+    # transactions that were answered, each by the share of its time, from start to end, that lies in the phase
+    done: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from simulated_load import T0, Database, Speed, exponential, run
-from simulated_loads import DRIFTS, RATIOS, ratio
+from simulated_loads import DRIFTS, MACHINES, RATIOS, duet, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
     TRUE_TPS,
@@ -418,6 +418,25 @@ def interference_holds(trials: int, repeats: int, drift: str) -> Measured:
     return counted(trials, one, "interference", repeats, drift)
 
 
+def versus_holds(trials: int, repeats: int, measure_s: int, machine: str) -> Measured:
+    """Count the intervals of the ratio of two equal loads in turns that contain 1."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = duet(generator, repeats, measure_s, machine)
+        return None if "lower" not in found else bool(found["lower"] <= 1.0 <= found["upper"])
+
+    return counted(trials, one, "versus", repeats, measure_s, machine)
+
+
+def versus_shown(trials: int, repeats: int, measure_s: int, machine: str) -> Measured:
+    """Count the runs that show a load in turns to be faster that is by 5 %."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        return bool(duet(generator, repeats, measure_s, machine, gain=0.05).get("lower", 0.0) > 1.0)
+
+    return counted(trials, one, "versus", repeats, measure_s, machine, "gain")
+
+
 # ---- comparison of runs ------------------------------------------------------------------------------------------
 
 
@@ -767,6 +786,19 @@ def interference_rows() -> Iterator[Row]:
         yield _at_least(text, 0.95, 0.95, partial(interference_holds, repeats=repeats, drift=drift), 0.5)
 
 
+def versus_rows() -> Iterator[Row]:
+    """Ratios of two loads in turns, in slices of 0.5 s."""
+    for (repeats, measure_s), machine in itertools.product(((1, 10), (1, 30), (1, 120), (3, 30), (5, 30)), MACHINES):
+        text = (
+            f"`versus`: interval holds the ratio of equal loads, {machine}, {_of(repeats, 'repeat')} of {measure_s} s"
+        )
+        measure = partial(versus_holds, repeats=repeats, measure_s=measure_s, machine=machine)
+        yield _at_least(text, 0.95, 0.95, measure, 0.5)
+    for machine in MACHINES:
+        text = f"`versus`: true +5 % shown, {machine}, 1 repeat of 30 s"
+        yield _at_least(text, 0.5, 0.5, partial(versus_shown, repeats=1, measure_s=30, machine=machine), 0.5)
+
+
 def comparison_rows() -> Iterator[Row]:
     """Comparisons of two runs of equal systems."""
     equal = np.ones((5, 26))
@@ -854,6 +886,6 @@ def history_rows() -> Iterator[Row]:
 
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
-    pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *comparison_rows())
+    pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *versus_rows(), *comparison_rows())
     stated = (*repeats_rows(), *bought_rows(), *following_rows(), *age_rows(), *fault_rows())
     return (*interval_rows(), *pairs, *stated, *search_rows(), *history_rows())

@@ -24,6 +24,7 @@ DAILY = {
     "equal transactions of one rung whose repeats differ by 20 %, 3 repeats: shown different": 40,
     "true +10 % of one of them shown, 5 repeats": 40,
     "interference of a load: interval holds the ratio, a straight drift of 10 %, 5 repeats": 100,
+    "`versus`: interval holds the ratio of equal loads, drift and a neighbour, 1 repeat of 30 s": 100,
     "`compare` of two equal systems, 2 rungs: throughput flagged, 3 repeats": 40,
     "`compare` of two equal systems, 5 rungs: any of 130 numbers flagged, 3 repeats": 16,
     "`compare` of 1 run a side that differ by 2.0%, 12 earlier ones: flagged": 40,

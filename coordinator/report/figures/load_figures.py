@@ -54,7 +54,7 @@ from proveout.coordinator.report.tables import (
     titled,
     transaction_rows,
 )
-from proveout.coordinator.results.estimates import GROUP, PATHS
+from proveout.coordinator.results.estimates import GROUP, PATHS, VERSUS
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
@@ -567,11 +567,18 @@ def _row(ladder: str, rung: RungResult, first: RungResult) -> tuple[str, ...]:
     )
 
 
-INTERFERENCE_HEADS = ("threads", "load", "", "together", "alone", "ratio", "CI")
-INTERFERENCE_LAYOUT = "rllrrrr"
+RATIO_HEADS: Mapping[str, tuple[str, ...]] = {
+    GROUP: ("threads", "load", "", "together", "alone", "ratio", "CI"),
+    VERSUS: ("threads", "load", "", "its own", "of the first", "ratio", "CI"),
+}
+RATIO_LAYOUT = "rllrrrr"
 MEANING = (
     "Ratio: together / alone, with its interval over the pairs of the same repeat. Throughput below 1 and times above "
     "1: the other loads slow this one down."
+)
+IN_TURNS = (
+    "Both numbers of a pair are of one block of slices, or of one repeat, so that what the machine does hits both. Not "
+    "in the ratio: caches of the host, which the loads share, and what an idle system does in the slices of another."
 )
 _SHOWN = {
     "tps_ratio": "throughput",
@@ -582,39 +589,47 @@ _SHOWN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterferenceRow:
-    """One number of a load at a rung: estimates of it together with the others and alone, and of their ratio."""
+class RatioRow:
+    """One number of a load at a rung: estimates of it and of its base, the load alone or the first load, and of their
+    ratio."""
 
     threads: int
     load: str
     name: str
-    together: Mapping[str, Any]
-    alone: Mapping[str, Any]
+    own: Mapping[str, Any]
+    base: Mapping[str, Any]
     ratio: Mapping[str, Any]
 
 
-def interference_rows(stage: StageResult) -> list[InterferenceRow]:
-    """The numbers of each load and rung that have a ratio; [] without `interference`."""
+def ratio_rows(stage: StageResult, group: str) -> list[RatioRow]:
+    """The numbers of each load and rung that have a ratio: of `interference`, or of `versus`."""
     return [
-        InterferenceRow(
+        RatioRow(
             threads=rung.threads,
             load=load,
             name=name,
-            together=at_path(tree, *PATHS[name]),
-            alone=at_path(stage.alone_at(rung.threads)[load], LOADS, load, *PATHS[name]),
-            ratio=tree[GROUP][name],
+            own=at_path(tree, *PATHS[name]),
+            base=at_path(_base(stage, rung, load, group), *PATHS[name]),
+            ratio=tree[group][name],
         )
         for rung in stage.rungs
         for load, tree in rung.tree.get(LOADS, {}).items()
         for name in _SHOWN
-        if name in tree.get(GROUP, {})
+        if name in tree.get(group, {})
     ]
 
 
-def interference_cells(rows: Sequence[InterferenceRow]) -> Iterator[tuple[str, ...]]:
-    """The rows as text, with `INTERFERENCE_HEADS`; both numbers in one unit."""
+def _base(stage: StageResult, rung: RungResult, load: str, group: str) -> Any:
+    """The tree of what a load is compared with."""
+    if group == VERSUS:
+        return next(iter(rung.tree[LOADS].values()))
+    return at_path(stage.alone_at(rung.threads)[load], LOADS, load)
+
+
+def ratio_cells(rows: Sequence[RatioRow]) -> Iterator[tuple[str, ...]]:
+    """The rows as text, with `RATIO_HEADS` of their group; both numbers in one unit."""
     for row in rows:
-        sides = [(side.get("mean"), half_width(side)) for side in (row.together, row.alone)]
+        sides = [(side.get("mean"), half_width(side)) for side in (row.own, row.base)]
         same = notation(PATHS[row.name][-1], *sides)
         lower, upper = row.ratio.get("lower"), row.ratio.get("upper")
         yield (
@@ -631,26 +646,44 @@ def interference_cells(rows: Sequence[InterferenceRow]) -> Iterator[tuple[str, .
 def interference(results: RunResults, _: Timeline) -> Iterator[Figure]:
     """The ratios of each load over the rungs, a figure a ladder."""
     for stage in ladders(results):
-        rows = interference_rows(stage)
-        if not rows:
-            continue
-        several = len({row.threads for row in rows}) > 1
-        points = [
-            Point(
-                panel=f"{_SHOWN[row.name]}, together / alone",
-                metric="",
-                at=str(row.threads) if several else safe(row.load),
-                series=safe(row.load) if several else "",
-                estimate=row.ratio,
+        if rows := ratio_rows(stage, GROUP):
+            yield _of_ratios(
+                rows,
+                "together / alone",
+                f"Interference of the loads of {safe(titled(results, stage.id))}",
+                "Each number of a load together with the others over that alone; 1: no interference. Whiskers: the "
+                f"{level(rows[0].ratio)} confidence interval over the pairs of the same repeat.",
+                stage.id,
             )
-            for row in sorted(rows, key=lambda row: list(_SHOWN).index(row.name))
-        ]
-        yield of_points(
-            points,
-            f"Interference of the loads of {safe(titled(results, stage.id))}",
-            "Each number of a load together with the others over that alone; 1: no interference. Whiskers: the "
-            f"{level(rows[0].ratio)} confidence interval over the pairs of the same repeat.",
-            "threads" if several else "",
-            of=(stage.id,),
-            mark="line" if several else "bar",
+
+
+@figure("versus", "no ladder with `versus` has a valid repeat")
+def versus(results: RunResults, _: Timeline) -> Iterator[Figure]:
+    """The ratios of loads that took turns to the first of them, over the rungs, a figure a ladder."""
+    for stage in ladders(results):
+        if rows := ratio_rows(stage, VERSUS):
+            first = safe(next(iter(stage.rungs[0].tree[LOADS])))
+            yield _of_ratios(
+                rows,
+                f"over {first}",
+                f"Loads of {safe(titled(results, stage.id))} over {first}, in turns",
+                f"1: as {first}. Whiskers: the {level(rows[0].ratio)} confidence interval over "
+                f"{'repeats' if len(stage.rungs[0].iterations) > 1 else 'blocks'}.",
+                stage.id,
+            )
+
+
+def _of_ratios(rows: Sequence[RatioRow], what: str, title: str, caption: str, stage: str) -> Figure:
+    several = len({row.threads for row in rows}) > 1
+    points = [
+        Point(
+            panel=f"{_SHOWN[row.name]}, {what}",
+            metric="",
+            at=str(row.threads) if several else safe(row.load),
+            series=safe(row.load) if several else "",
+            estimate=row.ratio,
         )
+        for row in sorted(rows, key=lambda row: list(_SHOWN).index(row.name))
+    ]
+    across = "threads" if several else ""
+    return of_points(points, title, caption, across, of=(stage,), mark="line" if several else "bar")

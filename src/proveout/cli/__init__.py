@@ -30,6 +30,7 @@ VERBS: tuple[str, ...] = (
     "runs",
     "report",
     "compare",
+    "versus",
     "noise",
     "trend",
     "check",

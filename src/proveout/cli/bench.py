@@ -24,7 +24,7 @@ from proveout.cli.database_address import Address, Database, Unusable, log_in, p
 from proveout.cli.options import Headless, RunsDir
 from proveout.cli.plan_writer import SCHEMA, Draft, Load, Target, Timing, plan_name, write, write_schema
 from proveout.core import units
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import INTERRUPTED
 from proveout.core.numbers import count_of, threads_by_rung
 from proveout.core.numbers import seconds as seconds_text
@@ -82,6 +82,8 @@ SIZES: Mapping[str, tuple[str, int, int]] = {
     "tprocc": ("warehouses", 1, 16),
 }
 """Of each workload the parameter of its size, how much of it is one of --scale, and the largest --scale by default."""
+SLICES_S = 10.0
+"""The shortest window in which two databases take turns in slices of a half second."""
 THREADS_MAX = 64
 RUNGS = ((1, 2, 4, 8, 16), (1, 4, 16), (1, 16))
 RUNGS_OF_FILES = ((1, 2, 4), (1, 4))
@@ -162,27 +164,42 @@ def bench(
     folder = run_directory.runs_directory(runs_dir)
     if again:
         raise typer.Exit(_again(folder, headless=headless))
-    if workload is not None and workload not in WORKLOADS:
-        raise typer.BadParameter(f"{workload!r} is none of {', '.join(WORKLOADS)}", param_hint="--workload")
     asked = Asked(
-        workload=workload,
+        workload=known(workload),
         scale=scale,
         rungs=rungs(threads) if threads else (),
-        budget_s=_unit("--time", units.duration_s, time),
-        rate=f"{_unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
+        budget_s=unit("--time", units.duration_s, time),
+        rate=f"{unit('--rate', units.rate_per_s, rate):g}/s" if rate else "",
         keep=keep,
         sql=tuple(sql or ()),
         pgbench=tuple(pgbench or ()),
     )
-    addresses = [parse(text) for text in (dsn, compare) if text is not None]
+    addresses = [(parse(text), {}) for text in (dsn, compare) if text is not None]
+    raise typer.Exit(measured(asked, addresses, folder, headless=headless))
+
+
+def measured(
+    asked: Asked, addresses: Sequence[tuple[Address, Mapping[str, str]]], folder: Path, *, headless: bool
+) -> int:
+    """Write the plan for one or two databases, each with its settings, and carry it out; the exit code. Unusable."""
     with ExitStack() as stack:
-        sides = [stack.enter_context(opened(address, place)) for place, address in enumerate(addresses)]
+        sides = [
+            replace(stack.enter_context(opened(address, place)), settings=settings)
+            for place, (address, settings) in enumerate(addresses)
+        ]
         load, rows = chosen(asked, sides, folder)
         sides = [side.apart() for side in sides] if load.populates else sides
         draft = composed(asked, sides, load, rows)
-        path = written(draft)
+        path = written(plan_writer.text(draft), draft.name)
         typer.echo(announcement(sides, draft, rows))
-    raise typer.Exit(carried_out(path, sides, headless=headless, runs=folder, keep=keep))
+    return carried_out(path, sides, headless=headless, runs=folder, keep=asked.keep)
+
+
+def known(workload: str | None) -> str | None:
+    """The name of a workload, as it is. typer.BadParameter."""
+    if workload is not None and workload not in WORKLOADS:
+        raise typer.BadParameter(f"{workload!r} is none of {', '.join(WORKLOADS)}", param_hint="--workload")
+    return workload
 
 
 def rungs(text: str) -> tuple[int, ...]:
@@ -203,7 +220,8 @@ def rungs(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(sorted(found)))
 
 
-def _unit(option: str, read: Callable[[object], float], text: str) -> float:
+def unit(option: str, read: Callable[[object], float], text: str) -> float:
+    """The value of an option with its unit. typer.BadParameter."""
     try:
         return read(text)
     except ValueError as fault:
@@ -222,6 +240,7 @@ class Asked:
     keep: bool = False
     sql: Sequence[str] = ()
     pgbench: Sequence[str] = ()
+    in_slices: bool = False
 
 
 # ---- the databases ---------------------------------------------------------------------------------------------------
@@ -229,11 +248,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the databases; `database` is None for one that proveout starts. `place`: 0, or 1 for that of --compare."""
+    """One of the databases; `database` is None for one that proveout starts, with `settings`. `place`: 0, or 1 for that
+    of --compare."""
 
     address: Address
     database: Database | None
     place: int
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def engine(self) -> str:
@@ -244,7 +265,8 @@ class Side:
     def title(self) -> str:
         """Its engine for people, with the version where it runs."""
         title = engines.of(self.engine).title
-        return f"{title}, started here" if self.database is None else f"{title} {self.database.version}"
+        settings = "".join(f", {name}={value}" for name, value in self.settings.items())
+        return f"{title}, started here{settings}" if self.database is None else f"{title} {self.database.version}"
 
     @property
     def free_connections(self) -> int | None:
@@ -268,7 +290,7 @@ class Side:
         """It, as a plan has it."""
         name = NAMES[self.place]
         if self.database is None:
-            return Target(name=name, engine=self.engine)
+            return Target(name=name, engine=self.engine, settings=self.settings)
         schema, secret = self.schema(populates=populates), self.database.variable
         dsn = self.database.dsn(name, schema)
         return Target(
@@ -397,8 +419,9 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
     servers_s = SERVER_S * sum(side.database is None for side in sides)
     fixed_s = START_S + servers_s + loading_s
     threads = _rungs(asked, sides, asked.budget_s - fixed_s)
-    timing = timing_of(asked, asked.budget_s - fixed_s, len(threads) * len(sides))
-    about_s = fixed_s + len(threads) * len(sides) * timing.repeats * (timing.iteration_s + GAP_S)
+    iterations = len(threads) * (1 if asked.in_slices else len(sides))
+    timing = timing_of(asked, asked.budget_s - fixed_s, iterations)
+    about_s = fixed_s + iterations * timing.repeats * (timing.iteration_s + GAP_S)
     parts = dict.fromkeys(part for side in sides for part in (plan_name(side.address.name), side.engine))
     title = f"{load.title} on {' and on '.join(dict.fromkeys(engines.of(side.engine).title for side in sides))}"
     head = [
@@ -416,6 +439,7 @@ def composed(asked: Asked, sides: Sequence[Side], load: Load, rows: float) -> Dr
         rate=asked.rate,
         keep=asked.keep,
         about_s=about_s,
+        in_slices=asked.in_slices,
     )
 
 
@@ -527,12 +551,13 @@ def timing_of(asked: Asked, left_s: float, rungs: int) -> Timing:
     Timing(ramp_up_s=0.5, measure_s=4.0, ramp_down_s=0.2, repeats=3)
     """
     up_s, down_s = RAMPS_S
+    least_s = (SLICES_S, SLICES_S) if asked.in_slices else MEASURE_S
     for repeats in range(REPEATS[1], REPEATS[0] - 1, -1):
         measure_s = left_s / (rungs * repeats) - up_s - down_s - GAP_S
-        if measure_s >= MEASURE_S[repeats > REPEATS[0]]:
+        if measure_s >= least_s[repeats > REPEATS[0]]:
             break
     else:
-        missing_s = REPEATS[0] * rungs * (MEASURE_S[0] + up_s + down_s + GAP_S) - left_s
+        missing_s = REPEATS[0] * rungs * (least_s[0] + up_s + down_s + GAP_S) - left_s
         needed = units.format_duration(round(asked.budget_s + missing_s + 5))
         raise Unusable(
             f"--time {units.format_duration(asked.budget_s)} is too short for {rungs} rungs, start and report",
@@ -590,11 +615,10 @@ def prepared(asked: Asked, sides: Sequence[Side], room: Path) -> tuple[Load, flo
 # ---- the run ---------------------------------------------------------------------------------------------------------
 
 
-def written(draft: Draft) -> Path:
-    """The file of the plan: a new one, or one that has this very text. NotWritten."""
-    text = plan_writer.text(draft)
+def written(text: str, stem: str | Path) -> Path:
+    """The file of a plan: a new one, or one that has this very text. NotWritten."""
     for number in range(1, 1_000):
-        path = Path(f"{draft.name}{f'-{number}' if number > 1 else ''}.yaml")
+        path = Path(f"{stem}{f'-{number}' if number > 1 else ''}.yaml")
         if not path.exists():
             break
         if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text:

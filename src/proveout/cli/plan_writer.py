@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import typer
 
 from proveout.core import units
-from proveout.core.data_classes import dataclass
+from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import threads as count_threads
 from proveout.dsl import engines
@@ -23,15 +23,16 @@ KNOWN = 1.5
 """The interval of the rate of the highest rung: its upper end over its lower one."""
 FALLS = 0.9
 """The highest rung is worse than the peak where its ratio to it is below this, its whole interval."""
+SLICE = "500ms"
 SCHEMA_MARK = "Made by proveout bench, which drops it"
 """The comment of a schema of the bench's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A database of a draft. `dsn`: "" for one that proveout starts; `schema`: one of its own to make, "" for none;
-    `secret`: the environment variable with its password, "" for none, and `to`, the host that it may be sent to where
-    it is not this one."""
+    """A database of a draft. `dsn`: "" for one that proveout starts, with `settings`; `schema`: one of its own to make,
+    "" for none; `secret`: the environment variable with its password, "" for none, and `to`, the host that it may be
+    sent to where it is not this one."""
 
     name: str
     engine: str
@@ -39,11 +40,12 @@ class Target:
     schema: str = ""
     secret: str = ""
     to: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """The name of its engine for people."""
-        return engines.of(self.engine).title
+        """The name of its engine for people, with its settings."""
+        return ", ".join([engines.of(self.engine).title, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,8 @@ class Load:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A plan to write. `head`: lines of its first comment; `rate`: as in plans, "" for closed arrival; `keep`: what
-    populate makes stays; `about_s`: how long it takes, all included."""
+    populate makes stays; `about_s`: how long it takes, all included; `in_slices`: of a half second the targets take
+    turns within each window, in place of a ladder for each."""
 
     name: str
     title: str
@@ -90,6 +93,7 @@ class Draft:
     rate: str = ""
     keep: bool = False
     about_s: float = 0.0
+    in_slices: bool = False
 
 
 def plan_name(text: str) -> str:
@@ -160,7 +164,9 @@ def _topology(targets: Sequence[Target]) -> Iterator[str]:
     yield "    here: {roles: [server, client], address: local}"
     yield "  systems:"
     for target in targets:
-        place = f"dsn: {quoted(target.dsn)}" if target.dsn else "provision: embedded"
+        settings = ", ".join(f"{name}: {quoted(value)}" for name, value in target.settings.items())
+        embedded = f"provision: embedded{f', settings: {{{settings}}}' if settings else ''}"
+        place = f"dsn: {quoted(target.dsn)}" if target.dsn else embedded
         yield f"    {target.name}: {{engine: {target.engine}, host: here, {place}}}"
     secret = [target for target in targets if target.secret]
     if secret:
@@ -184,14 +190,19 @@ def _stages(draft: Draft) -> Iterator[str]:
         yield f"        - COMMENT ON SCHEMA {target.schema} IS '{SCHEMA_MARK}'"
     if draft.load.populates:
         yield f"  - populate: {{id: tables, workload: {loaded}, into: [{names}]}}"
-    for place, target in enumerate(draft.targets):
+    for place, target in enumerate(draft.targets[:1] if draft.in_slices else draft.targets):
         yield "  - ladder:"
         yield f"      id: {_ladder(draft, place)}"
         if place:
             yield "      order: interleaved                    # in turns with the ladder before"
             yield f"      with: {_ladder(draft, 0)}"
-        yield "      workload: load"
-        yield f"      target: {target.name}"
+        if draft.in_slices:
+            yield f"      versus: {SLICE}                         # they take turns in slices of each window"
+            yield "      loads:"
+            yield from (f"        {one.name}: {{workload: load, target: {one.name}}}" for one in draft.targets)
+        else:
+            yield "      workload: load"
+            yield f"      target: {target.name}"
         yield "      threads: ${params.threads}"
         if draft.rate:
             yield f"      rate: {draft.rate}"
@@ -199,7 +210,10 @@ def _stages(draft: Draft) -> Iterator[str]:
         yield "      measure: ${params.measure}"
         yield f"      ramp_down: {units.length(draft.timing.ramp_down_s)}"
         yield "      repeat: ${params.repeats}"
-        yield f"      capture: [host{', ' + _waits(target) if engines.of(target.engine).waits else ''}]"
+        waits = [
+            _waits(one) for one in (draft.targets if draft.in_slices else [target]) if engines.of(one.engine).waits
+        ]
+        yield f"      capture: [{', '.join(['host', *waits])}]"
     if draft.keep or not draft.load.populates:
         return
     for target in draft.targets:
@@ -215,11 +229,14 @@ def _waits(target: Target) -> str:
 
 
 def _ladder(draft: Draft, place: int) -> str:
-    return "ladder" if len(draft.targets) == 1 else f"on_{draft.targets[place].name}"
+    return "ladder" if draft.in_slices or len(draft.targets) == 1 else f"on_{draft.targets[place].name}"
 
 
 def _verdicts(draft: Draft) -> Iterator[str]:
     last = draft.threads[-1]
+    if draft.in_slices:
+        yield from _of_slices(draft)
+        return
     ladders = [(_ladder(draft, place), target) for place, target in enumerate(draft.targets)]
     for ladder, target in ladders:
         of = f"-{target.name}" if len(ladders) > 1 else ""
@@ -248,6 +265,20 @@ def _verdicts(draft: Draft) -> Iterator[str]:
             yield f"    title: {quoted(title)}"
             yield "    severity: warn"
             yield f"    check: ratio({second}.at({rung}).tps, {first}.at({rung}).tps).lower >= 1"
+
+
+def _of_slices(draft: Draft) -> Iterator[str]:
+    """A verdict on errors, and on each rung one that the second target is no slower than the first."""
+    reference, target = draft.targets
+    yield "  - id: no-errors"
+    yield "    title: No technical error"
+    yield f"    check: ladder.at({draft.threads[-1]}).errors.count == 0"
+    for rung in draft.threads:
+        title = f"{target.name} ({target.title}) is no slower than {reference.name} ({reference.title})"
+        yield f"  - id: {target.name}-at-{rung}"
+        yield f"    title: {quoted(f'{title}, {count_threads(rung)}')}"
+        yield "    severity: warn"
+        yield f"    check: ladder.at({rung}).loads.{target.name}.versus.tps_ratio.lower >= 1"
 
 
 def _below(name: str, lines: Sequence[str]) -> Iterator[str]:

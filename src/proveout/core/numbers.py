@@ -209,10 +209,11 @@ class Notation:
 
 
 def _occurrences(estimate: Estimate, repeats: int) -> str:
-    """The occurrences of a fault behind an estimate: of one repeat they are its unit."""
+    """The occurrences of a fault behind an estimate, or the blocks of loads in turns: of one repeat they are its
+    unit."""
     occurrences = estimate.get("occurrences", repeats)
-    if estimate.get("unit") == "occurrences":
-        return " occurrences of one repeat"
+    if "unit" in estimate:
+        return f" {estimate['unit']} of one repeat"
     return f", {occurrences} occurrences" if occurrences != repeats else ""
 
 
