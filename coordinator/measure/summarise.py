@@ -50,8 +50,8 @@ from proveout.coordinator.measure.load_merge import (
 )
 from proveout.coordinator.measure.observations import Observed, in_passes
 from proveout.coordinator.measure.phases import Phases, add_phases, all_phases, prefixed, prefixed_transactions
+from proveout.coordinator.measure.slice_blocks import add_blocks, in_own_time
 from proveout.coordinator.measure.transaction_cost import Captured, Cost, transaction_cost
-from proveout.coordinator.measure.versus import add_blocks, in_own_time, of_blocks
 from proveout.core.data_classes import dataclass
 from proveout.dsl.metrics import FAULTS, LOADS
 from proveout.dsl.plan.captures import MEASURED
@@ -260,15 +260,14 @@ def summarise(
     boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
     `before`: the last valid one of the stage. `injected`: the occurrences of faults by (fault, host).
     """
-    streams = streams_of(stage, id.rung, rate, loads, seconds)
-    streams = in_own_time(blocks := of_blocks(stage, id.slot, streams), streams)
+    streams, blocks = in_own_time(stage, id.slot, streams_of(stage, id.rung, rate, loads, seconds))
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, lines = _captured(cut, streams, boots or {})
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
-    metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
+    metrics = _together(streams, rate, trees, captured)
+    series = add_blocks(blocks, metrics, _all_series(streams))
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
-    add_blocks(blocks, metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
     _add_faults(metrics, faults)
@@ -377,7 +376,7 @@ def _add_faults(metrics: Metrics, faults: Sequence[FaultMeasured]) -> None:
 
 def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMeasured]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
-    several loads together."""
+    several loads together, and the starts of their servers."""
     at_least = fault_bounds(faults)
     for stream in streams if streams[0].name else ():
         at_least |= {f"loads.{stream.name}.{path}": v for path, v in fault_bounds(faults, stream.name).items()}
@@ -398,6 +397,7 @@ def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMe
         "server_started_ms": _server_starts(streams),
         "at_least": at_least,
         "not_given": tuple(not_given),
+        "server_started_ms": _server_starts(streams),
     }
 
 

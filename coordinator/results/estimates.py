@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proveout.coordinator.measure.faults import number_of, on_load
-from proveout.coordinator.measure.versus import BLOCKS
+from proveout.coordinator.measure.slice_blocks import BLOCKS
 from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
 from proveout.core.statistics import Estimate
@@ -201,8 +201,9 @@ def with_versus(tree: Metrics, iterations: Sequence[IterationFinished], confiden
     sides = {name: tree[LOADS][name] for name in found}
     single = iterations[0].series if len(iterations) == 1 else {}
     for name in found if single else ():
-        for path in (path for path in PATHS.values() if (row := single.get(f"loads.{name}.{BLOCKS}.{'.'.join(path)}"))):
-            sides[name] = _put_in(sides[name], path, _of_batches(row, confidence))
+        for path in PATHS.values():
+            if row := single.get(f"loads.{name}.{BLOCKS}.{'.'.join(path)}"):
+                sides[name] = _put_in(sides[name], path, _of_batches(row, confidence))
     for name in found[1:]:
         tree[LOADS][name][VERSUS] = ratios(sides[name], sides[found[0]])
         for ratio in tree[LOADS][name][VERSUS].values() if single else ():

@@ -162,6 +162,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         return None
     here.reachable(target, clients, "from")
     rate, distribution = _rate(here, load)
+    share = Fraction(1) if _take_turns(entry) else load.share
     think = think_time(here, load.think)
     if think is not None and (rate is not None or (load.share is not None and _is_open(entry))):
         here.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or the rate away")
@@ -172,7 +173,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         workload=_ranged(here, name, load),
         target=target.name,
         clients=clients,
-        share=(1, 1) if _take_turns(entry) else load.share and (load.share.numerator, load.share.denominator),
+        share=None if share is None else (share.numerator, share.denominator),
         threads=load.threads,
         rate=rate,
         distribution=distribution,

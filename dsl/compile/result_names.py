@@ -315,12 +315,10 @@ def _with_ratios(plan: Plan, stage: Ladder | Search, part: Part, load: Group) ->
         tree = _group(metrics.VERSUS, ESTIMATE, f"`{part.name}` over `{first}`")
         load = replace(load, members={**load.members, "versus": tree})
     else:
-        why = f"`{part.name}` is the load that the others are compared with" if slices else ""
-        absent = (
-            why or f"the loads of `{stage.id}` do not take turns",
-            "read that of another load" if why else "versus: 1s",
-        )
-        load = replace(load, absent={**load.absent, "versus": absent})
+        turns = (f"the loads of `{stage.id}` do not take turns", "versus: 1s")
+        if slices:
+            turns = (f"`{part.name}` is the load that the others are compared with", "read that of another load")
+        load = replace(load, absent={**load.absent, "versus": turns})
     if part.name not in alone_ladders(plan.stages, stage):
         why = f"`{stage.id}` does not run its loads alone"
         return replace(load, absent={**load.absent, "interference": (why, "interference: true")})

@@ -1,4 +1,4 @@
-"""`proveout versus`: the plans that it writes, compiled, and what it says about words that are none of its."""
+"""`proveout versus`: the plans that it writes, compiled, and the words that it refuses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_plan(tmp_path: Path, name: str, *variants: str) -> Plan:
         ("postgres", None),
     ],
 )
-def test_settings_are_told_from_addresses(text: str, found: object) -> None:
+def test_settings_are_distinguished_from_addresses(text: str, found: object) -> None:
     assert settings_of(text) == found
 
 

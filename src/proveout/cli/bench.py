@@ -174,8 +174,8 @@ def bench(
         sql=tuple(sql or ()),
         pgbench=tuple(pgbench or ()),
     )
-    addresses = [(parse(text), {}) for text in (dsn, compare) if text is not None]
-    raise typer.Exit(measured(asked, addresses, folder, headless=headless))
+    addresses = [parse(text) for text in (dsn, compare) if text is not None]
+    raise typer.Exit(measured(asked, [(address, {}) for address in addresses], folder, headless=headless))
 
 
 def measured(

@@ -72,7 +72,7 @@ def versus(
 ) -> None:
     """Compare two databases, or two settings, under one load that they take in turns, in slices of a half second.
 
-    A is the reference. What the machine does hits both, so that the interval of B over A is known in a
+    A is the reference. A neighbour or a drift of the machine hits both, so that the interval of B over A is known in a
     fraction of the time of two runs. It writes the plan that it runs, and removes what it made, as
     `bench` does; with --plan, tables stay as the plan leaves them. Exit codes as of `run`.
     """

@@ -13,7 +13,7 @@ from records import begun, ended, iteration, run_started
 
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures.grammar import groups
-from proveout.coordinator.report.figures.load_figures import interference, interference_rows
+from proveout.coordinator.report.figures.load_figures import interference, ratio_rows
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.report.summary import ladder_comparisons
 from proveout.coordinator.results.results import RunResults, environment, load_results, stage_metrics
@@ -96,7 +96,7 @@ def test_a_load_at_a_fixed_rate_has_no_ratio_of_its_throughput(plan: Plan) -> No
 
 def test_reports_show_each_load_together_and_alone_and_not_the_ladders_of_one_load(plan: Plan) -> None:
     run = results(plan)
-    rows = interference_rows(run.stages["mix"])
+    rows = ratio_rows(run.stages["mix"], "interference")
     assert [(row.load, row.name) for row in rows][:3] == [("one", n) for n in ("tps_ratio", "avg_ratio", "p99_ratio")]
     text = markdown.render(run_document(run))
     assert "Interference: each load together with the others, and alone" in text

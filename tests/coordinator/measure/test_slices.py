@@ -141,7 +141,7 @@ def test_several_repeats_are_the_unit() -> None:
     assert found["mean"] == pytest.approx(1 / 1.02, rel=5e-3)
 
 
-def test_the_idle_slices_of_a_load_are_no_outage_and_its_seconds_are_not_judged() -> None:
+def test_the_idle_slices_of_a_load_count_as_no_outage_and_its_seconds_are_not_judged() -> None:
     findings = {one.check: one for one in measured(TIMES, lambda _: 1.0).findings}
     assert not [check for check in findings if check.startswith(("outage", "pause:"))]
     assert "turns in slices" in findings["steady-state"].evidence

@@ -45,23 +45,22 @@ def of_blocks(stage: Measuring, slot: str, streams: Sequence[Stream]) -> Blocks:
     return found
 
 
-def in_own_time(blocks: Blocks, streams: Sequence[Stream]) -> tuple[Stream, ...]:
-    """The loads with the throughput of each transaction type in the load's own slices."""
-    return tuple(
-        replace(one, summaries=tuple(replace(item, tps=item.tps * len(blocks)) for item in one.summaries))
-        if blocks
-        else one
-        for one in streams
-    )
+def in_own_time(stage: Measuring, slot: str, streams: Sequence[Stream]) -> tuple[tuple[Stream, ...], Blocks]:
+    """The loads with the throughput of each transaction type in the load's own slices, and their blocks."""
+    blocks = of_blocks(stage, slot, streams)
+    if not blocks:
+        return tuple(streams), blocks
+    own = (tuple(replace(item, tps=item.tps * len(blocks)) for item in one.summaries) for one in streams)
+    return tuple(replace(one, summaries=found) for one, found in zip(streams, own, strict=True)), blocks
 
 
-def add_blocks(blocks: Blocks, metrics: Metrics, series: dict[str, tuple[float, ...]]) -> None:
-    """Put the numbers of the loads' own slices into those of the iteration, and the blocks into its series, in place of
-    the seconds, of which a part is idle."""
+def add_blocks(blocks: Blocks, metrics: Metrics, series: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """Put the numbers of the loads' own slices into those of the iteration; the series with the blocks in place of the
+    seconds of the loads, of which a part is idle."""
     for name, values in blocks.items():
         tree, prefix = metrics["loads"][name], f"loads.{name}."
         tree["tps"] = math.fsum(values["tps"]) / len(values["tps"])
         tree["client"]["cpu_fraction"] = min(tree["client"]["cpu_fraction"] * len(blocks), 1.0)
-        for path in [path for path in series if path.startswith(prefix)]:
-            del series[path]
+        series = {path: row for path, row in series.items() if not path.startswith(prefix)}
         series |= {f"{prefix}{BLOCKS}.{path}": tuple(row) for path, row in values.items()}
+    return series
