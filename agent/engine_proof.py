@@ -2,7 +2,7 @@
 
 Data flow: `Engine` names the parts -> `checks` lists what there is to ask -> `prove` runs one after the other ->
 `Result`s, each `works`, `differs`, `refused` with the server's words, or `left out` -> a table and the conversation
-(`engines.recording`). On a recorded conversation the same checks run without the server.
+(`engines.recording`), on which tests run the same checks without the server.
 
 Nothing is written to the server without `writes`: then each workload makes its own tables, and removes them.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, TypeAlias
@@ -20,14 +20,7 @@ from typing import Any, Literal, TypeAlias
 from proveout.agent.engines import sessions
 from proveout.agent.engines.adapter import Loader, Tick
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.recording import (
-    Conversation,
-    RecordedDriver,
-    ReplayedDriver,
-    UnknownStatement,
-    recording,
-    replaying,
-)
+from proveout.agent.engines.recording import Conversation, RecordedDriver, recording
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.invariants import judged
@@ -94,38 +87,10 @@ class LeftOut(Exception):
     """A question that is not asked, and why."""
 
 
-DSNS = {
-    "mysql": "mysql://hidden@hidden/hidden",
-    "oracle": "hidden/hidden@hidden",
-    "postgres": "host=hidden user=hidden",
-    "timesten": "hidden/hidden@hidden:timesten_direct",
-}
-"""The dsns of replays, which lead nowhere."""
-
-
-def _nowhere(engine: str) -> Endpoint:
-    return Endpoint(system="target", engine=engine, dsn=DSNS.get(engine, "/hidden"))
-
-
 def behind(engine: str) -> str:
     """The engine that the changes of a system go on to: that of its standby, or of the database behind a cache."""
     stated = engines.of(engine)
     return engine if stated.standbys or not stated.propagates_to else stated.propagates_to[0]
-
-
-def replay(conversation: Conversation) -> list[Result]:
-    """Run the checks of a recorded conversation again. UnknownStatement where a statement has changed since."""
-    asked = [name.partition(":")[0] for name, answer in conversation.results.items() if answer != "left out"]
-    prover = Prover(
-        _nowhere(conversation.engine),
-        conversation,
-        sink=_nowhere(behind(conversation.engine)) if "lag" in asked else None,
-        replay=True,
-        writes=any(name in SCALES for name in asked),
-        licences=("diagnostics_pack",) if "report awr" in asked else (),
-        workloads=tuple(name for name in SCALES if name in conversation.results or name in asked),
-    )
-    return prove(prover)
 
 
 Check: TypeAlias = tuple[str, Callable[[], str]]
@@ -136,11 +101,8 @@ def prove(
 ) -> list[Result]:
     """Run all checks; `begins` and `ends` are called around each. Without a connection only the first one runs."""
     found: list[Result] = []
-    tap = replaying(prover.conversation) if prover.replay else recording(prover.conversation)
-    with tap, closing(prover.checks()) as checks:
+    with prover.tap(), closing(prover.checks()) as checks:
         for name, ask in checks:
-            if prover.replay and name not in prover.conversation.results:
-                continue  # a check that is newer than the file
             begins(name)
             prover.begun = len(prover.conversation.exchanges)
             found.append(_answered(name, ask))
@@ -157,8 +119,6 @@ def _answered(name: str, ask: Callable[[], str]) -> Result:
     way_out = ""
     try:
         words = ask()
-    except UnknownStatement:
-        raise
     except LeftOut as reason:
         answer, words = "left out", str(reason)
     except Differs as difference:
@@ -171,24 +131,27 @@ def _answered(name: str, ask: Callable[[], str]) -> Result:
 
 
 class Prover:
-    """The questions to one server, or with `replay` to a recorded conversation. `writes`: the workloads too;
-    `licences` as `topology.Capture` has them; `sink`: where its changes go on to, for `lag`."""
+    """The questions to one server. `writes`: the workloads too; `licences` as `topology.Capture` has them; `sink`:
+    where its changes go on to, for `lag`."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         conversation: Conversation,
         *,
-        replay: bool = False,
         writes: bool = False,
         licences: Sequence[str] = (),
         sink: Endpoint | None = None,
         workloads: Sequence[str] = tuple(SCALES),
     ) -> None:
-        self.conversation, self.replay = conversation, replay
+        self.conversation = conversation
         self.begun = 0  # exchanges before the check
         self._end, self._writes, self._licences, self._workloads = endpoint, writes, licences, workloads
         self._adapter, self._sink = adapter(endpoint.engine), sink
+
+    def tap(self) -> AbstractContextManager[None]:
+        """Within it connections are noted in the conversation."""
+        return recording(self.conversation)
 
     def checks(self) -> Generator[Check, None, None]:
         """Each question by name."""
@@ -205,7 +168,7 @@ class Prover:
         )
         for name, place, ask in parts:
             if place:
-                yield name, partial(_leave_out, _NOT_RECORDED) if self.replay and stated.in_files else ask
+                yield name, ask
         if stated.lag:
             yield "lag", self._lag
         for operation in TUNED.get(stated.name, ()):
@@ -221,28 +184,22 @@ class Prover:
         engine = self._end.engine
         if engine in OWN_CLIENT:
             return driver(engine)
-        if self.replay:
-            dialect = self._adapter.stated.dialect
-            assert dialect is not None  # noqa: S101 - of an engine with a driver
-            return ReplayedDriver(dialect, self.conversation)
         return RecordedDriver(
             driver(engine), self.conversation, lambda *given: sessions.execute(given[0], given[1], given[2], given[3])
         )
 
     def _connection(self) -> str:
-        if self._adapter.stated.own_process and not self.replay:
+        if self._adapter.stated.own_process:
             self._adapter.claim_process()
         try:
             self._driver().connect(self._end.dsn).close()
         except StatementFailure as failure:
-            if failure.kind is not FailureKind.LOST and not self.replay:
+            if failure.kind is not FailureKind.LOST:
                 raise
             raise TaskFault("unreachable", f"{failure.code}: {failure.what}", way_out=_CONNECT) from None
         return ""
 
     def _settings(self) -> str:
-        if self.replay and (self._end.engine not in OWN_CLIENT or self._adapter.stated.own_process):
-            raise LeftOut(_NOT_RECORDED)
         found = dict(asyncio.run(self._adapter.settings(self._end)))
         self.conversation.facts.setdefault("version", found["version"])
         self.conversation.facts.setdefault("client_version", found["version"])
@@ -333,8 +290,6 @@ class Prover:
     def _checkpoint(self) -> str:
         if not self._writes:
             raise LeftOut(_WRITES)
-        if self.replay and self._end.engine not in OWN_CLIENT:
-            raise LeftOut(_NOT_RECORDED)
         asyncio.run(self._adapter.checkpoint(self._end))
         return ""
 
@@ -360,10 +315,6 @@ class Prover:
             ("number of rows", self._count),
         )
         recorded = self._end.engine in OWN_CLIENT
-        before = self.conversation.results if self.replay and not recorded else {}
-        if any(before.get(f"{name}: {step}") == "refused" for step, _ in steps):
-            yield f"{name}: all else", partial(_leave_out, _NOT_RECORDED)
-            return
         try:
             for step, run in steps:
                 yield f"{name}: {step}", partial(self._loaded, loaders, kind, run, recorded, failed)
@@ -389,8 +340,6 @@ class Prover:
         recorded: bool,
         failed: list[BaseException],
     ) -> str:
-        if self.replay and not recorded:
-            raise LeftOut(_NOT_RECORDED)
         try:
             with nullcontext() if recorded else recording(None):
                 if not loaders:
@@ -410,7 +359,7 @@ class Prover:
 
     def _count(self, loader: Loader, kind: WorkloadKind) -> str:
         for table, (low, high) in kind.population.expected.items():
-            if not low <= (found := loader.count(table)) <= high and not self.replay:
+            if not low <= (found := loader.count(table)) <= high:
                 raise Differs(f"{table} has {found} rows, not {low} to {high}")
         return count_of(len(kind.population.tables), "table")
 
@@ -436,13 +385,12 @@ class Prover:
             session.execute(session.prepare(invariant.statement), invariant.arguments)
             (row,) = session.rows()
         found = judged(invariant, row)
-        if not found.holds and not self.replay:
+        if not found.holds:
             raise Differs(found.evidence)
         return found.evidence
 
 
 _WRITES = "it writes: --write"
-_NOT_RECORDED = "not a part of the recorded conversation"
 _CONNECT = "is the server up, the address right, and may this user log in with this password?"
 
 

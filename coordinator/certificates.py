@@ -181,12 +181,6 @@ class Authority:
         certificate = self.certify(role, addresses, key.public_key())
         return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=_key_pem(key))
 
-    def _issue(self, common_name: str, names: Sequence[x509.GeneralName], use: x509.ObjectIdentifier) -> Credentials:
-        """Credentials with any names: for tests of what is refused."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(common_name, names, (use,), key.public_key())
-        return Credentials(ca=self.pem, certificate=_cert_pem(certificate), key=_key_pem(key))
-
     def _sign(
         self,
         common_name: str,

@@ -24,7 +24,7 @@ from proveout.dsl.engines import Engine
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import TaskContext
-    from proveout.agent.engines.embedded.data_store import Promotion, ServerRole
+    from proveout.agent.engines.embedded.data_store import ServerRole
     from proveout.dsl.plan.topology import System
     from proveout.dsl.workloads.base import Population, Table
     from proveout.proto.wire.results import Compared, Reading
@@ -73,30 +73,6 @@ class TakesRole(Protocol):
 
     def take_role(self, role: ServerRole, system: System) -> None:
         """Set the role, and the settings, that the next `start` gives it."""
-        ...
-
-
-@runtime_checkable
-class Replicates(TakesRole, Protocol):
-    """A provisioned system that can be a primary or a standby."""
-
-    @property
-    def superseded_by(self) -> str:
-        """The promoted standby that keeps this primary from starting; "" for none. Known after `start`."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """The effect of the last `start` on the data, for people; "" for none."""
-        ...
-
-    @property
-    def promotion(self) -> Promotion | None:
-        """The last promotion, while the standby is promoted."""
-        ...
-
-    async def promote(self) -> Promotion:
-        """Make a standby a primary that accepts writes. TaskFault."""
         ...
 
 

@@ -1,28 +1,25 @@
-"""The conversation with a server, recorded and replayed: statements, types of binds and columns, numbers of rows,
-errors, times. No data, and no name that is not proveout's own.
+"""The conversation with a server, recorded: statements, types of binds and columns, numbers of rows, errors, times. No
+data, and no name that is not proveout's own.
 
 Data flow: an adapter connects through `tapped` -> within `recording(...)` the connection is a `Recorded`, which notes
-each statement in a `Conversation` -> `to_text` -> a file. Within `replaying(...)` the same call gives a `Replayed`,
-which answers from the file, with as many rows as the server gave and a value of the recorded type in each column;
-`UnknownStatement` for what the file does not have. Sessions of drivers that take the socket over from their client
-library are recorded and replayed by the contract of drivers (`RecordedDriver`, `ReplayedDriver`).
+each statement in a `Conversation` -> `to_text` -> a file, which stands in for the server in tests
+(`tests/cli/replayed.py`). Sessions of drivers that take the socket over from their client library are recorded by the
+contract of drivers (`RecordedDriver`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import decimal
 import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from types import SimpleNamespace, TracebackType
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
 
-from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.table import COMMENT
 from proveout.core.data_classes import dataclass, field
 from proveout.core.errors import ProveoutError
@@ -32,10 +29,6 @@ from proveout.dsl.workloads.base import Row, Statement
 CONNECT = "CONNECT"
 """The name of connecting among the statements."""
 FORMAT = 1
-
-
-class UnknownStatement(ProveoutError):
-    """A statement that the file of a conversation does not have: the code has changed since it was recorded."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,22 +61,11 @@ class Conversation:
     results: dict[str, str] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     hidden: frozenset[str] = frozenset()
-    _next: dict[str, list[Exchange]] = field(default_factory=dict)
 
     def note(self, exchange: Exchange) -> Exchange:
         """Add an exchange."""
         self.exchanges.append(exchange)
         return exchange
-
-    def answer(self, statement: str) -> Exchange:
-        """The next answer to a statement; the last one again after it. UnknownStatement."""
-        if not self._next:
-            for one in reversed(self.exchanges):
-                self._next.setdefault(one.statement, []).extend([one] * one.times)
-        found = self._next.get(statement)
-        if not found:
-            raise UnknownStatement(f"the recorded conversation does not have: {statement}")
-        return found.pop() if len(found) > 1 else found[0]
 
     def hide(self, text: str) -> str:
         """A text of the server without addresses, and without the words of the dsn."""
@@ -116,57 +98,32 @@ _FIELDS = ("statement", "binds", "columns", "rows", "error", "ms", "times")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]+\](?::\d+)?", re.I)
 
 
-def from_text(text: str) -> Conversation:
-    """The conversation of a file. ProveoutError for another text."""
-    try:
-        plain = json.loads(text)
-        if plain["format"] != FORMAT:
-            raise ValueError(f"format {plain['format']}")
-        exchanges = [Exchange(**{name: _frozen(value) for name, value in one.items()}) for one in plain["exchanges"]]
-        return Conversation(engine=plain["engine"], facts=plain["facts"], results=plain["results"], exchanges=exchanges)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ProveoutError(f"not a recorded conversation of this release: {error}") from None
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value
-
-
 # ---- the tap ---------------------------------------------------------------------------------------------------------
 
-_conversation: ContextVar[tuple[Literal["record", "replay"], Conversation] | None] = ContextVar("tap", default=None)
+Tap: TypeAlias = Callable[[Callable[[], Any], Any], Any]
+"""(connect, the module of the client library with its errors) -> the connection."""
+TAP: ContextVar[Tap | None] = ContextVar("tap", default=None)
+"""What makes connections in place of `connect` itself: a recording, or in tests a file."""
 
 
 @contextlib.contextmanager
 def recording(conversation: Conversation | None) -> Iterator[None]:
     """Record connections that are opened within; with None, do not."""
-    token = _conversation.set(None if conversation is None else ("record", conversation))
+    token = TAP.set(None if conversation is None else partial(_recorded, conversation))
     try:
         yield
     finally:
-        _conversation.reset(token)
-
-
-@contextlib.contextmanager
-def replaying(conversation: Conversation) -> Iterator[None]:
-    """Answer connections that are opened within from a file."""
-    token = _conversation.set(("replay", conversation))
-    try:
-        yield
-    finally:
-        _conversation.reset(token)
+        TAP.reset(token)
 
 
 def tapped(connect: Callable[[], Any], errors: Any) -> Any:
-    """The connection that `connect` makes, recorded or replayed where that is wanted. `errors`: the module of the
-    client library, whose errors a replay raises."""
-    found = _conversation.get()
-    if found is None:
-        return connect()
-    mode, conversation = found
-    if mode == "replay":
-        raised(conversation.answer(CONNECT), errors)
-        return Replayed(conversation, errors)
+    """The connection that `connect` makes, recorded where that is wanted. `errors`: the module of the client library,
+    whose errors it raises."""
+    tap = TAP.get()
+    return connect() if tap is None else tap(connect, errors)
+
+
+def _recorded(conversation: Conversation, connect: Callable[[], Any], _: Any) -> Recorded:
     exchange = conversation.note(Exchange(statement=CONNECT))
     with _timed(exchange):
         return Recorded(connect(), conversation)
@@ -193,16 +150,6 @@ def _error(error: Exception) -> tuple[str, str, str]:
     code = code or (inner if isinstance(inner, int) else "")
     text = error.what if isinstance(error, ProveoutError) else str(error.args[1] if isinstance(inner, int) else error)
     return type(error).__name__, str(code), " ".join(text.split())
-
-
-def raised(exchange: Exchange, errors: Any) -> None:
-    """Raise the error of an exchange as the client library raised it."""
-    if not exchange.error:
-        return
-    name, code, text = exchange.error
-    lookup = getattr(getattr(errors, "errors", None), "lookup", None)  # psycopg has a class for each SQLSTATE
-    kind = lookup(code) if lookup and code else getattr(errors, name, None) or errors.DatabaseError
-    raise kind(*((int(code), text) if code.isdigit() and not lookup else (text,)))
 
 
 _RUN = frozenset({"execute", "executemany", "parse", "callfunc", "callproc", "direct_path_load"})
@@ -317,169 +264,6 @@ def _server_type(code: Any) -> str:
     return str(getattr(code, "name", code))
 
 
-# ---- the replay ------------------------------------------------------------------------------------------------------
-
-_VALUES: Mapping[str, Any] = {
-    "int": 1,
-    "int 0": 0,
-    "float": 1.0,
-    "Decimal": decimal.Decimal(1),
-    "bool": True,
-    "bool 0": False,
-    "str": "1",
-    "bytes": b"1",
-    "datetime": datetime.datetime(2026, 1, 1),
-    "date": datetime.date(2026, 1, 1),
-    "timedelta": datetime.timedelta(seconds=1),
-    "list": [],
-    "comment": COMMENT,  # the mark of a table of ours, by which it is dropped
-}
-
-
-def rows_of(exchange: Exchange) -> list[Row]:
-    """As many rows as the server gave, with a value of the recorded type in each column."""
-    row = tuple(_VALUES.get(kind) for _, _, kind in exchange.columns)
-    return [row] * max(0, exchange.rows) if exchange.columns else []
-
-
-def _number(version: str) -> int:
-    """`18.4` as libpq has it: 180004."""
-    found = re.match(r"(\d+)(?:\.(\d+))?", version)
-    return int(found[1]) * 10_000 + int(found[2] or 0) if found else 0
-
-
-class _Column(NamedTuple):
-    """A column as DB-API describes it."""
-
-    name: str
-    type_code: str
-
-
-class _Variable:
-    def __init__(self, kind: Any) -> None:
-        self._value = ["1"] if kind is list else _VALUES.get(getattr(kind, "__name__", ""), 1)
-
-    def getvalue(self) -> Any:
-        """A value of its type."""
-        return self._value
-
-
-class Replayed:
-    """A connection or a cursor that answers from a conversation. It has what the adapters use of their clients, and
-    takes any attribute."""
-
-    def __init__(self, conversation: Conversation, errors: Any) -> None:
-        self._conversation, self._errors = conversation, errors
-        self._exchange = Exchange(statement="")
-        self._rows: list[Row] = []
-        self._prepared = ""
-        self.version = conversation.facts.get("client_version", "")
-        self.username = "HIDDEN"
-        self.closed = False
-        self.info = SimpleNamespace(server_version=_number(self.version), transaction_status=0, backend_pid=1)
-
-    def _run(self, name: str, args: tuple[Any, ...]) -> Replayed:
-        self._exchange = self._conversation.answer(statement_of(name, args, self._prepared))
-        self._rows = rows_of(self._exchange)
-        raised(self._exchange, self._errors)
-        return self
-
-    @property
-    def description(self) -> list[_Column] | None:
-        """Each column; None for a statement without."""
-        return [_Column(name, server) for name, server, _ in self._exchange.columns] or None
-
-    @property
-    def rowcount(self) -> int:
-        """Rows returned or affected."""
-        return self._exchange.rows
-
-    def cursor(self, *_: Any, **__: Any) -> Replayed:
-        """Another cursor."""
-        return Replayed(self._conversation, self._errors)
-
-    def execute(self, *args: Any, **_: Any) -> Replayed:
-        """Answer a statement."""
-        return self._run("execute", args)
-
-    def executemany(self, *args: Any, **_: Any) -> None:
-        """Answer a statement with several sets of binds."""
-        self._run("executemany", args)
-
-    def parse(self, *args: Any) -> None:
-        """Answer to whether the server takes a statement."""
-        self._run("parse", args)
-
-    def prepare(self, text: str, *_: Any) -> None:
-        """Keep the text for `execute(None, …)`."""
-        self._prepared = text
-
-    def bindnames(self) -> list[str]:
-        """The names of the binds of the prepared text, as python-oracledb gives them."""
-        return list(dict.fromkeys(name.upper() for name in re.findall(r"(?<!:):(\w+)", self._prepared)))
-
-    def direct_path_load(self, *args: Any) -> None:
-        """Answer a direct path load."""
-        self._run("direct_path_load", args)
-
-    def callproc(self, *args: Any) -> None:
-        """Answer the call of a procedure."""
-        self._run("callproc", args)
-
-    def callfunc(self, *args: Any) -> Any:
-        """Answer the call of a function."""
-        self._run("callfunc", args)
-        return _VALUES.get(self._exchange.columns[0][2])
-
-    def var(self, kind: Any, *_: Any) -> _Variable:
-        """A variable for a value of a block."""
-        return _Variable(kind)
-
-    def arrayvar(self, *_: Any) -> _Variable:
-        """A variable for lines of a block."""
-        return _Variable(list)
-
-    def fetchone(self) -> Row | None:
-        """The next row."""
-        return self._rows.pop() if self._rows else None
-
-    def fetchall(self) -> list[Row]:
-        """The rows that are left."""
-        rows, self._rows = self._rows, []
-        return rows
-
-    def fetchmany(self, size: int = 1) -> list[Row]:
-        """The next rows."""
-        rows, self._rows = self._rows[:size], self._rows[size:]
-        return rows
-
-    def __iter__(self) -> Iterator[Row]:
-        yield from self.fetchall()
-
-    def __enter__(self) -> Replayed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def transaction(self, *_: Any, **__: Any) -> Replayed:
-        """A block."""
-        return self
-
-    def thread_id(self) -> int:
-        """The number of the session, as PyMySQL has it."""
-        return 1
-
-    def getbatcherrors(self) -> list[Any]:
-        """No rows were refused."""
-        return []
-
-    def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing: a replay has no server."""
-
-    commit = rollback = close = cancel = ping = select_db = nothing
-
-
 # ---- sessions of drivers ---------------------------------------------------------------------------------------------
 
 
@@ -513,13 +297,13 @@ class RecordedSession:
 
     def prepare(self, statement: Statement) -> tuple[Statement, Any]:
         """Prepare a statement. StatementFailure."""
-        with _timed(self._conversation.note(Exchange(statement=_named("prepare", statement, self._dialect)))):
+        with _timed(self._conversation.note(Exchange(statement=named("prepare", statement, self._dialect)))):
             return statement, self._session.prepare(statement)
 
     def execute(self, prepared: tuple[Statement, Any], arguments: Sequence[Any]) -> None:
         """Execute a statement, and note its answer. StatementFailure."""
         statement, made = prepared
-        text = _named("execute", statement, self._dialect)
+        text = named("execute", statement, self._dialect)
         binds = tuple(type(value).__name__ for value in arguments)
         exchange = self._exchange = self._conversation.note(Exchange(statement=text, binds=binds))
         with _timed(exchange):
@@ -544,57 +328,5 @@ class RecordedSession:
         self._session.close()
 
 
-class ReplayedDriver:
-    """A driver of sessions that answer from a conversation."""
-
-    waits: Literal["blocking"] = "blocking"
-
-    def __init__(self, dialect: Dialect, conversation: Conversation) -> None:
-        self.dialect, self._conversation = dialect, conversation
-
-    def connect(self, dsn: str) -> ReplayedSession:
-        """Connect to the file. StatementFailure as recorded."""
-        del dsn
-        _fail(self._conversation.answer(f"session: {CONNECT}"))
-        return ReplayedSession(self.dialect, self._conversation)
-
-
-class ReplayedSession:
-    """A blocking session that answers from a conversation. UnknownStatement for what that does not have."""
-
-    def __init__(self, dialect: Dialect, conversation: Conversation) -> None:
-        self._dialect, self._conversation = dialect, conversation
-        self._exchange = Exchange(statement="")
-        self.count = 0
-
-    def prepare(self, statement: Statement) -> Statement:
-        """Answer whether the server takes a statement. StatementFailure."""
-        _fail(self._conversation.answer(_named("prepare", statement, self._dialect)))
-        return statement
-
-    def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        """Answer a statement. StatementFailure."""
-        del arguments
-        self._exchange = self._conversation.answer(_named("execute", prepared, self._dialect))
-        _fail(self._exchange)
-        self.count = max(0, self._exchange.rows)
-
-    def rows(self) -> list[Row]:
-        """The rows of the last statement."""
-        return rows_of(self._exchange)
-
-    def cancel(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _named(act: str, statement: Statement, dialect: Dialect) -> str:
+def named(act: str, statement: Statement, dialect: Dialect) -> str:
     return f"session: {act} {' '.join(statement.text[dialect].split())}"
-
-
-def _fail(exchange: Exchange) -> None:
-    if exchange.error:
-        kind, code, text = exchange.error
-        raise StatementFailure(code, text, FailureKind(kind))

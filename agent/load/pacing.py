@@ -53,13 +53,6 @@ class Intensity:
         areas = self._area(np.arange(len(table) - 1), table[:-1, 0]).astype(np.longdouble)
         self._before = np.concatenate(([0.0], np.cumsum(areas))).astype(np.float64)
 
-    def integral(self, seconds: npt.ArrayLike) -> Floats:
-        """Λ(t): of a rate the number of arrivals that are due before these instants."""
-        at = np.asarray(seconds, dtype=np.float64)
-        row = np.searchsorted(self._begins, at, side="right") - 1
-        due: Floats = self._before[row] + self._area(row, at - self._begins[row])
-        return due
-
     def inverse(self, numbers: Floats) -> Floats:
         """Λ⁻¹(n): when the arrivals of these numbers (0, 1, 2 …) are due, seconds after T0."""
         row = np.searchsorted(self._before, numbers, side="right") - 1
@@ -205,10 +198,6 @@ class Timeline:
     def window(self, at_ns: int) -> Window:
         """The window that an instant lies in."""
         return next((name for name, end_ns in self.ends_ns if at_ns < end_ns), self.ends_ns[-1][0])
-
-    def measures(self, at_ns: int) -> bool:
-        """Whether an instant lies in the measure window."""
-        return self.measure_start_ns <= at_ns < self.measure_end_ns
 
 
 @dataclass(frozen=True, slots=True)

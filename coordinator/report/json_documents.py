@@ -187,16 +187,6 @@ def _document_schema(whole: Record, title: str, about: str) -> JsonSchema:
     return head | made | {"$defs": dict(sorted(definitions.items()))}
 
 
-def closed(schema: Any) -> Any:
-    """The schema with every record closed to further fields, so that a test finds a field that is not in the schema."""
-    if isinstance(schema, list):
-        return [closed(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inside = {name: closed(item) for name, item in schema.items()}
-    return inside | ({"additionalProperties": False} if "required" in schema else {})
-
-
 # ---- a run -------------------------------------------------------------------------------------------------------
 
 RESULT_FORMAT = "proveout.result/1"

@@ -240,7 +240,6 @@ class PhaseEntry(Strict):
 
 
 Phases: TypeAlias = Annotated[list[PhaseEntry], Field(min_length=1, max_length=PHASES_MAX)]
-RecoveredWithin: TypeAlias = Percentage
 
 
 class FaultKeys(Strict):

@@ -17,14 +17,14 @@ import oracledb
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from replayed import NOT_RECORDED, UnknownStatement, from_text, replay
 
-from proveout.agent.engine_proof import Prover, Result, prove, replay
-from proveout.agent.engines.recording import Conversation, UnknownStatement, from_text
+from proveout.agent.engine_proof import Prover, Result, prove
+from proveout.agent.engines.recording import Conversation
 from proveout.cli import execute
 from proveout.proto.wire.tasks import Endpoint
 
 FILES = Path(__file__).parents[1] / "replay"
-NOT_RECORDED = "not a part of the recorded conversation"
 server = pytest.mark.server
 Table = dict[str, tuple[str, str]]
 ROW = re.compile(r"(\S.*?)\s{2,}(works|differs|refused|left out)(?:\s{2,}(.*))?")

@@ -19,6 +19,8 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from eventually import eventually_async
 from fabric_bench import HELLO, Permanent, channel, lines, status, task
@@ -48,7 +50,10 @@ HELLO_OF_ROLES = codec.coordinator_envelope(replace(HELLO, run_id="roles", lease
 
 def credentials_of(who: str, authority: Authority) -> Credentials | None:
     def issued(name: x509.GeneralName) -> Credentials:
-        return authority._issue("coordinator", [name], ExtendedKeyUsageOID.CLIENT_AUTH)
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = authority._sign("coordinator", [name], (ExtendedKeyUsageOID.CLIENT_AUTH,), key.public_key())
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        return Credentials(ca=authority.pem, certificate=pem, key=certificates._key_pem(key))
 
     made = {
         "agent": lambda: authority.issue_agent("db2", ["127.0.0.1"]),

@@ -699,7 +699,7 @@ class GroupServer(EmbeddedServer[G]):
 
 
 class EmbeddedGroup(Embedded[GroupT]):
-    """A `GroupServer` for asyncio; see `adapter.Replicates`."""
+    """A `GroupServer` for asyncio; see `adapter.TakesRole`."""
 
     @property
     def superseded_by(self) -> str:

@@ -46,8 +46,6 @@ PORT_FILE = "port"
 """The file of the session's folder that holds the primary's port."""
 APPLY_S = 60
 ANSWER_S = 30.0
-SYNCHRONOUS_MAX = 1
-"""The number of standbys whose confirmation MariaDB can wait for."""
 ACKNOWLEDGED_MS = 1_000_000_000
 """The time that a commit waits for a semi-synchronous standby: practically without a limit (11 days)."""
 BROKEN = ("Got fatal error 1236", "Slave SQL: Error", "out of order")

@@ -121,10 +121,6 @@ class Programs:
         """Make a server on `data` start as a standby. The server's user does it: `data` is that user's."""
         self._tool("touch", str(data / SIGNAL), write=[data])
 
-    def unmark_standby(self, data: Path) -> None:
-        """The reverse."""
-        self._tool("rm", "-f", str(data / SIGNAL), write=[data])
-
     def is_shut_down(self, data: Path) -> bool:
         """Whether the server on `data` has ended in order."""
         shown = self._run("pg_controldata", ["-D", str(data)], ANSWER_S, read=[data], write=[])

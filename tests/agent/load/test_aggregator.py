@@ -172,7 +172,7 @@ def test_all_seconds_together_contain_every_record(data: st.DataObject) -> None:
         seconds += load.seconds()
     seconds += load.seconds(over=True)
     assert sum(counted(s)[0][0] for s in seconds) == len(ends)
-    inside = [end for end in ends if TIMELINE.measures(end)]
+    inside = [end for end in ends if TIMELINE.window(end) == "measure"]
     assert load.result([LAST]).ended_in_window == len(inside)
     for second in seconds:
         expected = [e for e in ends if second.start_ns <= e < second.start_ns + round(second.duration_s * S)]

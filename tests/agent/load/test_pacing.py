@@ -75,7 +75,7 @@ def test_windows_include_their_first_instant_and_exclude_their_last() -> None:
     edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
     assert edges == (1_500_000_007, 3_500_000_007, 4_000_000_007)
     instants = (edges[0] - 1, edges[0], edges[1] - 1, edges[1])
-    assert [timeline.measures(at) for at in instants] == [False, True, True, False]
+    assert [timeline.window(at) for at in instants] == ["ramp_up", "measure", "measure", "ramp_down"]
 
 
 @given(
