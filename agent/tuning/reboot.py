@@ -47,11 +47,12 @@ def service() -> str:
     return ""
 
 
-def begin() -> None:
-    """Reboot the machine; a failure is logged, and the coordinator waits in vain."""
+def begin() -> bool:
+    """Reboot the machine; False, with the reason in the log, when that is refused."""
     done = _systemctl("reboot")
-    if done is None or done.returncode:
-        _log.error("systemctl reboot failed: %s", "no systemctl" if done is None else done.stderr.strip())
+    if done is not None and done.returncode:
+        _log.error("systemctl reboot failed: %s", done.stderr.strip())
+    return done is not None and not done.returncode
 
 
 def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str] | None:

@@ -101,6 +101,11 @@ class Tuner:
         disturbed = self._disturbed()
         disturbed.host, disturbed.port, disturbed.resources = host, self.port, resources
 
+    @property
+    def reboots(self) -> bool:
+        """Whether the machine reboots: the agent serves no session more."""
+        return self._hold is not None
+
     def reboot_at_end(self, run: str, hold_s: float) -> None:
         """Reboot the machine when the session ends, and keep the changes of this run until it is back, for at most
         `hold_s`."""
@@ -250,18 +255,21 @@ class Tuner:
         await asyncio.shield(self._closing)
 
     async def _reboot(self, run: str, hold_s: float) -> None:
-        """Close the journal with the changes in it, and reboot."""
+        """Close the journal with the changes in it, and reboot; where that fails, undo them."""
         from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import boot  # noqa: PLC0415
 
-        def work() -> None:
+        def work() -> bool:
             if self._journal is not None:
                 reboot.Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
                 self._journal.close()
                 self._journal = None
-            reboot.begin()
+            return reboot.begin()
 
-        await self._in_turn(work)
+        if not await self._in_turn(work):
+            self._hold = None
+            reboot.forget(self.directory)
+            await self._undo_all()
 
     async def _undo_all(self) -> None:
         for state in await self.revert(release=True):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from eventually import PATIENCE_S, eventually_async
+from fabric_bench import Permanent
 from tuning_bench import tuning
 
 from proveout.coordinator.agents.local_agents import LocalFabric
@@ -233,6 +234,61 @@ async def test_a_host_whose_agent_is_not_a_service_is_not_rebooted_and_its_check
     assert [one.message for one in checked.result.findings] == [ended.error.message]
     await session.close(keep_data=True)
     assert not bench.boot.asked.exists()
+
+
+PLAN = """
+proveout: 1
+name: rebooted
+topology: {{hosts: {{db1: {{roles: [server], address: "{address}"}}}}}}
+tuning:
+  - {{name: conf, on: db1, file: {{path: {app}/conf, content: tuned}}}}
+stages:
+  - pause: {{id: before, duration: 10ms}}
+  - reboot: {{id: fresh, on: db1, within: 10m}}
+  - pause: {{id: after, duration: 10ms}}
+"""
+
+
+async def test_a_run_goes_on_when_the_agent_is_back_from_another_boot(tmp_path: Path) -> None:
+    """A permanent agent ends after `systemctl reboot`, and starts again with another boot id."""
+    bench, agent = Bench(tmp_path), Permanent(tmp_path)
+    where = ["--pki", str(tmp_path / "pki"), "--state-dir", str(tmp_path / "state"), "--undo-dir", str(bench.undo)]
+    policy = ["--policy", str(tmp_path / "policy" / "policy.yaml")]
+    agent.command = lambda: [*bench.boot.command, "--listen", agent.address, "--name", "db1", *where, *policy]  # type: ignore[method-assign]
+    (bench.app / "conf").write_text("before")
+    (tmp_path / "plan.yaml").write_text(PLAN.format(address=agent.address, app=bench.app))
+    run = ["run", str(tmp_path / "plan.yaml"), "--headless", "--runs-dir", str(tmp_path / "runs")]
+    await agent.start()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proveout", *run, "--pki", str(tmp_path / "coordinator")),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        asked = bench.boot.asked
+        await eventually_async(lambda: asked.exists() and "reboot" in asked.read_text().split(), "it reboots")
+        assert await agent.stop() == 0
+        assert (bench.app / "conf").read_text() == "tuned"
+        bench.boot.id.write_text("two\n")
+        await agent.start()
+        printed = (await asyncio.wait_for(process.communicate(), PATIENCE_S))[0].decode()
+        assert process.returncode == 0, printed
+        assert "stage after is done" in printed
+        assert "has changed during the run" not in printed, "the boot is of the plan"
+        assert (bench.app / "conf").read_text() == "before"
+    finally:
+        await agent.stop(signal.SIGKILL)
+        await bench.close()
+
+
+async def test_a_reboot_that_is_refused_leaves_nothing_tuned(bench: Bench) -> None:
+    systemctl = bench.boot.id.parent / "systemctl"
+    systemctl.write_text('#!/bin/sh\n[ "$1" = is-enabled ]\n')
+    session, events = await bench.session()
+    assert await done(session, events, ApplyTuning(tunings=(bench.file("new", "1"),))) == [("new", "applied")]
+    assert isinstance(await answer(events, send(session, RebootHost(hold_s=60.0))), TaskDone)
+    await session.close(keep_data=True)
+    assert not list(bench.app.iterdir())
+    assert not bench.undo.exists()
 
 
 def _tail(agent: int) -> int:
