@@ -26,6 +26,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.agent.security import data_dirs
 from proveout.agent.tools.program import listed_program
+from proveout.agent.tuning import reboot
 from proveout.core import child_process, directories, errors
 from proveout.core.data_classes import dataclass
 from proveout.core.errors import ProveoutError
@@ -302,6 +303,11 @@ def _findings(context: TaskContext, spec: CheckHost) -> Iterator[CheckFinding]:
             yield CheckFinding(code="missing", subject="", message=f"{tool} is not installed", way_out=way_out)
     for command in spec.commands:
         yield from _of_command(context, command)
+    if spec.reboots:
+        try:
+            reboot.require_permission(context)
+        except TaskFault as fault:
+            yield _lacks("", fault)
     if spec.systems or spec.bytes_min:
         yield from _of_space(context, spec)
     for rate in spec.rates:

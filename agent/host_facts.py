@@ -205,6 +205,7 @@ KERNEL_OPTIONS = (
 LIBPQ_S = 30.0
 DRIVERS = ("PyMySQL", "apsw", "duckdb", "mysqlclient", "oracledb", "psycopg", "psycopg-binary")
 _CPU = "/sys/devices/system/cpu"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def machine_id() -> str:
@@ -221,7 +222,7 @@ def facts() -> tuple[tuple[str, Value], ...]:
     """Facts by name, sorted: kernel, CPU, memory, and their settings."""
     found: dict[str, Value] = {
         "architecture": platform.machine(),
-        "boot_id": _line("/proc/sys/kernel/random/boot_id"),
+        "boot_id": _line(BOOT_ID),
         "clock_source": _line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "cpu_governor": _line(f"{_CPU}/cpu0/cpufreq/scaling_governor"),
         "cpu_model": _field("/proc/cpuinfo", "model name"),

@@ -10,14 +10,24 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from proveout.coordinator import ca_server
+from proveout.coordinator.agents.connect import AgentRefused, AgentUnreachable
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
 from proveout.coordinator.agents.sanity import AgentNotices
-from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
+from proveout.coordinator.agents.session import (
+    DIAL_AGAIN_S,
+    AgentSession,
+    Lost,
+    Received,
+    SessionEvent,
+    connect,
+    connect_patiently,
+)
 from proveout.coordinator.certificates import Credentials, cluster_secrets
 from proveout.coordinator.live.ticks import FaultWatch, Meters
 from proveout.coordinator.measure import samples
@@ -324,8 +334,8 @@ class _Loop:
             match command:
                 case Emit(event=event):
                     self._emit(event)
-                case Dial(hosts=hosts):
-                    self._dials = {self._spawn(self._dial(host)) for host in hosts}
+                case Dial(hosts=hosts, rebooting=rebooting):
+                    self._dials = {self._spawn(self._dial(host, rebooting.get(host, 0.0))) for host in hosts}
                 case SendMessage(host=host, message=message):
                     if host in self._sessions:
                         encoded = self._record.task(host, message) if isinstance(message, Task) else b""
@@ -398,7 +408,8 @@ class _Loop:
             reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
             self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
 
-    async def _dial(self, host: str) -> None:
+    async def _dial(self, host: str, reboot_s: float) -> None:
+        """Connect to a host's agent, from another boot within `reboot_s` if the host reboots."""
         hello = Hello(
             run_id=self._options.directory.name,
             epoch=self._journal.epoch,
@@ -410,7 +421,7 @@ class _Loop:
             gather_s=_GATHER_S if len(self._plan.hosts) >= self._options.gather_hosts else 0.0,
         )
         try:
-            session = await self._connect(host, hello)
+            session = await (self._connect_rebooted(host, hello, reboot_s) if reboot_s else self._connect(host, hello))
         except (ProveoutError, OSError) as fault:
             self._inbox.put_nowait(AgentGone(at_s=time.monotonic(), host=host, reason=one_line(fault)))
             return
@@ -430,21 +441,38 @@ class _Loop:
         )
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
 
+    async def _connect_rebooted(self, host: str, hello: Hello, within_s: float) -> AgentSession:
+        """A session with the agent of a host that reboots. Until it is down, its agent answers from the boot of before,
+        or refuses. AgentUnreachable after `within_s`."""
+        until_s = time.monotonic() + within_s
+        while True:
+            try:
+                session = await self._open(host, hello)
+                if str(dict(session.welcome.facts).get("boot_id", "")) != self._boots.get(host):
+                    return session
+                await session.close(keep_data=True)
+                why = "it still answers from the boot of before"
+            except (AgentUnreachable, AgentRefused) as fault:
+                why = fault.what
+            if time.monotonic() >= until_s:
+                what = f"it has not rebooted within {within_s:.0f} s: {why}"
+                raise AgentUnreachable(what, where=f"host {host}", way_out="See the agent's log on that host.")
+            await asyncio.sleep(DIAL_AGAIN_S)
+
+    async def _open(self, host: str, hello: Hello) -> AgentSession:
+        async with self._dialling:
+            address, credentials = await self._reach(host)
+            return await connect(host, address, credentials, hello, cast("asyncio.Queue[SessionEvent]", self._inbox))
+
     async def _connect(self, host: str, hello: Hello) -> AgentSession:
         """A session with a host's agent. An agent that this run had a session with may be restarting, and gets more
         time."""
-
-        async def attempt() -> AgentSession:
-            async with self._dialling:
-                address, credentials = await self._reach(host)
-                inbox = cast("asyncio.Queue[SessionEvent]", self._inbox)
-                return await connect(host, address, credentials, hello, inbox)
 
         def tell(text: str) -> None:
             self._emit(Notice(level="warning", host=host, text=text))
 
         back = host in self._known_hosts and not self._plan.host(host).is_local
-        return await connect_patiently(attempt, _BACK_S if back else 0.0, tell)
+        return await connect_patiently(partial(self._open, host, hello), _BACK_S if back else 0.0, tell)
 
     async def _reach(self, host: str) -> tuple[str, Credentials]:
         """Address and credentials of a host's agent; a local one is started."""

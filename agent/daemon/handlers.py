@@ -53,6 +53,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.ApplyTuning: "proveout.agent.tuning.tuner:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.tuner:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.tuner:revert_tuning",
+        tasks.RebootHost: "proveout.agent.tuning.tuner:reboot_host",
         tasks.InjectFault: "proveout.agent.tuning.fault_injection:inject_fault",
         tasks.PopulateSystem: "proveout.agent.load.populate:populate",
         tasks.FormPool: "proveout.agent.load.ray_task:form_pool",

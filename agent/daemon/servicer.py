@@ -73,6 +73,12 @@ class AgentConfig:
     policy: Policy = NOTHING
     permanent: Mapping[str, Resource] = field(default_factory=dict)
 
+    @property
+    def tuner(self) -> Tuner | None:
+        """The tuner among the permanent resources."""
+        found = self.permanent.get(tuning.RESOURCE)
+        return found if isinstance(found, Tuner) else None
+
 
 class Admission:
     """Decides which coordinator an agent serves, and keeps the current session."""
@@ -144,6 +150,8 @@ class Admission:
             return Refused(
                 reason=f"epoch {hello.epoch} of run {hello.run_id} is over: this agent has served epoch {highest}"
             )
+        if self._config.tuner is not None and self._config.tuner.reboots:
+            return Refused(reason="the host reboots: its agent serves again from the next boot")
         current = self._live()
         same_run = current is not None and current.hello.run_id == hello.run_id
         if current is not None and same_run and current.hello.epoch == hello.epoch:

@@ -410,6 +410,7 @@ class Policy:
     """Programs whose output plans may read, and which plans may run as load, as the unprivileged user."""
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
+    reboot: bool = False
     provision_as_agent_user: bool = False
     """Whether a server may run as the agent's own user without Landlock to protect that user's files."""
     widened: tuple[tuple[str, str], ...] = ()
@@ -606,6 +607,12 @@ class Policy:
         if self.destructive:
             return ALLOWED
         return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
+
+    def allows_reboot(self) -> Decision:
+        """Whether a run may reboot the host."""
+        if self.reboot:
+            return ALLOWED
+        return self._refusal("reboots are not allowed on this host", 'reboot: {i_know: "…"}')
 
     def allows_server_as_agent_user(self) -> Decision:
         """Whether a database server may run as the agent's user, with access to that user's files.

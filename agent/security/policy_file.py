@@ -166,6 +166,12 @@ def _short(name: str) -> BeforeValidator:
     return BeforeValidator(lambda given: {name: given} if isinstance(given, (str, list)) else given)
 
 
+class RebootEntry(_Strict):
+    """The permission to reboot the host, with its reason."""
+
+    i_know: Reason
+
+
 class PathEntry(_Widened):
     """A folder below which plans may write files."""
 
@@ -273,6 +279,7 @@ class PolicyEntry(_Strict):
     validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
     udev: UdevEntry = Field(default_factory=UdevEntry)
     destructive: bool = False
+    reboot: RebootEntry | None = None
     oracle_parameters: list[Annotated[Word, AfterValidator(_oracle_parameter)]] = Field(
         default_factory=list, max_length=200
     )
@@ -289,6 +296,7 @@ class PolicyEntry(_Strict):
         yield from ((entry.path, entry.i_know) for entry in self.commands if entry.i_know)
         yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
         yield from ((entry.match, entry.i_know) for entry in self.udev.devices if entry.i_know)
+        yield from (("reboot", entry.i_know) for entry in (self.reboot,) if entry)
 
 
 def read(path: Path) -> Policy:
@@ -321,6 +329,7 @@ def read(path: Path) -> Policy:
         validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
         widened=tuple(entry.widened()),
         destructive=entry.destructive,
+        reboot=entry.reboot is not None,
         oracle_parameters=tuple(entry.oracle_parameters),
         provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
@@ -399,6 +408,7 @@ def describe(found: Policy) -> str:
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),
+        ("reboots", ["yes"] if found.reboot else []),
         ("oracle settings", found.oracle_parameters),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
@@ -426,6 +436,8 @@ def _consequence(what: str, found: Policy) -> str:
         return f"plans start it as {user} user, with {given}"
     if what in found.paths:
         return "plans write files of any name and content below it, for every program that reads them"
+    if what == "reboot":
+        return "plans reboot this host, and whatever runs on it ends"
     if what in found.udev_devices:
         return "udev rules of plans give these devices owners, modes and links"
     return "it reads files of plans as the agent's own user"

@@ -277,5 +277,5 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunCapture: _capture,
     }
 )
-NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning})
+NOTHING_TO_CHECK: frozenset[type] = frozenset({tasks.VerifyTuning, tasks.RevertTuning, tasks.RebootHost})
 """Tasks without values that could harm a host."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from proveout.agent import host_facts
 from proveout.agent.engines.public_dsn import public_dsn
 from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
@@ -85,18 +86,19 @@ def network() -> str:
     would equal it.
     """
     with suppress(OSError):
-        return f"{_boot()}:{_cookie() or Path('/proc/self/ns/net').readlink()}"
+        return f"{boot()}:{_cookie() or Path('/proc/self/ns/net').readlink()}"
     return ""
 
 
 def network_is_gone(other: str) -> bool:
     """Whether a namespace belongs to an earlier boot."""
-    return bool(other) and not other.startswith(f"{_boot()}:")
+    return bool(other) and not other.startswith(f"{boot()}:")
 
 
-def _boot() -> str:
+def boot() -> str:
+    """The id of this boot of the kernel."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path(host_facts.BOOT_ID).read_text(encoding="ascii").strip()
     except OSError:
         return "unknown"
 

@@ -90,6 +90,25 @@ def revert(
     return _states(done)
 
 
+def adopt(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
+    """Take over the changes of this run after a reboot: those of a kernel that has ended are settled, and `drifted` are
+    those to files, devices and databases that have not survived it."""
+    lost: list[tuple[Entry, TuningOutcome, str]] = []
+    for entry in journal.outstanding():
+        try:
+            found = compare(host, entry)
+        except TaskFault:
+            found = "unknown"
+        if found in ("made", "unknown"):
+            if entry.net:
+                journal.renew(entry)
+        elif isinstance(entry.change, SetText | UnitAction | ServerAction | BusyCpus):
+            journal.settle(entry)
+        else:
+            lost.append((entry, "drifted", f"{_subject(entry)} has not survived the reboot, and is made again"))
+    return _states(lost)
+
+
 def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
     """Verify that the run's changes are still in place: `in_place` or `drifted` for each tuning. Changes nothing.
 

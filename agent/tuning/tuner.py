@@ -19,8 +19,8 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import one_line
 from proveout.dsl.plan.stages import Tuning
-from proveout.proto.wire.results import TuningDone, TuningState
-from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RevertTuning, VerifyTuning
+from proveout.proto.wire.results import Done, TuningDone, TuningState
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, RebootHost, RevertTuning, VerifyTuning
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import Resource
@@ -83,6 +83,8 @@ class Tuner:
         self._tools: Processes | None = None
         self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._hold: tuple[str, float] | None = None
+        self._late: asyncio.Task[None] | None = None
         self.port = 0
         """The TCP port that the agent listens on."""
         self._disturbances: HostDisturbances | None = None
@@ -99,8 +101,39 @@ class Tuner:
         disturbed = self._disturbed()
         disturbed.host, disturbed.port, disturbed.resources = host, self.port, resources
 
+    @property
+    def reboots(self) -> bool:
+        """Whether the machine reboots: the agent serves no session more."""
+        return self._hold is not None
+
+    def reboot_at_end(self, run: str, hold_s: float) -> None:
+        """Reboot the machine when the session ends, and keep the changes of this run until it is back, for at most
+        `hold_s`."""
+        self._hold = run, hold_s
+
     async def recover(self) -> tuple[TuningState, ...]:
-        """Undo changes that earlier agents have left."""
+        """Undo changes that earlier agents have left; those that a run holds over a reboot when it is not back in
+        time."""
+        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
+
+        hold = None if self.is_idle else reboot.read(self.directory)
+        if hold is not None and (left_s := hold.until_unix_s - time.time()) > 0.0:
+            _log.info("the changes of run %s stay for up to %.0f s: it has rebooted this machine", hold.run, left_s)
+            self._late = asyncio.create_task(self._recover_late(left_s))
+            return ()
+        reboot.forget(self.directory)
+        return await self._recover_now()
+
+    async def _recover_late(self, left_s: float) -> None:
+        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
+
+        await asyncio.sleep(left_s)
+        if self._journal is None and reboot.read(self.directory) is not None:
+            _log.warning("the run that has rebooted this machine is not back: its changes are undone")
+            reboot.forget(self.directory)
+            await self._recover_now()
+
+    async def _recover_now(self) -> tuple[TuningState, ...]:
         states = await self.revert(release=True)
         for state in states:
             level = logging.ERROR if state.outcome == "residue" else logging.WARNING
@@ -157,13 +190,13 @@ class Tuner:
         def work() -> tuple[TuningState, ...]:
             machine = self._machine()
             with machine.turn():
-                journal = self._admitted(machine, self._holder((run, epoch, host), tunings, endpoints))
+                journal, lost = self._admitted(machine, self._holder((run, epoch, host), tunings, endpoints))
                 if any(tuning.system for tuning in tunings):
                     journal.remember(endpoints, run)
                 transaction = Transaction(
                     host=self._host(scratch), journal=journal, run=run, watch=watch, fault=fault, notice=notice
                 )
-                return transaction.apply(tunings)
+                return (*lost, *transaction.apply(tunings))
 
         return await self._retry_while_held(work, notify, fault=bool(fault))
 
@@ -217,9 +250,26 @@ class Tuner:
         if self._disturbances is not None:
             self.serve(self._name, {})  # the servers of the session have ended
         self._stop.set()
-        self._closing = asyncio.ensure_future(self._undo_all())
+        self._closing = asyncio.ensure_future(self._undo_all() if self._hold is None else self._reboot(*self._hold))
         self._closing.add_done_callback(_log_failure)
         await asyncio.shield(self._closing)
+
+    async def _reboot(self, run: str, hold_s: float) -> None:
+        """Close the journal with the changes in it, and reboot; where that fails, undo them."""
+        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning.machine import boot  # noqa: PLC0415
+
+        def work() -> bool:
+            if self._journal is not None:
+                reboot.Hold(run=run, boot=boot(), until_unix_s=time.time() + hold_s).store(self.directory)
+                self._journal.close()
+                self._journal = None
+            return reboot.begin()
+
+        if not await self._in_turn(work):
+            self._hold = None
+            reboot.forget(self.directory)
+            await self._undo_all()
 
     async def _undo_all(self) -> None:
         for state in await self.revert(release=True):
@@ -272,18 +322,24 @@ class Tuner:
         claims = sorted(claims_of(tunings, endpoints).union(before)) or [f"run:{run}"]
         return Holder(run=run, epoch=epoch, host=host or self._name, pid=os.getpid(), claims=tuple(claims))
 
-    def _admitted(self, machine: Machine, holder: Holder) -> UndoJournal:
-        """Open the journal for this run, after the changes of other runs in it have been undone where possible."""
-        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
+    def _admitted(self, machine: Machine, holder: Holder) -> tuple[UndoJournal, tuple[TuningState, ...]]:
+        """Open the journal for this run, after the changes of other runs in it have been undone where possible; those
+        of this run, which has rebooted the machine, are taken over, and the states are those that have not survived."""
+        from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
+        from proveout.agent.tuning import revert as reverting  # noqa: PLC0415
 
         if self._journal is not None:
             machine.widen(self._journal, holder)
-            return self._journal
+            return self._journal, ()
         journal = self._journal = machine.open(holder)
         journal.others = lambda: machine.changed_by_others(journal)
+        hold = reboot.read(self.directory)
+        reboot.forget(self.directory)
+        if hold is not None and hold.run == holder.run:
+            return journal, reverting.adopt(self._host(self.directory, journal), journal)
         for state in reverting.end(self._host(self.directory, journal), journal):
             _log.warning("tuning %r of an earlier run: %s%s", state.name, state.outcome, _lines(state))
-        return journal
+        return journal, ()
 
     def _undo_abandoned(self, machine: Machine, *, systems_only: bool, until_s: float = 0.0) -> tuple[TuningState, ...]:
         """Undo the changes in journals that no agent holds, unless another agent has the turn until then, of the
@@ -445,6 +501,15 @@ async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
     """Undo all changes, or those of some tunings."""
     began = time.monotonic()
     return _done(began, await tuner_of(context).revert(systems_only=spec.systems_only, tunings=frozenset(spec.tunings)))
+
+
+async def reboot_host(context: TaskContext, spec: RebootHost) -> Done:
+    """Reboot the host at the end of the session. TaskFault as `reboot.require_permission`."""
+    from proveout.agent.tuning import reboot  # noqa: PLC0415 - see the module's head
+
+    await asyncio.to_thread(reboot.require_permission, context)
+    tuner_of(context).reboot_at_end(holder_of(context.key)[0], spec.hold_s)
+    return Done()
 
 
 def holder_of(key: str) -> tuple[str, str]:

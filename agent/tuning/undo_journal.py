@@ -272,6 +272,11 @@ class UndoJournal:
         self._unwritten[entry.id] = None
         self._flush(self._open())
 
+    def renew(self, entry: Entry) -> None:
+        """Record that a change of a network parameter is in place in the namespace of this boot too."""
+        with self._open() as db:
+            db.execute("UPDATE change SET net = ? WHERE id = ?", (network(), entry.id))
+
     def leave(self, entry: Entry, reason: str) -> None:
         """Record that a change could not be undone. The next start of the agent, and the next run, retry it."""
         self._unwritten[entry.id] = reason

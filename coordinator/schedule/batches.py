@@ -26,7 +26,7 @@ from proveout.dsl.compile.stage_rules import NEVER
 from proveout.dsl.operations import sql
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan, all_tunings, position
-from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Drop, Populate, Reboot, Reset, Sql, Stage
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.resets import is_ddl
 from proveout.proto.events import (
@@ -659,13 +659,16 @@ _BAD = {
 
 
 def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDone) -> None:
-    """Record the results of a host's tuning operations. An operation that is not in effect ends the run."""
+    """Record the results of a host's tuning operations. An operation that is not in effect ends the run,
+    unless it needs a restart, and a stage reboots the host."""
     act: TuningAct = "apply"
     if not isinstance(spec, ApplyTuning):
         act = "look" if isinstance(spec, VerifyTuning) else "revert"
     if result.states:
         turn.emit(TuningSeen(host=host, act=act, stage=step.stage, states=result.states, seconds=result.seconds))
-    bad = [state for state in result.states if state.outcome in _BAD]
+    stages, ended = turn.state.plan.stages, turn.state.progress.stages_finished
+    reboots = any(isinstance(one, Reboot) and host in one.hosts and one.id not in ended for one in stages)
+    bad = [one for one in result.states if one.outcome in _BAD and not (reboots and one.outcome == "needs_restart")]
     for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
         problem = _BAD.get(state.outcome, "was changed by another process since")
         level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"

@@ -328,9 +328,11 @@ def _agents_of_tuned_hosts(turn: Turn) -> bool:
 def _dial(turn: Turn, missing: Sequence[str]) -> bool:
     if not missing:
         return False
-    turn.commands.append(Dial(hosts=tuple(missing)))
+    rebooting = {host: within_s for host, within_s in turn.state.rebooting.items() if host in missing}
+    turn.commands.append(Dial(hosts=tuple(missing), rebooting=rebooting))
     timing = turn.state.setup.timing
-    until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
+    longest_s = max(timing.dial_s, timing.dial_per_host_s * len(missing))
+    until_s = turn.at_s + longest_s + max(rebooting.values(), default=0.0)
     turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))
     return True
 

@@ -24,6 +24,7 @@ from proveout.dsl.plan.stages import (
     Open,
     Phased,
     Populate,
+    Reboot,
     Reset,
     Search,
     Sql,
@@ -80,7 +81,8 @@ def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[
         tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
         rates = offered_rates(plan, host)
         named = dict.fromkeys((subject, argv) for hosts_of, subject, argv in programs(plan) if host in hosts_of)
-        if started or tools or rates or named:
+        reboots = any(isinstance(one, Reboot) and host in one.hosts for one in plan.stages)
+        if started or tools or rates or named or reboots:
             servers = sum(not engines.of(one.engine).in_files for one in started)
             bytes_min = SERVER_BYTES * servers + sum(ROW_BYTES * _rows(plan, one) for one in started)
             yield (
@@ -92,6 +94,7 @@ def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[
                     tools=tools,
                     rates=rates,
                     commands=tuple(CheckedCommand(subject=subject, argv=argv) for subject, argv in named),
+                    reboots=reboots,
                 ),
             )
 

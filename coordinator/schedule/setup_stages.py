@@ -29,14 +29,15 @@ from proveout.coordinator.schedule.tasks import (
 from proveout.coordinator.schedule.tuning import copies_part, revert_part, tune_part
 from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Drop, Pause, Populate, Reset, Restart, Revert, Sql, Tune
+from proveout.dsl.plan.stages import CommandRun, Drop, Pause, Populate, Reboot, Reset, Restart, Revert, Sql, Tune
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules import resets
-from proveout.proto.events import Notice
+from proveout.proto.events import AgentUp, Notice, StageStarted
 from proveout.proto.wire.tasks import (
     Checkpoint,
     LinkSystems,
     PopulateSystem,
+    RebootHost,
     RestoreCopy,
     RunCommand,
     RunSql,
@@ -279,6 +280,28 @@ def _with_settings(system: System, stage: Restart) -> System:
     return replace(system, settings=tuple(sorted({**dict(system.settings), **dict(stage.settings)}.items())))
 
 
+def reboot_part(turn: Turn, stage: Reboot) -> bool:
+    """Reboot the hosts that have not booted since the stage began; False when all have, and their agents are back.
+
+    Each host is given up with its answer (`state_machine`) and dialled again, as after the loss of its agent.
+    """
+    due = [host for host in stage.hosts if not _has_booted(turn.state.progress, stage, host)]
+    if due:
+        batch(turn, "reboot", [[(host, RebootHost(hold_s=stage.within_s)) for host in due]], stage=stage.id)
+    return bool(due)
+
+
+def _has_booted(progress: RunProgress, stage: Reboot, host: str) -> bool:
+    """Whether the agent of a host has answered from another boot since the stage began, in this process or before a
+    resume."""
+    began, boots = False, {False: "", True: ""}
+    for event in progress.history:
+        began = began or (isinstance(event, StageStarted) and event.stage == stage.id)
+        if isinstance(event, AgentUp) and event.host == host:
+            boots[began] = str(event.facts.get("boot_id", ""))
+    return boots[True] not in ("", boots[False])
+
+
 def drop_part(turn: Turn, stage: Drop) -> bool:
     """Drop the tables of the workload, one system after the other; False when that is done."""
     state = turn.state
@@ -304,6 +327,7 @@ PARTS: Mapping[type, Callable[[Turn, Any], bool]] = MappingProxyType(
         Tune: tune_part,
         Revert: revert_part,
         Restart: restart_part,
+        Reboot: reboot_part,
         Drop: drop_part,
     }
 )

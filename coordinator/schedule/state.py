@@ -187,9 +187,11 @@ Input: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dial:
-    """Connect to these hosts' agents (starting the local ones); each answers with AgentReady or AgentGone."""
+    """Connect to these hosts' agents (starting the local ones); each answers with AgentReady or AgentGone. Those that
+    reboot have as many seconds to answer, from another boot."""
 
     hosts: tuple[str, ...]
+    rebooting: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,6 +515,7 @@ Purpose: TypeAlias = Literal[
     "link",
     "snapshot",
     "restore",
+    "reboot",
     "restart",
     "checkpoint",
     "sql",
@@ -659,7 +662,8 @@ class State:
     finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
     them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages whose
     data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
-    those of lost agents. `failures`: failed attempts per (stage, rung, repeat).
+    those of lost agents. `rebooting`: hosts that reboot, with the seconds until their agents answer at the latest.
+    `failures`: failed attempts per (stage, rung, repeat).
     `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
     which they were verified. `full`: the message of a client with a full disk. `preflights`: finished parts of the
     preflight; `found`: its findings so far, (host, system, finding).
@@ -681,6 +685,7 @@ class State:
     rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)
     given_up: Mapping[str, str] = field(default_factory=dict)
+    rebooting: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
     tuned: frozenset[Tuned] = frozenset()

@@ -38,10 +38,12 @@ from proveout.coordinator.schedule.state import (
     Waiting,
 )
 from proveout.coordinator.schedule.tasks import is_dispensable
+from proveout.core.units import format_duration
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
 from proveout.proto.wire.results import FaultInjected
+from proveout.proto.wire.tasks import RebootHost
 
 
 def start(
@@ -134,12 +136,23 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
         iteration.receive(turn, step, message)
     elif isinstance(step, Batch):
         receive_answer(turn, step, message)
+        if isinstance(message, TaskDone) and isinstance(spec := step.specs.get(message.key), RebootHost):
+            _reboots(turn, event.host, spec.hold_s)
     elif isinstance(step, Draining) and not turn.state.tasks:
         turn.set(step=None)
 
 
+def _reboots(turn: Turn, host: str, within_s: float) -> None:
+    """Give up an agent that has agreed to reboot its host: the end of its session begins the reboot."""
+    turn.notice("info", f"reboots: its agent has {format_duration(within_s)} to be back", host)
+    turn.commands.append(CloseSessions(hosts=(host,), keep_data=True))
+    turn.set(rebooting={**turn.state.rebooting, host: within_s})
+    _forget_agent(turn, host, abandoned=False)
+
+
 def _agent_ready(turn: Turn, up: AgentUp) -> None:
     turn.emit(up)
+    turn.set(rebooting={host: left for host, left in turn.state.rebooting.items() if host != up.host})
     turn.set(up=turn.state.up | {up.host}, left_tuned=turn.state.left_tuned - {up.host})
     _cancel_given_up(turn, up.host)
     step = turn.state.step
@@ -174,6 +187,27 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
         return
     abandoned = host in state.up and _may_continue_without(state, host)
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
+    turn.set(losses=state.losses + (not abandoned))
+    _forget_agent(turn, host, abandoned=abandoned)
+    if state.ending is not None:
+        _end_step_without_tasks(turn)
+        return
+    if abandoned:
+        turn.notice("warning", f"the run continues without {host} (on_loss: continue)")
+    too_often = turn.state.losses > state.setup.timing.losses_max
+    if dialled and (not state.losses or host in state.rebooting):
+        turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
+    elif too_often:
+        turn.end("failed", 4, f"agent {host} was lost: {reason}")
+    elif state.plan.on_loss == "stop":
+        turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
+    else:
+        _give_up_tasks(turn, host, reason)
+
+
+def _forget_agent(turn: Turn, host: str, *, abandoned: bool) -> None:
+    """Drop what was known of an agent: its tasks are given up, its systems are down."""
+    state = turn.state
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
     inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
@@ -181,7 +215,6 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
     turn.set(
         left_tuned=left_tuned,
         up=state.up - {host},
-        losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},
         given_up={**state.given_up, **{k: h for k, h in state.tasks.items() if h == host}},
         endpoints={name: e for name, e in state.endpoints.items() if name not in inspected},
@@ -192,20 +225,6 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
         pristine=state.pristine - on_host,
     )
     tuning.forget_host(turn, host)
-    if state.ending is not None:
-        _end_step_without_tasks(turn)
-        return
-    if abandoned:
-        turn.notice("warning", f"the run continues without {host} (on_loss: continue)")
-    too_often = turn.state.losses > state.setup.timing.losses_max
-    if dialled and not state.losses:
-        turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
-    elif too_often:
-        turn.end("failed", 4, f"agent {host} was lost: {reason}")
-    elif state.plan.on_loss == "stop":
-        turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
-    else:
-        _give_up_tasks(turn, host, reason)
 
 
 def _may_continue_without(state: State, host: str) -> bool:

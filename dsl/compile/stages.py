@@ -42,6 +42,7 @@ from proveout.dsl.plan.stages import (
     Limits,
     Pool,
     Populate,
+    Reboot,
     Reset,
     Restart,
     Search,
@@ -273,6 +274,12 @@ class _Stages(StageNames):
                     self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
             case Restart():
                 return self.restart(stage, self.scope.systems[stage.system])
+            case Reboot():
+                for name in stage.hosts:
+                    if self.scope.hosts[name].is_local:
+                        what = f"the agent of `{name}` is started by the run, and nothing starts it after a reboot"
+                        hint = "an `address:` with an agent that is a service (`proveout agent --unit`)"
+                        self.problem(what, "on", hint=hint)
             case Sql():
                 return sql_stage(stage, self.body, self.system(stage.system, "system"), self.problem)
             case CommandRun():

@@ -950,6 +950,31 @@ class Restart(StageKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reboot(StageKind):
+    """Reboot hosts, wait for their agents, and check that the changes of the run that are to last have survived."""
+
+    id: str
+    hosts: Selector = key(
+        name="on", text="The hosts. Their agents are services; those of `local` are none.", of="hosts"
+    )
+    within_s: Duration = key(
+        900.0, name="within", text="The longest time until the agent is back; the changes of the run stay that long."
+    )
+    where: Where = NOWHERE
+    kind: Literal["reboot"] = "reboot"
+    prepares = True
+    is_timed = False
+
+    def outline(self, plan: Named) -> Outline:
+        detail = (
+            f"waits for the agents for at most {format_duration(self.within_s)}",
+            "changes of the run stay in place; those that the kernel has lost are made again",
+        )
+        work = tuple((host, "reboot") for host in self.hosts)
+        return Outline(title=f"reboot {', '.join(self.hosts)}", seconds=120.0, detail=detail, work=work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drop(StageKind):
     """Drop the tables that a populate has made."""
 
@@ -997,7 +1022,9 @@ class Tool(StageKind):
         return len(self.iodepths) * self.repeat
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Drop | Tool
+Stage: TypeAlias = (
+    Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Reboot | Drop | Tool
+)
 KINDS: Mapping[str, type[StageKind]] = MappingProxyType(
     {one.__dataclass_fields__["kind"].default: one for one in get_args(Stage)}
 )

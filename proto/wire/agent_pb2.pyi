@@ -4162,10 +4162,13 @@ class CheckHost(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
+    REBOOTS_FIELD_NUMBER: _builtins.int
     data_root: _builtins.str
     """the directory of their data"""
     bytes_min: _builtins.int
     """free space there, bytes"""
+    reboots: _builtins.bool
+    """whether the run reboots it"""
     @_builtins.property
     def systems(self) -> _containers.RepeatedCompositeFieldContainer[Global___System]:
         """systems that the agent must be able to start"""
@@ -4191,10 +4194,11 @@ class CheckHost(_message.Message):
         tools: _abc.Iterable[_builtins.str] | None = ...,
         rates: _abc.Iterable[Global___OfferedRate] | None = ...,
         commands: _abc.Iterable[Global___CheckedCommand] | None = ...,
+        reboots: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "commands", b"commands", "data_root", b"data_root", "rates", b"rates", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "commands", b"commands", "data_root", b"data_root", "rates", b"rates", "reboots", b"reboots", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4435,6 +4439,30 @@ class RevertTuning(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevertTuning: _TypeAlias = RevertTuning  # noqa: Y015
+
+@_typing.final
+class RebootHost(_message.Message):
+    """Reboot this host at the end of the session, which the coordinator ends after the answer; the changes of the run stay,
+    for `hold_s` without it. Refused unless the agent is a service, and the policy permits it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_S_FIELD_NUMBER: _builtins.int
+    hold_s: _builtins.float
+    """seconds until the run is back at the latest"""
+    def __init__(
+        self,
+        *,
+        hold_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_s", b"hold_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebootHost: _TypeAlias = RebootHost  # noqa: Y015
 
 @_typing.final
 class LoadShare(_message.Message):
@@ -4900,6 +4928,7 @@ class Task(_message.Message):
     APPLY_TUNING_FIELD_NUMBER: _builtins.int
     VERIFY_TUNING_FIELD_NUMBER: _builtins.int
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
+    REBOOT_HOST_FIELD_NUMBER: _builtins.int
     FORM_POOL_FIELD_NUMBER: _builtins.int
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     INJECT_FAULT_FIELD_NUMBER: _builtins.int
@@ -4986,6 +5015,12 @@ class Task(_message.Message):
         """Undo what was applied, the last change first; answer TuningDone"""
 
     @_builtins.property
+    def reboot_host(self) -> Global___RebootHost:
+        """Reboot this host at the end of the session, which the coordinator ends after the answer; the changes of the run
+        stay, for `hold_s` without it
+        """
+
+    @_builtins.property
     def form_pool(self) -> Global___FormPool:
         """Start a Ray node: the head of a cluster, or one that joins it; answer PoolFormed"""
 
@@ -5035,6 +5070,7 @@ class Task(_message.Message):
         apply_tuning: Global___ApplyTuning | None = ...,
         verify_tuning: Global___VerifyTuning | None = ...,
         revert_tuning: Global___RevertTuning | None = ...,
+        reboot_host: Global___RebootHost | None = ...,
         form_pool: Global___FormPool | None = ...,
         run_load: Global___RunLoad | None = ...,
         inject_fault: Global___InjectFault | None = ...,
@@ -5043,11 +5079,11 @@ class Task(_message.Message):
         run_capture: Global___RunCapture | None = ...,
         deadline_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "reboot_host", b"reboot_host", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "reboot_host", b"reboot_host", "restore_copy", b"restore_copy", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "check_invariants", "check_system", "check_host", "read_facts", "run_sql", "run_command", "checkpoint", "restore_copy", "apply_tuning", "verify_tuning", "revert_tuning", "form_pool", "run_load", "inject_fault", "prepare_fio", "run_fio", "run_capture"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "check_invariants", "check_system", "check_host", "read_facts", "run_sql", "run_command", "checkpoint", "restore_copy", "apply_tuning", "verify_tuning", "revert_tuning", "reboot_host", "form_pool", "run_load", "inject_fault", "prepare_fio", "run_fio", "run_capture"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 

@@ -318,6 +318,7 @@ class CheckHost(TaskKind):
     commands: Annotated[
         tuple[CheckedCommand, ...], Form(max_length=CHECKS_MAX)
     ] = ()  # programs that the policy must list
+    reboots: bool = False  # whether the run reboots it
     named = "check"
     limit_s = 30.0
 
@@ -426,6 +427,15 @@ class RevertTuning(TaskKind):
     tunings: tuple[str, ...] = ()  # only those of these names; empty: all
     named = "revert-tuning"
     limit_s = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebootHost(TaskKind):
+    """Reboot this host at the end of the session, which the coordinator ends after the answer; the changes of the run
+    stay, for `hold_s` without it. Refused unless the agent is a service, and the policy permits it."""
+
+    hold_s: Annotated[float, Form(gt=0.0, le=7 * 24 * HOUR_S)]  # seconds until the run is back at the latest
+    named = "reboot"
 
 
 Distribution: TypeAlias = Literal["constant", "poisson"]
@@ -646,6 +656,7 @@ TaskSpec: TypeAlias = (
     | ApplyTuning
     | VerifyTuning
     | RevertTuning
+    | RebootHost
     | FormPool
     | RunLoad
     | InjectFault

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -77,6 +78,7 @@ from proveout.proto.wire.tasks import (
     InspectSystem,
     PopulateSystem,
     ReadFacts,
+    RebootHost,
     RevertTuning,
     RunCapture,
     RunFio,
@@ -113,7 +115,8 @@ class World:
 
     `data`: provisioned systems with a data directory; `tuned`: names of the applied tunings by host; `left_tuned`: hosts
     whose agent ended with changes in place, until its next start. `settings` and `population`: of each system, those it
-    was last started with and the workload that it holds; `measured`: what each load met: its label, and of its system
+    was last started with and the workload that it holds; `boots`: how often each host was
+    rebooted; `measured`: what each load met: its label, and of its system
     the settings, the population and the tunings of all hosts.
     """
 
@@ -129,6 +132,7 @@ class World:
     gone: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     tuned: dict[str, list[str]] = field(default_factory=dict)
+    boots: Counter[str] = field(default_factory=Counter)
     left_tuned: set[str] = field(default_factory=set)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     population: dict[str, str] = field(default_factory=dict)
@@ -245,7 +249,8 @@ class Simulation:
                 return AgentGone(at_s=self._now_s, host=host, reason="connection refused")
             self.world.hosts.setdefault(host, set())
             self.world.left_tuned.discard(host)
-            up = AgentUp(host=host, agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1000)
+            up = AgentUp(host=host, agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1000,
+                         facts={"boot_id": f"boot {self.world.boots[host]}"})  # fmt: skip
             return AgentReady(at_s=self._now_s, up=up)
 
         self._at(0.2, answered)
@@ -294,6 +299,8 @@ class Simulation:
     def _finish(self, host: str, key: str, spec: object) -> Input | None:
         if key not in self.world.running or host in self.world.silent:
             return None
+        if isinstance(spec, RebootHost):
+            self.world.boots[host] += 1
         tuned = self._tuned(host, spec)
         return self._heard(host, TaskDone(key=key, result=tuned or self._effect(spec)))
 

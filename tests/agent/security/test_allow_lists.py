@@ -107,6 +107,20 @@ def test_a_link_to_a_program_that_runs_others_is_refused(kind: str, tmp_path: Pa
         policy_file.read(path)
 
 
+def test_reboots_need_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    for text, allowed in (("", False), (f"reboot: {{i_know: {WHY}}}\n", True)):
+        file.write_text(f"policy: 1\n{text}")
+        file.chmod(0o600)
+        found = policy_file.read(file)
+        assert bool(found.allows_reboot()) == allowed
+        assert (("reboot", WHY) in found.widened) == allowed
+    assert "plans reboot this host" in policy_file.describe(found)
+    file.write_text("policy: 1\nreboot: true\n")
+    with pytest.raises(ProveoutError):
+        policy_file.read(file)
+
+
 def test_validators_and_devices_that_need_a_reason_and_devices_that_no_reason_permits() -> None:
     for argv in VALIDATORS:
         assert not taken(policy_file.ValidatorEntry, run=list(argv)), argv

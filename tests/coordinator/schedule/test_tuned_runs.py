@@ -16,7 +16,7 @@ from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.schedule.preflight import Moment, tuning_checks
 from proveout.coordinator.schedule.state import Summarise
 from proveout.dsl.plan.plan import OnLoss, Plan
-from proveout.dsl.plan.stages import Pause, Tune, Tuning
+from proveout.dsl.plan.stages import Pause, Reboot, Tune, Tuning
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto import events
 from proveout.proto.wire.results import TuningDone, TuningState
@@ -217,3 +217,57 @@ def test_drift_gives_a_warning_and_does_not_end_the_run() -> None:
     assert simulation.closed.exit_code == 0
     warnings = {n.text for n in world.events if isinstance(n, events.Notice) and n.level == "warning"}
     assert "tuning 'swap' was changed by another process since: it is 33" in warnings
+
+
+# ---- reboots -----------------------------------------------------------------------------------------------------------
+
+REBOOT = replace(PLAN, stages=(*PLAN.stages[:2], Reboot(id="again", hosts=("a", "b"), within_s=600.0), PLAN.stages[2]))
+
+
+def test_a_reboot_gives_each_agent_up_and_tunes_and_starts_again_when_it_is_back_from_another_boot() -> None:
+    simulation = run(REBOOT)
+    sent = [task for task in tasks(simulation) if "facts" not in task and "inspect" not in task]
+    verified = ["verify-tuning@a", "verify-tuning@b"]
+    again = sent[sent.index("reboot@b") + 1 :]
+    assert sent.count("reboot@a") == sent.count("reboot@b") == 1
+    assert again[:6] == ["tune@a", "tune@b", "tune@b", "start:db@a", "tune@a", *verified[:1]]
+    assert not [event for event in simulation.world.events if isinstance(event, events.AgentLost)], "no loss"
+    assert simulation.world.boots == {"a": 1, "b": 1}
+    assert simulation.closed is not None
+    assert simulation.closed.exit_code == 0
+
+
+def test_what_needs_a_restart_waits_for_the_reboot() -> None:
+    class Stored(Watched):
+        def _tuned(self, host: str, spec: object) -> TuningDone | None:
+            done = super()._tuned(host, spec)
+            if done is None or self.world.boots[host] or not isinstance(spec, ApplyTuning) or host != "b":
+                return done
+            return replace(done, states=tuple(replace(state, outcome="needs_restart") for state in done.states))
+
+    simulation = Stored(REBOOT, Judge(), work)
+    simulation.run()
+    assert simulation.closed is not None
+    assert simulation.closed.exit_code == 0
+    assert simulation.world.boots == {"a": 1, "b": 1}
+
+
+def test_a_host_that_does_not_come_back_ends_the_run() -> None:
+    class Down(Watched):
+        def _dial(self, host: str) -> None:
+            if self.world.boots[host]:
+                self.world.gone.add(host)
+            super()._dial(host)
+
+    simulation = Down(REBOOT, Judge(), work)
+    simulation.run()
+    (ended,) = [event for event in simulation.world.events if isinstance(event, events.RunFinished)]
+    assert (ended.status, ended.exit_code) == ("failed", 4)
+    assert "cannot be reached" in ended.reason
+
+
+def test_a_resume_reboots_no_host_again_that_has_booted_since_the_stage_began() -> None:
+    for at in range(run(REBOOT).inputs):
+        world = run(REBOOT, Fault(at=at, kind="kill")).world
+        run(REBOOT, world=world, epoch=2)
+        assert world.boots == {"a": 1, "b": 1}, f"killed at input {at}"

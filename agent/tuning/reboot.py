@@ -1,0 +1,92 @@
+"""The reboot of this host between stages of a run, and the hold that keeps the changes of the run over it.
+
+Flow: `tuner.reboot_host` checks the policy and that the agent is a service -> `Tuner.reboot_at_end` -> the coordinator
+ends the session, `Tuner.close` stores the hold and starts the reboot -> the agent of the next boot finds the hold
+(`read`) and undoes nothing before its end -> `ApplyTuning` of the same run takes the journal over (`revert.adopt`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
+from proveout.agent.tuning import machine
+from proveout.core.data_classes import dataclass
+
+FILE = "reboot.json"
+SYSTEMCTL = "/usr/bin/systemctl"
+CGROUP = Path("/proc/self/cgroup")
+ANSWER_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+def require_permission(context: TaskContext) -> None:
+    """TaskFault `refused` by the policy, `missing` where nothing would start the agent again."""
+    context.policy.allows_reboot().require()
+    if not (unit := service()):
+        what = "the agent of this host is not a service, so that nothing would start it after a reboot"
+        raise TaskFault("missing", what, way_out="`proveout agent --unit` prints its unit")
+    asked = _systemctl("is-enabled", unit)
+    if asked is None or asked.returncode:
+        what = f"{unit} is not enabled, so that nothing would start this agent after a reboot"
+        raise TaskFault("missing", what, way_out=f"systemctl enable {unit}")
+
+
+def service() -> str:
+    """The unit that this process is a service of, by its control group (cgroups(7)); "" outside of one."""
+    with suppress(OSError):
+        last = CGROUP.read_text(encoding="utf-8").strip().rpartition("/")[2]
+        return last if last.endswith(".service") and not last.startswith("user@") else ""
+    return ""
+
+
+def begin() -> bool:
+    """Reboot the machine; False, with the reason in the log, when that is refused."""
+    done = _systemctl("reboot")
+    if done is not None and done.returncode:
+        _log.error("systemctl reboot failed: %s", done.stderr.strip())
+    return done is not None and not done.returncode
+
+
+def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run([SYSTEMCTL, *arguments], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _log.error("systemctl %s: %s", " ".join(arguments), error)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Changes of a run stay over a reboot: the boot that made them, and until when (Unix seconds)."""
+
+    run: str
+    boot: str
+    until_unix_s: float
+
+    def store(self, directory: Path) -> None:
+        """Store it beside the journals of the machine."""
+        path = directory / FILE
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+def read(directory: Path) -> Hold | None:
+    """The hold of an earlier boot; None without one, and where the machine has not rebooted since."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        hold = Hold(run=str(found["run"]), boot=str(found["boot"]), until_unix_s=float(found["until_unix_s"]))
+        return hold if hold.boot != machine.boot() else None
+    return None
+
+
+def forget(directory: Path) -> None:
+    """Remove the hold, if there is one."""
+    (directory / FILE).unlink(missing_ok=True)
