@@ -402,8 +402,9 @@ def _held(state: SearchState, target: float) -> float | None:
 
 
 def _in_range(state: SearchState, rate: float) -> float:
-    """A rate to try: not far above those that short probes refused."""
-    rate = min(rate, (state.high or math.inf) * (1.0 + BISECTED * state.tolerance_fraction))
+    """A rate to try: not far above the bracket, and above what full-length iterations have accepted."""
+    highest = max([state.high or math.inf, *(one.probe.rate for one in state.full() if one.accepted)])
+    rate = min(rate, highest * (1.0 + BISECTED * state.tolerance_fraction))
     rounded = float(round(rate)) if state.over == "threads" else float(f"{rate:.{DIGITS}g}")
     return min(max(rounded, state.rate_from), state.rate_to)
 
