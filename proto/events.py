@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from proveout.core.data_classes import dataclass, field
-from proveout.core.numbers import Sought, quantity, search_answer, sought
+from proveout.core.numbers import Sought, confirmed, quantity, search_answer, sought
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.stages import Window
 from proveout.proto.wire.results import FaultStepKind, InvariantCheck, Populated, TableDifference, TuningState
@@ -584,7 +584,7 @@ class IterationVoided:
     rerun: bool
 
 
-Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "refusal", "around"]
+Phase: TypeAlias = Literal["bracket", "bisect", "confirm", "repeat", "refusal", "around"]
 """The part of a search that a probe belongs to (`coordinator.schedule.rate_search`)."""
 
 
@@ -611,7 +611,7 @@ class ProbeFinished:
 class SearchFinished:
     """A search's answer; `rate` is None when no rate in the range was accepted, or the probes did not decide.
 
-    `confirmations` (0: not recorded) and `upper`, the lowest rate shown to be too high: see `core.numbers`."""
+    `confirmations` (0: not recorded), `lower` and `upper`: see `core.numbers`."""
 
     stage: str
     rate: float | None
@@ -621,11 +621,19 @@ class SearchFinished:
     upper: float | None = None
     confirmations: int = 0
     over: Sought = "rate"
+    lower: float | None = None
+
+    @property
+    def estimate(self) -> dict[str, Any]:
+        """The answer as an estimate; empty where there is none."""
+        if self.rate is None:
+            return {}
+        return confirmed(self.rate, self.upper, self.confirmations, self.over, lower=self.lower)
 
     @property
     def answer(self) -> str:
         """The answer with its interval, or that there is none."""
-        return search_answer(self.rate, self.upper, self.confirmations, self.outcome, self.over)
+        return search_answer(self.estimate, self.outcome, self.over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import (
     RATIO,
     SOUGHT,
-    confirmed,
     count_of,
     half_width,
     level,
@@ -230,7 +229,7 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage in results.stages.values():
         if (found := stage.search) is None:
             continue
-        estimate = {} if found.rate is None else confirmed(found.rate, found.upper, found.confirmations, found.over)
+        estimate = found.estimate
         value, interval = printed(estimate, found.over)
         yield HeadlineNumber(
             label=f"Highest {SOUGHT[found.over]} found",

@@ -36,7 +36,7 @@ from proveout.coordinator.results.estimates import (
 )
 from proveout.core import statistics
 from proveout.core.data_classes import dataclass
-from proveout.core.numbers import confirmed, first_pieces, rate_unit
+from proveout.core.numbers import first_pieces, rate_unit
 from proveout.core.statistics import CONFIDENCE
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
@@ -550,13 +550,14 @@ def search_metrics(result: StageResult) -> Metrics:
     if found.rate is None:
         return tree
     confirming = confirmation(result)
-    tree[found.over] = confirmed(found.rate, found.upper, found.confirmations, found.over)
+    tree[found.over] = found.estimate
     return tree | ({"confirm": confirming.metrics} if confirming else {})
 
 
 def confirmation(result: StageResult) -> IterationFinished | None:
     """The iteration that confirmed a search's answer; None when there is none."""
-    numbers = [probe.probe for probe in result.probes if probe.phase == "confirm" and probe.accepted]
+    rate = result.search.rate if result.search else None
+    numbers = [one.probe for one in result.probes if one.phase == "confirm" and one.accepted and one.rate == rate]
     found = [item for item in result.iterations if numbers and item.id.repeat == numbers[-1]]
     return found[-1] if found else None
 

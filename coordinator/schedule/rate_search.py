@@ -1,67 +1,87 @@
-"""Search for the highest accepted rate, or the most accepted threads: bracket by doubling, bisect, confirm. Pure.
+"""Search for the highest accepted rate, or the most accepted threads: bracket by doubling, bisect, then full-length
+iterations where they tell most, until the rate is known. Pure.
 
 Data flow: `begin` -> state; `next_probe(state)` returns the next rate, or the answer; the caller runs that probe as an
 iteration and `record`s its judgement -> next state. The criterion of acceptance belongs to the caller.
 
 - *bracket*: from the first rate up by doubling until one is refused or the highest is accepted; where the first is
   refused, down by halving until one is accepted.
-- *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the
-  tolerance of each other. Rates differ by factors, so halving the ratio halves the work.
-- A refusal is confirmed: the same rate has a second probe, and a third where the two disagree; the majority decides.
-- *confirm*: the answer must hold in `confirmations` full-length iterations. With one refusal among them it must hold in
-  4 more; a second refusal refuses the rate, and the rate is lowered by half of the tolerance and confirmed again. From
-  the ninth such step on the step doubles, up to a half, because small steps would take hours when the machine has
-  become slower since the short probes.
+- *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within four
+  times the tolerance of each other. Rates differ by factors, so halving the ratio halves the work.
+- *confirm*: full-length iterations, at the rates where what is known so far puts the true rate: in turns at its
+  20 %, 50 % and 80 % points.
 
-The statement about an answer is a sign test: a rate that is accepted in at most half of all iterations is confirmed
-with a probability of at most 2^-n + n 2^-(n+5), which is 0.25 % for n = 9 confirmations. It needs no assumption about
-what `accept` reads.
+The true rate θ is the one that half of all iterations accept. A system that fluctuates accepts a rate r with the chance
+Φ(ln(θ/r)/σ); of 2 % of iterations the outcome is taken for chance. θ and σ are unknown, with flat densities of their
+logarithms, σ from a twelfth of the tolerance to 40 %; each probe multiplies the density by its chance (`Belief`). Each
+outcome counts at whatever rate it was, so that a fluctuation costs iterations and not the rate. Short probes count
+where their window is as long as that of the full-length ones.
 
-- *refusal*, where the search asks for an upper end: full-length iterations at the lowest refused rate until all of 5
-  probes there have refused it. After any other outcome the rate is raised by the tolerance, then by twice that, and so
-  on, 12 iterations in all at most.
+The search ends when the 5 % and 95 % points of θ are within two tolerances of each other, after at least
+`confirmations` full-length iterations and at most four times as many. The answer is the 5 % point less a reserve, at
+which an iteration must have been accepted; the 95 % point, for which a refusal "for want of evidence" (where an
+interval lies across the limit) does not count, is its upper end. With fewer than 5 confirmations the answer is the
+2^-confirmations point, and has no lower end.
 
-The interval of an answer is the bracket: its lower end is the confirmed rate, its upper end the rate that 5 of 5 probes
-refused, which has a chance of 3.1 % where half of all iterations accept that rate. A refusal "for want of evidence",
-where an interval lies across the limit, moves the search and is not evidence.
-
-A search for threads is the same over whole numbers: the middle and each step are whole, a step is at least 1, and the
-bracket is narrow when its ends are neighbours. "Rate" stands for the number of threads here, and in the names below.
-
+- *repeat*: the rate of the first full-length iteration that was accepted is run again at the end. Where it is refused
+  so often in a row that the chance of that is below 2.5 %, the capacity has moved, and the answer says so.
 - *around*, where the search has `then`: a ladder around the answer, whose probes say nothing about it any more.
 
-A probe that could not be judged (`accepted` None) is repeated; from the second one at a rate on it counts as refused,
-and is not evidence either. The probes that a confirmation needs are always kept from the budget. Where probes
-contradict each other at several rates, or the budget ends, the answer is `undecided`.
+A search for threads is the same over whole numbers. "Rate" stands for the number of threads here, and in the names
+below. A probe that could not be judged (`accepted` None) is repeated; from the second one at a rate on it counts as
+refused for want of evidence. Where σ is most likely above all that is considered, or the budget ends before an
+iteration accepts the answer, it is `undecided`.
+
+Sources: Watson & Pelli, QUEST: A Bayesian adaptive psychometric method, Perception & Psychophysics 33 (1983);
+Kontsevich & Tyler, Vision Research 39 (1999), for the unknown slope; Wichmann & Hill, Perception & Psychophysics 63
+(2001), for the share of outcomes by chance.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from proveout.core.data_classes import dataclass
-from proveout.core.numbers import SOUGHT, Sought, count_of, threads
-from proveout.dsl.plan.stages import Around, Search
+import numpy as np
+import numpy.typing as npt
+
+from proveout.core.data_classes import dataclass, field
+from proveout.core.distributions import normal_below
+from proveout.core.numbers import LOWER_MIN, SOUGHT, Sought, count_of, threads
+from proveout.dsl.plan.stages import FULL_LENGTH_MAX, Around, Search
 from proveout.proto.events import Phase
 
-FULL_LENGTH = ("confirm", "refusal", "around")
+FULL_LENGTH = ("confirm", "repeat", "refusal", "around")
 SearchOutcome: TypeAlias = Literal["found", "none", "undecided"]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 MAJORITY = 2
-MORE_CONFIRMATIONS = 4
-"""The confirmations that are needed in addition after a refusal."""
-CONTRADICTIONS_MAX = 9
-"""The rates whose full-length iterations disagree, at which the search gives up."""
-REFUSALS = 5
-"""The probes at a rate that must all refuse it to show that it is too high."""
-REFUSALS_MAX = 12
+"""The refusals that show that the lowest rate is too high."""
+BISECTED = 4.0
+"""Tolerances between the ends of the bracket at which full-length iterations begin."""
+KNOWN = 2.0
+"""Tolerances between the ends of the interval at which the search ends."""
+ERROR = 0.05
+"""The chance that an end of the interval is wrong."""
+UNORDERED = 0.5
+"""The chance of the largest fluctuation from which the outcomes are called contradictory."""
+REPEATS_MAX = 4
+MORE = 6
+"""Iterations at the answer, beyond those that find it."""
+RESERVE = 0.25
+"""Tolerances that the answer is below what is known: a window of a system whose states last for long (a queue that is
+nearly full) keeps a condition a little more often than it is kept in the long run."""
+SPREAD = (0.2, 0.5, 0.8)
+BY_CHANCE = 0.02
+SPREAD_MAX = 0.4
+SPREADS = 10
 DIGITS = 4
-SMALL_STEPS = 8
-STEP_MAX_FRACTION = 0.5
+_NORMAL = np.linspace(-8.0, 8.0, 1601)
+_BELOW = np.array([normal_below(value) for value in _NORMAL.tolist()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,22 +129,77 @@ class Tried:
 class Answer:
     """The end of a search; `rate` (1/s) is None when no rate was accepted and confirmed.
 
-    `upper`: the lowest rate that was shown to be too high, where there is one. `confirmations`: the full-length
-    iterations that accepted the rate. `core.numbers` makes an interval of them.
+    `lower` and `upper`: the ends of its interval, where there are such. `confirmations`: the full-length iterations
+    that accepted the rate or a higher one.
     """
 
     rate: float | None
     probes: int
     reason: str
     outcome: SearchOutcome = "found"
+    lower: float | None = None
     upper: float | None = None
     confirmations: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """What is known of the true rate: logarithms of densities over fluctuations (rows) and rates (columns).
+
+    `every` counts all refusals, `clear` those with evidence only.
+    """
+
+    logs: Floats
+    spreads: Floats
+    every: Floats
+    clear: Floats
+
+    @classmethod
+    def over(cls, low: float, high: float, tolerance: float) -> Belief:
+        """Before any probe; the rate is between half of the lowest and twice the highest."""
+        first, last = math.log(low / 2.0), math.log(high * 2.0)
+        logs = np.linspace(first, last, 2 + math.ceil((last - first) / tolerance * 8.0))
+        nothing = np.zeros((SPREADS, len(logs)))
+        spreads = np.geomspace(tolerance / 12.0, SPREAD_MAX, SPREADS)
+        return cls(logs=logs, spreads=spreads, every=nothing, clear=nothing)
+
+    def after(self, rate: float, accepted: bool, clear: bool) -> Belief:
+        """After the outcome of a probe."""
+        chance = self._chances(rate)
+        likely = np.log(chance if accepted else 1.0 - chance)
+        return replace(self, every=self.every + likely, clear=self.clear + likely if accepted or clear else self.clear)
+
+    def _chances(self, rate: float) -> Floats:
+        apart = (self.logs - math.log(rate)) / self.spreads[:, np.newaxis]
+        return np.asarray(BY_CHANCE / 2.0 + (1.0 - BY_CHANCE) * np.interp(apart, _NORMAL, _BELOW))
+
+    @cached_property
+    def _points(self) -> tuple[Floats, Floats]:
+        densities = (np.exp(known - known.max()).sum(axis=0).cumsum() for known in (self.every, self.clear))
+        every, clear = (density / density[-1] for density in densities)
+        return every, clear
+
+    def point(self, share: float, *, clear: bool = False) -> float:
+        """The rate below which the true one is with a chance of `share`."""
+        return math.exp(float(np.interp(share, self._points[clear], self.logs)))
+
+    @property
+    def widest(self) -> float:
+        """The chance of the largest fluctuation that is considered."""
+        density = np.exp(self.every - self.every.max()).sum(axis=1)
+        return float(density[-1] / density.sum())
+
+    def refused(self, rate: float) -> float:
+        """The chance that an iteration at a rate is refused."""
+        density = np.exp(self.every - self.every.max())
+        return float(1.0 - (density * self._chances(rate)).sum() / density.sum())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """The state of a search: the highest rate accepted so far, the lowest refused, the candidate to confirm,
-    and the rate that was confirmed."""
+    """The state of a search: the highest rate accepted so far and the lowest refused, what is known of the true one
+    (`counts_short`: by short probes too), the rate of the next full-length iteration, in the phase
+    `due_phase`, and the rate that is confirmed."""
 
     rate_from: float
     rate_to: float
@@ -133,11 +208,14 @@ class SearchState:
     probes_max: int
     confirmations: int
     upper_end: bool
+    belief: Belief | None = field(default=None, compare=False, repr=False)
+    counts_short: bool = True
     over: Sought = "rate"
     around: Around | None = None
     low: float | None = None
     high: float | None = None
-    candidate: float | None = None
+    due: float | None = None
+    due_phase: Phase = "confirm"
     confirmed: float | None = None
     tried: tuple[Tried, ...] = ()
     answer: Answer | None = None
@@ -150,6 +228,22 @@ class SearchState:
     def text(self, rate: float) -> str:
         """500/s, or 8 threads."""
         return f"{rate:g}/s" if self.over == "rate" else threads(round(rate))
+
+    @property
+    def known(self) -> Belief:
+        """What is known of the true rate. ValueError for a range that is not valid."""
+        if self.belief is None:
+            raise ValueError("the range of the search is not valid")
+        return self.belief
+
+    @property
+    def error(self) -> float:
+        """The chance that the answer is above the true rate."""
+        return max(ERROR, 0.5**self.confirmations)
+
+    def full(self, phase: Phase = "confirm") -> tuple[Tried, ...]:
+        """The full-length iterations of a phase."""
+        return tuple(one for one in self.tried if one.probe.phase == phase)
 
 
 def begin(stage: Search, rates: Rates) -> SearchState:
@@ -164,6 +258,7 @@ def begin(stage: Search, rates: Rates) -> SearchState:
         probes_max=stage.probes_max,
         confirmations=stage.confirmations,
         upper_end=stage.upper_end,
+        counts_short=stage.probe.measure_s == stage.confirm.measure_s,
         over=stage.over,
         around=stage.around,
     )
@@ -172,19 +267,17 @@ def begin(stage: Search, rates: Rates) -> SearchState:
     if rate_from > rate_to:
         reason = f"the range is empty: it begins at {rate_from:g}/s and ends at {rate_to:g}/s"
         return _without(state, "none", reason)
-    return state
+    return replace(state, belief=Belief.over(rate_from, rate_to, stage.tolerance_fraction))
 
 
 def next_probe(state: SearchState) -> Probe | Answer:
     """The next probe, or the answer."""
     number = len(state.tried) + 1
     if state.answer is not None:
-        due = next(_around(state, state.answer), None)
-        return state.answer if due is None else Probe(number=number, phase="around", rate=due)
-    if state.candidate is not None:
-        return Probe(number=number, phase="confirm", rate=state.candidate)
-    if state.confirmed is not None and (refused := _refused_rate(state)) is not None:
-        return Probe(number=number, phase="refusal", rate=refused)
+        rung = next(_around(state, state.answer), None)
+        return state.answer if rung is None else Probe(number=number, phase="around", rate=rung)
+    if state.due is not None:
+        return Probe(number=number, phase=state.due_phase, rate=state.due)
     if state.low is None:
         rate = state.rate_start if state.high is None else max(_whole(state, state.high / 2.0), state.rate_from)
         return Probe(number=number, phase="bracket", rate=rate)
@@ -198,19 +291,20 @@ def record(state: SearchState, judged: Judgement) -> SearchState:
     probe = next_probe(state)
     if isinstance(probe, Answer):
         raise ValueError("the search has ended; there is no probe to record")
+    is_first = not any(one.probe.rate == probe.rate and one.accepted is None for one in state.tried)
     state = replace(state, tried=(*state.tried, Tried(probe=probe, judged=judged)))
-    if probe.phase == "around":
-        return state
-    accepted, refused = _count(_at(state, probe))
-    if probe.phase == "refusal" and state.confirmed is not None:
-        return _refusing(state, state.confirmed)
-    if probe.phase == "confirm":
-        return _confirming(state, probe.rate, accepted, refused)
-    if accepted >= MAJORITY or (accepted and not refused):
-        return _settled(replace(state, low=probe.rate))
-    if refused >= MAJORITY:
-        return _settled(replace(state, high=probe.rate))
-    return _settled(state)
+    if probe.phase == "around" or (judged.accepted is None and is_first):
+        return state if len(state.tried) < state.probes_max or probe.phase == "around" else _ended(state)
+    accepted, short = judged.accepted is True, probe.phase in ("bracket", "bisect")
+    if probe.phase == "repeat" and state.confirmed is not None:
+        return _repeated(state, probe.rate, state.confirmed, accepted=accepted)
+    if state.counts_short or not short:
+        belief = state.known.after(probe.rate, accepted, judged.accepted is False and judged.clear)
+        state = replace(state, belief=belief)
+    if short:
+        found = replace(state, low=probe.rate) if accepted else replace(state, high=probe.rate)
+        return _bracketed(found)
+    return _measured(state)
 
 
 def _around(state: SearchState, answer: Answer) -> Iterator[float]:
@@ -221,44 +315,6 @@ def _around(state: SearchState, answer: Answer) -> Iterator[float]:
     ran = Counter(one.probe.rate for one in state.tried if one.probe.phase == "around")
     for repeat in range(state.around.repeat):
         yield from (rung for rung in rungs if ran[rung] <= repeat)
-
-
-def _at(state: SearchState, probe: Probe) -> tuple[Tried, ...]:
-    """The probes at that rate: the full-length iterations, or the short ones."""
-    full = probe.phase == "confirm"
-    return tuple(t for t in state.tried if t.probe.rate == probe.rate and (t.probe.phase == "confirm") == full)
-
-
-def _refused_rate(state: SearchState) -> float | None:
-    """The lowest rate above the answer that only clear refusals were recorded of, or that is to be tried next; None
-    beyond the range, and when no rate was refused."""
-    rate, step = state.high, state.tolerance_fraction
-    while rate is not None and rate <= state.rate_to and not _only_refused(state, rate):
-        raised = float(f"{rate * (1.0 + step):.{DIGITS}g}")
-        raised = max(float(round(raised)), rate + 1.0) if state.over == "threads" else raised
-        known = [t.probe.rate for t in state.tried if t.probe.rate > rate and _only_refused(state, t.probe.rate)]
-        rate, step = min([raised, *known]), step * 2.0
-    return rate if rate is not None and rate <= state.rate_to else None
-
-
-def _only_refused(state: SearchState, rate: float) -> bool:
-    """Whether all probes at that rate refused it with evidence; True for a rate without any."""
-    return all(t.accepted is False and t.judged.clear for t in state.tried if t.probe.rate == rate)
-
-
-def _refusing(state: SearchState, rate: float) -> SearchState:
-    """Answer when a rate is shown to be too high, or none can be, or the probes for that are used up."""
-    if not state.upper_end:
-        return _finish(state, rate)
-    used = sum(one.probe.phase == "refusal" for one in state.tried) >= REFUSALS_MAX
-    over = used or len(state.tried) >= state.probes_max or _refused_rate(state) is None
-    return _finish(state, rate) if over or _upper(state, rate) is not None else state
-
-
-def _count(tried: Iterable[Tried]) -> tuple[int, int]:
-    """Count the accepted probes, and the refused ones; of those that could not be judged, all but the first."""
-    outcomes = [one.accepted for one in tried]
-    return outcomes.count(True), outcomes.count(False) + max(outcomes.count(None) - 1, 0)
 
 
 def _whole(state: SearchState, rate: float) -> float:
@@ -275,125 +331,160 @@ def _middle(state: SearchState, low: float, high: float) -> float:
     return rounded if low < rounded < high else middle
 
 
-def _settled(state: SearchState) -> SearchState:
-    """Confirm next when the bracket is narrow enough, at the range's end, or when only the probes of a confirmation are
-    left."""
+def _bracketed(state: SearchState) -> SearchState:
+    """Begin with full-length iterations when the bracket is narrow enough, at the range's end, or when only the probes
+    of a confirmation are left."""
     left = state.probes_max - len(state.tried)
     if state.low is None:
-        if state.high is not None and state.high <= state.rate_from:
-            return _nothing(state)
+        lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
+        if len(lowest) >= MAJORITY:
+            return _nothing(state, lowest)
         if left <= 0:
             return _without(state, "undecided", f"no {state.noun} was accepted in {state.probes_max} probes")
         return state
-    at_the_end = state.low >= state.rate_to
     narrow = state.high is not None and (
-        state.high / state.low - 1.0 <= state.tolerance_fraction
+        state.high / state.low - 1.0 <= BISECTED * state.tolerance_fraction
         or (state.over == "threads" and state.high - state.low <= 1.0)
     )
-    if at_the_end or narrow or left <= state.confirmations:
-        return _candidate(state, state.low)
+    if narrow or state.low >= state.rate_to or left <= state.confirmations + 1:
+        return replace(state, due=state.low)
     return state
 
 
-def _nothing(state: SearchState) -> SearchState:
+def _nothing(state: SearchState, lowest: list[Tried]) -> SearchState:
     """The lowest rate was refused."""
-    at_lowest = [one for one in state.tried if one.probe.rate <= state.rate_from]
-    if sum(one.accepted is False and one.judged.clear for one in at_lowest) >= MAJORITY:
-        lowest = f"not even the lowest {state.noun}, {state.text(state.rate_from)}, was accepted"
-        return _without(state, "none", lowest)
+    if sum(one.accepted is False and one.judged.clear for one in lowest) >= MAJORITY:
+        text = f"not even the lowest {state.noun}, {state.text(state.rate_from)}, was accepted"
+        return _without(state, "none", text)
     reason = f"the lowest {state.noun}, {state.text(state.rate_from)}, was neither accepted nor shown to be too high"
     return _without(state, "undecided", reason)
 
 
-def _candidate(state: SearchState, rate: float) -> SearchState:
-    if len(state.tried) >= state.probes_max:
-        shown = state.text(state.low or 0.0)
-        reason = f"accepted up to {shown} by short probes, but not confirmed within {state.probes_max} probes"
-        return _without(state, "undecided", reason)
-    return replace(state, candidate=rate)
+def _measured(state: SearchState) -> SearchState:
+    """The next full-length iteration, or the answer, after such an iteration."""
+    full, known = state.full(), state.known
+    left, most = state.probes_max - len(state.tried), state.confirmations * FULL_LENGTH_MAX
+    if left == 0:
+        return _ended(state)
+    if left > 1 and (len(full) < state.confirmations or not (_is_narrow(state) or len(full) >= most)):
+        return replace(state, due=_in_range(state, known.point(SPREAD[len(full) % len(SPREAD)])))
+    target = _target(state)
+    if (held := _held(state, target)) is not None:
+        return _repeat(state, held)
+    if target < state.rate_from and len(full) >= most:
+        return _nothing(state, [one for one in full if one.probe.rate <= state.rate_from])
+    return replace(state, due=max(target, state.rate_from)) if len(full) < most + MORE else _ended(state)
 
 
-def _confirming(state: SearchState, rate: float, accepted: int, refused: int) -> SearchState:
-    if refused >= MAJORITY:
-        return _backed_off(state, rate)
-    if accepted >= state.confirmations + (MORE_CONFIRMATIONS if refused else 0):
-        return _confirmed(state, rate)
-    return _candidate(state, rate)
+def _is_narrow(state: SearchState) -> bool:
+    lower, upper = (state.known.point(share) for share in (state.error, 1.0 - state.error))
+    if state.over == "threads" and math.ceil(upper) - math.floor(lower) <= 1:
+        return True
+    return upper / lower - 1.0 <= KNOWN * state.tolerance_fraction or lower >= state.rate_to
 
 
-def _confirmed(state: SearchState, rate: float) -> SearchState:
-    """Look for evidence against the refused rate next."""
-    return _refusing(replace(state, candidate=None, confirmed=rate), rate)
+def _target(state: SearchState) -> float:
+    """The rate to answer: the lower end of what is known, less the reserve; whole, or of 4 digits."""
+    lower = state.known.point(state.error)
+    if state.over == "threads":
+        return min(float(math.floor(lower)), state.rate_to)
+    rate = lower / (1.0 + RESERVE * state.tolerance_fraction)
+    step = 10.0 ** (math.floor(math.log10(rate)) - DIGITS + 1)
+    return min(float(f"{math.floor(rate / step) * step:.{DIGITS}g}"), state.rate_to)
 
 
-def _finish(state: SearchState, rate: float) -> SearchState:
-    upper = _upper(state, rate)
-    held = sum(bool(one.accepted) for one in state.tried if one.probe.phase == "confirm" and one.probe.rate == rate)
-    reason = _found(state, rate, held, upper)
-    answer = Answer(rate=rate, probes=len(state.tried), reason=reason, upper=upper, confirmations=held)
+def _held(state: SearchState, target: float) -> float | None:
+    """The highest rate that a full-length iteration has accepted at the target or within half of the tolerance below;
+    None where there is none."""
+    least = target / (1.0 + state.tolerance_fraction / 2.0)
+    rates = [one.probe.rate for one in state.full() if one.accepted and least <= one.probe.rate <= target]
+    return max(rates, default=None)
+
+
+def _in_range(state: SearchState, rate: float) -> float:
+    """A rate to try: not far above the bracket, and above what full-length iterations have accepted."""
+    highest = max([state.high or math.inf, *(one.probe.rate for one in state.full() if one.accepted)])
+    rate = min(rate, highest * (1.0 + BISECTED * state.tolerance_fraction))
+    rounded = float(round(rate)) if state.over == "threads" else float(f"{rate:.{DIGITS}g}")
+    return min(max(rounded, state.rate_from), state.rate_to)
+
+
+def _repeat(state: SearchState, rate: float) -> SearchState:
+    """Run the first rate that a full-length iteration accepted again, unless that was just now."""
+    state = replace(state, confirmed=rate)
+    first = next(one.probe for one in state.full() if one.accepted)
+    if first.number >= len(state.tried) - 1:
+        return _finish(state, rate)
+    return replace(state, due=first.rate, due_phase="repeat")
+
+
+def _repeated(state: SearchState, rate: float, confirmed: float, *, accepted: bool) -> SearchState:
+    """The answer, or one more repeat. The capacity has moved where the refusals are not left to chance, or the
+    acceptance before them was not."""
+    refused, chance = len(state.full("repeat")), state.known.refused(rate)
+    if accepted:
+        return _finish(state, confirmed)
+    if chance**refused <= ERROR / 2.0 or 1.0 - chance <= ERROR:
+        moved = f"; {state.text(rate)} was accepted before and is refused now ({refused}×): the capacity has moved"
+        return _finish(state, confirmed, moved)
+    return state if refused < REPEATS_MAX and len(state.tried) < state.probes_max else _finish(state, confirmed)
+
+
+def _ended(state: SearchState) -> SearchState:
+    """The answer when the budget has ended."""
+    target = _target(state)
+    rates = [one.probe.rate for one in state.full() if one.accepted and one.probe.rate <= target]
+    if rates:
+        return _finish(state, max(rates))
+    shown = state.text(state.low or 0.0)
+    reason = f"accepted up to {shown} by short probes, but not confirmed within {len(state.tried)} probes"
+    return _without(state, "undecided", reason)
+
+
+def _finish(state: SearchState, rate: float, moved: str = "") -> SearchState:
+    known = state.known
+    lower, upper = (known.point(share) for share in (state.error, 1.0 - state.error))
+    if known.widest > UNORDERED:
+        reason = (
+            f"full-length iterations from {state.text(_in_range(state, lower))} to "
+            f"{state.text(_in_range(state, upper))} contradict each other: take longer windows"
+        )
+        return _without(state, "undecided", reason + moved)
+    held = sum(one.accepted is True and one.probe.rate >= rate for one in state.full())
+    end = _upper(state, rate)
+    answer = Answer(
+        rate=rate,
+        probes=len(state.tried),
+        reason=_found(state, rate, held, end) + moved,
+        lower=rate if state.confirmations >= LOWER_MIN else None,
+        upper=end if state.upper_end else None,
+        confirmations=held,
+    )
     return _answered(state, answer)
 
 
+def _upper(state: SearchState, rate: float) -> float | None:
+    """The rate that is too high by refusals with evidence; None when none is."""
+    if not any(one.accepted is False and one.judged.clear for one in state.tried):
+        return None
+    found = state.known.point(1.0 - state.error, clear=True)
+    upper = float(math.ceil(found)) if state.over == "threads" else float(f"{found:.{DIGITS}g}")
+    return max(upper, rate + 1.0 if state.over == "threads" else rate) if found < state.rate_to else None
+
+
 def _found(state: SearchState, rate: float, held: int, upper: float | None) -> str:
-    full = f"confirmed by {held} full-length iteration{'' if held == 1 else 's'}"
+    full = f"confirmed by {count_of(held, 'full-length iteration')} at it or above"
     if rate >= state.rate_to:
         return f"{full}; limited by the range: its highest {state.noun} was accepted; the true limit is higher"
     if state.high is None:
         return f"{full}; limited by {state.probes_max} probes: no {state.noun} was refused"
-    apart = state.high / rate - 1.0
-    # A step down by the tolerance looks a little longer from below.
-    widest = state.tolerance_fraction / (1.0 - state.tolerance_fraction) * 1.001
-    if apart <= widest or (state.over == "threads" and state.high - rate <= 1.0):
-        how = "within the tolerance"
-    elif failed := _failed_confirmations(state):
-        how = f"wider than the tolerance after {count_of(failed, 'failed confirmation')}"
-    else:
+    if len(state.tried) >= state.probes_max:
         how = f"stopped by the limit of {state.probes_max} probes"
-    shown = (
-        ""
-        if upper == state.high or not state.upper_end
-        else f"; shown to be too high: {f'no {state.noun}' if upper is None else state.text(upper)}"
-    )
-    return f"{full}; {state.text(state.high)} ({apart * 100:+.3g} %) was refused, {how}{shown}"
-
-
-def _upper(state: SearchState, rate: float) -> float | None:
-    """The lowest rate above `rate` that is shown to be too high; None when none is."""
-    above = sorted({one.probe.rate for one in state.tried if one.probe.rate > rate})
-    probes = {higher: sum(one.probe.rate == higher for one in state.tried) for higher in above}
-    return next((higher for higher in above if probes[higher] >= REFUSALS and _only_refused(state, higher)), None)
-
-
-def _failed_confirmations(state: SearchState) -> int:
-    """The rates that full-length iterations refused."""
-    confirms = [one for one in state.tried if one.probe.phase == "confirm"]
-    rates = {one.probe.rate for one in confirms}
-    return sum(sum(not one.accepted for one in confirms if one.probe.rate == rate) >= MAJORITY for rate in rates)
-
-
-def _contradictions(state: SearchState) -> list[float]:
-    """The rates whose full-length iterations disagree, lowest first."""
-    confirms = [one for one in state.tried if one.probe.phase == "confirm"]
-    outcomes: dict[float, set[bool]] = {}
-    for one in confirms:
-        outcomes.setdefault(one.probe.rate, set()).add(bool(one.accepted))
-    return sorted(rate for rate, seen in outcomes.items() if len(seen) > 1)
-
-
-def _backed_off(state: SearchState, rate: float) -> SearchState:
-    doublings = max(_failed_confirmations(state) - SMALL_STEPS, 0)
-    step = min(state.tolerance_fraction / 2.0 * 2**doublings, STEP_MAX_FRACTION)
-    lower = max(_whole(state, rate * (1.0 - step)), state.rate_from)
-    state = replace(state, high=rate, candidate=None)
-    if len(mixed := _contradictions(state)) >= CONTRADICTIONS_MAX:
-        reason = (
-            f"full-length iterations at {len(mixed)} places from {state.text(mixed[0])} to {state.text(mixed[-1])} "
-        )
-        return _without(state, "undecided", f"{reason}contradict each other: take longer windows")
-    if lower >= rate:
-        reason = f"accepted by short probes, but no {state.noun} down to {state.text(state.rate_from)} was confirmed"
-        return _without(state, "undecided", reason)
-    return _candidate(state, lower)
+    else:
+        wide = f"wider than the tolerance after {count_of(len(state.full()), 'full-length iteration')}"
+        how = "within the tolerance" if _is_narrow(state) else wide
+    high = f"no {state.noun}" if upper is None else f"{state.text(upper)} ({(upper / rate - 1.0) * 100:+.3g} %)"
+    return f"{full}; shown to be too high: {high}, {how}"
 
 
 def _without(state: SearchState, outcome: SearchOutcome, reason: str) -> SearchState:
@@ -405,4 +496,4 @@ def _answered(state: SearchState, answer: Answer) -> SearchState:
     if unjudged:
         more = f" ({unjudged} of {len(state.tried)} probes could not be judged)"
         answer = replace(answer, reason=answer.reason + more)
-    return replace(state, answer=answer, candidate=None)
+    return replace(state, answer=answer, due=None)

@@ -650,6 +650,7 @@ class PlanEvaluator:
             probes=due.probes,
             reason=due.reason + pauses_beyond(probes),
             outcome=due.outcome,
+            lower=due.lower,
             upper=due.upper,
             confirmations=due.confirmations,
             over=stage.over,

@@ -19,6 +19,7 @@ from proveout.dsl.plan.loads import Part, parts, workloads
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import (
+    FULL_LENGTH_MAX,
     Around,
     Arrival,
     Closed,
@@ -48,8 +49,8 @@ PASS_S = 10.0  # a pass over a set of queries, of which nothing is known before 
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
-REFUSALS_EXPECTED = 4
-"""Probes at refused rates, in the search and after its confirmation."""
+FULL_LENGTH_MORE = 3
+"""Full-length iterations of a search, beyond the fewest, that are expected."""
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""
 START_SPAN = 4.0
@@ -127,7 +128,7 @@ def ladder(plan: Plan, stage: Ladder) -> Outline:
 
 def search(plan: Plan, stage: Search) -> Outline:
     """Its range of rates, its probes and its bounds."""
-    full = stage.confirmations + (REFUSALS_EXPECTED if stage.upper_end else 0)
+    full = stage.confirmations + FULL_LENGTH_MORE
     probes = max(min(stage.probes_max - full, _expected_probes(stage)), 1)
     of_threads = stage.over == "threads"
 
@@ -139,7 +140,7 @@ def search(plan: Plan, stage: Search) -> Outline:
     arrival = "closed" if of_threads else f"{threads(stage.threads)}, {stage.distribution}"
     around = stage.around
     full += 0 if around is None else around.repeat * len(around.threads)
-    bounds = stage.bounds
+    bounds, full_s = stage.bounds, f"{length(stage.confirm.ramp_up_s)} + {length(stage.confirm.measure_s)}"
     return Outline(
         title=f"highest {SOUGHT[stage.over]} of {_title(stage)}",
         seconds=probes * stage.probe.total_s + full * stage.confirm.total_s + (probes + full) * ITERATION_OVERHEAD_S,
@@ -149,8 +150,8 @@ def search(plan: Plan, stage: Search) -> Outline:
             *_pipelined(plan, stage),
             f"accept {stage.accept.text}",
             f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
-            f"{stage.probes_max}; confirmed by {stage.confirmations} times {length(stage.confirm.ramp_up_s)} + "
-            f"{length(stage.confirm.measure_s)}{'' if stage.upper_end else '; no upper end'}",
+            f"{stage.probes_max}; then {stage.confirmations} to {FULL_LENGTH_MAX * stage.confirmations} times "
+            f"{full_s}{'' if stage.upper_end else '; no upper end'}",
             *(
                 ()
                 if of_threads
@@ -416,5 +417,5 @@ def _expected_probes(stage: Search) -> int:
     if stage.rate_start is not None:
         span = min(span, START_SPAN)
     bracket = math.ceil(math.log2(max(span, 2.0)))
-    bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
-    return bracket + bisect + REFUSALS_EXPECTED  # each refusal has a second probe
+    bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 8.0, 2.0)))
+    return bracket + bisect

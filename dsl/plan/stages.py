@@ -699,6 +699,10 @@ class Around(Element):
     repeat: int = key(3, text="Repeats of each rung.", ge=1, le=100)
 
 
+FULL_LENGTH_MAX = 4
+"""Full-length iterations of a search, at most, for each of its `confirmations`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search(StageKind):
     """Find the highest rate, or the most threads, at which `accept` holds."""
@@ -720,14 +724,14 @@ class Search(StageKind):
     rate_start: float | Expression | None = field(default=None, metadata=OMITTED)
     upper_end: bool = key(
         True,
-        text="Show by up to 12 more iterations which rate is too high; without, the interval is open above.",
+        text="Say which rate is too high; without, the interval is open above.",
         omitted=True,
     )
     tolerance_fraction: float = 0.05
     probes_max: int = key(
         60, text="The most probes before the search gives up, those that confirm included.", ge=2, le=500
     )
-    confirmations: int = 9
+    confirmations: int = 6
     drain_s: Ramp = key(
         60.0,
         name="drain",

@@ -133,16 +133,16 @@ SearchThreads: TypeAlias = Annotated[
 
 
 class Confirm(Strict):
-    """The full-length iterations that confirm the answer."""
+    """The full-length iterations that find the answer."""
 
     ramp_up: Ramp = 2.0
     measure: Duration = 10.0
     times: int = Field(
-        default=9,
+        default=6,
         ge=1,
         le=20,
-        description="Iterations in which the answer must hold; after one refusal, in 4 more. A rate that holds in half "
-        "of all iterations is confirmed by 9 with a probability of 0.25 %.",
+        description="The least number of them; at most four times as many, until the answer is known to within the "
+        "tolerance. With less than 5 the answer has no lower end, and is above the true one more often.",
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from proveout.core.numbers import (
     bounds,
     column,
+    confirmed,
     each_repeat,
     interval,
     lower_bound,
@@ -99,19 +100,20 @@ def test_the_bounds_have_the_digits_of_the_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("upper", "confirmations", "text"),
+    ("lower", "upper", "confirmations", "text"),
     [
-        (9_400.0, 9, "9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)"),
-        (None, 9, "9,000/s (95 % CI 9,000/s or more, confirmed 9 times)"),
-        (9_400.0, 1, "9,000/s (95 % CI below 9,400/s, confirmed once)"),
-        (None, 2, "9,000/s (no interval, confirmed 2 times)"),
-        (None, 0, "9,000/s"),
+        (9_000.0, 9_400.0, 4, "9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 4 times)"),
+        (None, 9_400.0, 9, "9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)"),
+        (None, None, 9, "9,000/s (95 % CI 9,000/s or more, confirmed 9 times)"),
+        (None, 9_400.0, 1, "9,000/s (95 % CI below 9,400/s, confirmed once)"),
+        (None, None, 2, "9,000/s (no interval, confirmed 2 times)"),
+        (None, None, 0, "9,000/s"),
     ],
 )
 def test_the_answer_of_a_search_has_the_ends_that_were_shown(
-    upper: float | None, confirmations: int, text: str
+    lower: float | None, upper: float | None, confirmations: int, text: str
 ) -> None:
-    assert search_answer(9_000.0, upper, confirmations, "found") == text
+    assert search_answer(confirmed(9_000.0, upper, confirmations, lower=lower), "found") == text
 
 
 def test_a_column_has_one_unit() -> None:

@@ -7,7 +7,7 @@ series and findings of `IterationFinished` -> the program's own judgement of pro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,11 @@ def search(accept: str, *, window_s: float = 10.0, bounds: SearchBounds | None =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One server with exponential service at `capacity`, which stands still for `pause_s` every `period_s`."""
+    """One server with exponential service at `capacity`, which stands still for `pause_s` every `period_s`. The
+    capacity differs from probe to probe by `fluctuation` (deviation of its logarithm)."""
 
     capacity: float = 1000.0
+    fluctuation: float = 0.0
     pause_s: float = 0.0
     period_s: float = 5.0
 
@@ -72,7 +74,10 @@ class Queue:
     def probe(self, random: np.random.Generator, stage: Search, probe: rate_search.Probe) -> IterationFinished:
         """An iteration at the rate of a probe, as its agents and `summarise` would report it."""
         windows = stage.confirm if probe.phase in rate_search.FULL_LENGTH else stage.probe
-        due, start, end = self.run(random, probe.rate, windows.ramp_up_s + windows.measure_s)
+        factor = math.exp(self.fluctuation * random.standard_normal()) if self.fluctuation else 1.0
+        due, start, end = replace(self, capacity=self.capacity * factor).run(
+            random, probe.rate, windows.ramp_up_s + windows.measure_s
+        )
         return finished(probe, windows, due, start, end)
 
 

@@ -559,18 +559,40 @@ def search_outcomes(trials: int, accept: str, true_rate: float, wrong: Callable[
 def search_coverage(trials: int, accept: str, true_rate: float) -> Measured:
     """Count the intervals of the rates of these searches that contain the true rate."""
     answers = _answers(accept, trials)
-    found = [ends(confirmed(one.rate, one.upper, one.confirmations)) for one in answers if one.rate is not None]
+    estimates = (confirmed(one.rate, one.upper, one.confirmations, lower=one.lower) for one in answers if one.rate)
+    found = [ends(estimate) for estimate in estimates]
     stated = [interval for interval in found if interval is not None]
     hits = sum(low <= true_rate <= high for low, high in stated)
     return Measured(hits=hits, trials=len(stated), left_out=len(answers) - len(stated))
 
 
+def search_fluctuates(trials: int, fluctuation: float, what: str) -> Measured:
+    """Of searches of a queue whose capacity differs from probe to probe: the rates that are "above" the one that half of
+    the windows accept, their "share" of it in thousandths, the "undecided" ones, the "moved" capacities, or the probes
+    "used" of 60."""
+    answers = _answers("errors.fraction < 0.001", trials, fluctuation)
+    rates = [one.rate for one in answers if one.rate is not None]
+    if what == "share":
+        return Measured(hits=round(sum(1000.0 * min(rate / HALF, 1.0) for rate in rates)), trials=1000 * len(rates))
+    if what == "used":
+        return Measured(hits=sum(one.probes for one in answers), trials=60 * trials)
+    if what == "above":
+        hits = sum(rate > HALF for rate in rates)
+        return Measured(hits=hits, trials=len(rates), left_out=trials - len(rates))
+    of = {"undecided": lambda one: one.outcome == "undecided", "moved": lambda one: "has moved" in one.reason}
+    return Measured(hits=sum(map(of[what], answers)), trials=trials)
+
+
+HALF = 970.0
+"""The rate that half of the windows of 10 s accept of a queue of 1,000/s, by the bounds of a search alone."""
+
+
 @cache
-def _answers(accept: str, trials: int) -> tuple[Answer, ...]:
+def _answers(accept: str, trials: int, fluctuation: float = 0.0) -> tuple[Answer, ...]:
     """The answers of searches, for all statements about them: a search takes a tenth of a second."""
     stage = search(accept)
     seeds = [int(generator.integers(2**40)) for generator in _generators(trials, "search", accept)]
-    return tuple(answer(Queue(), stage, seed) for seed in seeds)
+    return tuple(answer(Queue(fluctuation=fluctuation), stage, seed) for seed in seeds)
 
 
 # ---- histories ---------------------------------------------------------------------------------------------------
@@ -849,6 +871,15 @@ def search_rows() -> Iterator[Row]:
             yield _at_most(text, 0.05, 0.05, partial(search_outcomes, wrong=wrong, **true), 0.25)
         text = f"interval of the rate of a search holds the true one, p99 <= {limit_ms} ms"
         yield _at_least(text, CONFIDENCE, CONFIDENCE, partial(search_coverage, **true), 0.25)
+    # Before, nine equal confirmations: 0.96, 0.86 and 0.76 of the rate, none, 2 and 60 % undecided, 34 to 60 probes.
+    for fluctuation, share, used in ((0.0, 0.95, 0.35), (0.1, 0.92, 0.5), (0.2, 0.88, 0.55)):
+        measure = partial(search_fluctuates, fluctuation=fluctuation)
+        text = f"capacity fluctuates by {fluctuation:.0%}: rate that a search finds"
+        yield _at_most(f"{text} above the true one", 0.05, 0.05, partial(measure, what="above"), 0.1)
+        yield _at_least(f"{text} as a share of the true one", share, share, partial(measure, what="share"), 0.1)
+        yield _at_most(f"{text}, probes of 60", used, used, partial(measure, what="used"), 0.1)
+        yield _at_most(f"{text}, undecided", 0.2, 0.2, partial(measure, what="undecided"), 0.1)
+        yield _at_most(f"{text}, called moved", 0.05, 0.05, partial(measure, what="moved"), 0.1)
 
 
 def _above(share: float) -> bool:

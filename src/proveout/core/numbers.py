@@ -16,7 +16,9 @@ from typing import Any, Literal, TypeAlias
 from proveout.core.data_classes import dataclass
 
 CONFIRMATIONS_MIN = 9
-"""The full-length iterations that must accept a rate before it is the lower end of an interval."""
+"""Of a journal without lower ends: the full-length iterations that make the accepted rate one."""
+LOWER_MIN = 5
+"""`confirm.times` of a search below which its answer has no lower end."""
 CONFIDENCE = 0.90
 """The level of the interval: each end is wrong in at most 5 % of searches."""
 SEARCH = "search"
@@ -30,11 +32,14 @@ Sought: TypeAlias = Literal["rate", "threads"]
 SOUGHT: Mapping[Sought, str] = {"rate": "rate", "threads": "number of threads"}
 
 
-def confirmed(rate: float, upper: float | None, confirmations: int, over: Sought = "rate") -> dict[str, Any]:
-    """The answer as an estimate: `mean` and `median` are the confirmed rate, `n` the number of its confirmations.
+def confirmed(
+    rate: float, upper: float | None, confirmations: int, over: Sought = "rate", *, lower: float | None = None
+) -> dict[str, Any]:
+    """The answer as an estimate: `mean` and `median` are the confirmed rate, `n` the number of the full-length
+    iterations that accepted it or a higher one.
 
-    `lower` is that rate, where at least `CONFIRMATIONS_MIN` full-length iterations accepted it; otherwise, or without
-    an `upper`, `reason` says why the end is not there. `upper` is the lowest rate that was shown to be too high.
+    Without a `lower` end (of a journal of an older release it is the rate, where `CONFIRMATIONS_MIN` iterations
+    accepted it) or an `upper`, `reason` says why the end is not there.
     """
     result: dict[str, Any] = {"mean": rate, "median": rate, "n": confirmations, "values": []}
     result |= {"method": SEARCH, "confidence": CONFIDENCE}
@@ -42,13 +47,9 @@ def confirmed(rate: float, upper: float | None, confirmations: int, over: Sought
         result["upper"] = upper
     else:
         result["reason"] = f"no {SOUGHT[over]} above it was shown to be too high"
-    if confirmations >= CONFIRMATIONS_MIN:
-        return result | {"lower": rate}
-    times = "once" if confirmations == 1 else f"{confirmations} times"
-    result["reason"] = (
-        f"the {SOUGHT[over]} was confirmed {times}, and a lower end takes {CONFIRMATIONS_MIN} "
-        f"(`confirm: {{times: {CONFIRMATIONS_MIN}}}`)"
-    )
+    if lower is not None or confirmations >= CONFIRMATIONS_MIN:
+        return result | {"lower": rate if lower is None else lower}
+    result["reason"] = f"a lower end of the {SOUGHT[over]} takes `confirm: {{times: {LOWER_MIN}}}` or more"
     return result
 
 
@@ -489,17 +490,15 @@ def sought(value: float, over: Sought) -> str:
     return f"{number(value)}/s" if over == "rate" else threads(round(value))
 
 
-def search_answer(
-    rate: float | None, upper: float | None, confirmations: int, outcome: str, over: Sought = "rate"
-) -> str:
-    """The answer of a search: `9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)`, `no rate`, `undecided`; the
-    rate alone where the confirmations were not recorded (0)."""
-    if rate is None:
+def search_answer(found: Mapping[str, Any], outcome: str, over: Sought = "rate") -> str:
+    """The answer of a search by its estimate (`confirmed`): `9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)`,
+    `no rate`, `undecided`; the rate alone where the confirmations were not recorded (0)."""
+    if not found:
         return "undecided" if outcome == "undecided" else f"no {SOUGHT[over]}"
-    if not confirmations:
-        return sought(rate, over)
-    found, space, evidence = interval(confirmed(rate, upper, confirmations, over), over).partition(" ")
-    return f"{found if over == 'rate' else threads(round(rate))}{space}{evidence}"
+    if not found["n"]:
+        return sought(found["mean"], over)
+    mean, space, evidence = interval(found, over).partition(" ")
+    return f"{mean if over == 'rate' else threads(round(found['mean']))}{space}{evidence}"
 
 
 def count_of(count: int, noun: str) -> str:
