@@ -145,12 +145,11 @@ def _with_values(text: str, binds: Mapping[str, Generator]) -> str:
     """
     parts, at = [], 0
     for token in sql_text.binds(sql_text.scan(text)):
-        kind, ends = next(iter(binds.get(token.text[1:], {}).items()), ("", []))
-        value = "NULL"
-        if kind in ("uniform", "zipf"):
+        generator, value = binds.get(token.text[1:], {}), "NULL"
+        if ends := generator.get("uniform") or generator.get("zipf"):
             value = str((ends[0] + ends[1]) / 2 if isinstance(ends[0], float) else (ends[0] + ends[1]) // 2)
-        elif kind == "timestamp":
-            value = f"'{ends[0]}'"
+        elif moments := generator.get("timestamp"):
+            value = f"'{moments[0]}'"
         parts += [text[at : token.start], value]
         at = token.start + len(token.text)
     return "".join((*parts, text[at:]))
