@@ -397,7 +397,6 @@ def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMe
         "server_started_ms": _server_starts(streams),
         "at_least": at_least,
         "not_given": tuple(not_given),
-        "server_started_ms": _server_starts(streams),
     }
 
 
