@@ -17,6 +17,7 @@ from pathlib import Path
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine
+from proveout.agent.tuning.host import ENVIRONMENT
 from proveout.core.data_classes import dataclass
 
 FILE = "reboot.json"
@@ -57,7 +58,10 @@ def begin() -> bool:
 
 def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run([SYSTEMCTL, *arguments], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        return subprocess.run(
+            [SYSTEMCTL, *arguments],
+            capture_output=True, text=True, timeout=ANSWER_S, check=False, env=ENVIRONMENT, cwd="/",
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         _log.error("systemctl %s: %s", " ".join(arguments), error)
         return None

@@ -254,19 +254,18 @@ def summarise(
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
-    `loads`, `seconds`: by client host, of a stage with several loads by `loads.in_load` of load and host. `captures`:
-    samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
-    `t0_ns`: start on the coordinator's clock. `lost`: lost samples of captures; lost seconds are counted here. `boots`:
-    boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
-    `before`: the last valid one of the stage. `injected`: the occurrences of faults by (fault, host).
+    `loads`, `seconds`: by client host, of several loads by `loads.in_load` of load and host. `captures`: samples by
+    (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window. `t0_ns`: start
+    on the coordinator's clock. `lost`: lost samples; lost seconds are counted here. `boots`: boot ids by host.
+    `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung; `before`: the
+    last valid one of the stage. `injected`: the occurrences of faults by (fault, host).
     """
     streams, blocks = in_own_time(stage, id.slot, streams_of(stage, id.rung, rate, loads, seconds))
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, lines = _captured(cut, streams, boots or {})
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
-    metrics = _together(streams, rate, trees, captured)
-    series = add_blocks(blocks, metrics, _all_series(streams))
+    series = add_blocks(blocks, metrics := _together(streams, rate, trees, captured), _all_series(streams))
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])

@@ -123,7 +123,7 @@ class _Checking:
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
-        from proveout.dsl.rules.ladder_rules import overlaps
+        from proveout.dsl.rules.load_rules import overlaps
         from proveout.dsl.rules.repeat_rules import hints
 
         try:
@@ -186,7 +186,7 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:
     """The policy that the plan's programs need: where it is, and its lines."""
-    from proveout.dsl.rules.ladder_rules import programs
+    from proveout.dsl.rules.load_rules import programs
 
     needed: dict[str, dict[str, list[str]]] = {}
     for hosts, _, (name, *arguments) in programs(plan):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from proveout.dsl.plan.phases import PHASES_MAX, POINTS_MAX, Level
+from proveout.dsl.plan.phases import PHASES_MAX, SLICES_MAX, POINTS_MAX, Level
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.rules.ladder_rules import load_problems
 
@@ -55,7 +55,7 @@ def test_a_level_that_is_not_possible_is_refused(level: Level) -> None:
         ((LEVEL, LEVEL), (("calm", 20.0), ("spike", 0.0))),
         ((replace(LEVEL, values=(0.0,)),) * 2, WINDOWS.phases),
         ((replace(LEVEL, for_s=20.0 / (PHASES_MAX + 1)),) * (PHASES_MAX + 1), ()),
-        ((), tuple((f"p{number}", 20.0 / (PHASES_MAX + 1)) for number in range(PHASES_MAX + 1))),
+        ((), tuple((f"p{number}", 20.0 / (SLICES_MAX + 1)) for number in range(SLICES_MAX + 1))),
     ],
 )
 def test_phases_that_do_not_fit_the_window_are_refused(
