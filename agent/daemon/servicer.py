@@ -590,15 +590,13 @@ def trim() -> None:
         release(0)
 
 
-async def release_freed_memory(
-    resident: Callable[[], int] = resident_bytes, release: Callable[[], None] = trim, every_s: float = MEMORY_POLL_S
-) -> None:
+async def release_freed_memory() -> None:
     """Until cancelled: poll the memory of the process, and release it after a growth of `GROWTH_BYTES`."""
-    lowest = resident()
+    lowest = resident_bytes()
     while True:
-        await asyncio.sleep(every_s)
-        now = resident()
+        await asyncio.sleep(MEMORY_POLL_S)
+        now = resident_bytes()
         if now > lowest + GROWTH_BYTES:
-            await asyncio.to_thread(release)
-            lowest = resident()
+            await asyncio.to_thread(trim)
+            lowest = resident_bytes()
         lowest = min(lowest, now)

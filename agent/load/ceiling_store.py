@@ -52,9 +52,9 @@ class Known:
         return ", ".join(f"{shown(per_s)}/s {where}" for per_s, where in both if per_s is not None)
 
 
-def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
+def state_directory() -> Path:
     """$XDG_STATE_HOME/proveout, or ~/.local/state/proveout, of the user that generates the load."""
-    home = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(home) / "proveout"
 
 

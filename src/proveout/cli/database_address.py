@@ -11,7 +11,7 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -216,7 +216,7 @@ class Database:
         return self.address.dsn(f"${{secrets.{secret}}}" if self.variable else None, schema)
 
 
-def log_in(address: Address, variable: str, environment: Mapping[str, str] = os.environ) -> Database:
+def log_in(address: Address, variable: str) -> Database:
     """Open a session: with the password of the address, else of the variable, else without; where the server
     requires one it is asked for on a terminal. The password is then in the variable, for the agents. Unusable."""
     from proveout.agent.engines.table import adapter
@@ -238,7 +238,7 @@ def log_in(address: Address, variable: str, environment: Mapping[str, str] = os.
             session=session,
         )
 
-    given = address.password if address.password is not None else environment.get(variable)
+    given = address.password if address.password is not None else os.environ.get(variable)
     try:
         return opened(given)
     except TaskFault as fault:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
 from proveout.core.numbers import count_of, safe_lines
@@ -19,9 +18,9 @@ from proveout.core.numbers import count_of, safe_lines
 WIDTH_MAX = 110
 
 
-def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
+def show_error(error: ProveoutError) -> None:
     """Print an expected failure."""
-    out = stream or sys.stderr
+    out = sys.stderr
     if not isinstance(error, PlanError):
         out.write(f"error: {safe_lines(str(error))}\n")
         return
