@@ -217,7 +217,11 @@ def storage_failed(path: Path, fault: OSError) -> StorageFailed:
 def _copy_sources(plan: Plan, command: Command, into: Path) -> None:
     """Copy every file that the plan was made of; those beside the plan keep their place, others lie flat."""
     home = Path(command.plan).parent
-    named = {Path(command.plan), *(Path(name) for name in _files(plan_data(plan)))}
+    named = {
+        Path(command.plan),
+        *(home / name for name in plan.brought_in),
+        *(Path(name) for name in _files(plan_data(plan))),
+    }
     if command.inventory is not None:
         named.add(Path(command.inventory))
     for source in sorted(path.absolute() for path in named if path.is_file()):

@@ -220,6 +220,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.Repor
         verdicts=(),
         figures=tuple(report.figures),
         without_figures=tuple(report.without),
+        brought_in=tuple(report.with_),
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
         preflight=_text(root, "preflight") != "false",

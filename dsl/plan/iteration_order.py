@@ -174,6 +174,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         verdicts=(),
         figures=(),
         without_figures=(),
+        brought_in=(),
         charts=(),
     )
 

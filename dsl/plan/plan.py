@@ -196,6 +196,7 @@ class Plan:
     verdicts: tuple[Check, ...]
     figures: tuple[str, ...] = ()
     without_figures: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    brought_in: tuple[str, ...] = field(default=(), metadata=OMITTED)
     conditions: tuple[Condition, ...] = ()
     on_loss: OnLoss = "rerun"
     tunings: tuple[Tuning, ...] = ()

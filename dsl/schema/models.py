@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
+    StringConstraints,
     WithJsonSchema,
     model_validator,
 )
@@ -265,6 +266,15 @@ PublishedEntry = cast("type[PublishedKeys]", model_of(Published, "PublishedEntry
 ChartEntry = model_of(Chart)
 
 
+def _beside(name: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise custom(f"`{name}` is not a file in the folder of the plan")
+    return name
+
+
+BesidePlan: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_beside)]
+
+
 class ReportEntry(Strict):
     """The contents of the report."""
 
@@ -278,6 +288,13 @@ class ReportEntry(Strict):
         default_factory=list,
         max_length=40,
         description="Figures that the report leaves out; `others`: all that `figures` does not name.",
+    )
+    with_: list[BesidePlan] = Field(
+        default_factory=list,
+        alias="with",
+        max_length=20,
+        description="Reports of other programs, files in the folder of the plan: AWR (HTML), Statspack, ttStats or sar "
+        "as text. Their tables are at the end of the report; no verdict reads them.",
     )
     charts: list[ChartEntry] = Field(  # type: ignore[valid-type]
         default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."

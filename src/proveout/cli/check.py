@@ -120,6 +120,7 @@ class _Checking:
         """Check one plan; the result for programs."""
         from proveout.cli.messages import show_error
         from proveout.cli.outputs import Checked
+        from proveout.coordinator.report import brought_in
         from proveout.core.errors import PlanError
         from proveout.dsl.compile.compiler import compile_with_notes
         from proveout.dsl.rules import resets
@@ -134,6 +135,7 @@ class _Checking:
             self.checked.append(Checked(file=str(path), problems=error.problems))
             found = list(map(_data, error.problems)) if self.as_json else []
             return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
+        brought_in.section([path.parent / name for name in plan.brought_in])
         notes = (*unused, *hints(plan), *overlaps(plan), *resets.notes(plan))
         result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
         self.show(notes)

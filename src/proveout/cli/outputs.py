@@ -113,6 +113,14 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     return failed
 
 
+def brought_in_by(results: RunResults, directory: RunDirectory, more: tuple[Section, ...] = ()) -> tuple[Section, ...]:
+    """The reports of others that the plan names, of which the run has a copy, before `more`."""
+    from proveout.coordinator.report import brought_in
+
+    names = results.plan.get("brought_in", ())
+    return (*((brought_in.section([directory.path / "plan" / name for name in names]),) if names else ()), *more)
+
+
 def renderers(
     directory: RunDirectory, more: tuple[Section, ...] = ()
 ) -> Mapping[str, Callable[[RunResults], str | bytes]]:
@@ -122,10 +130,10 @@ def renderers(
     from proveout.coordinator.report.run_document import page_document, run_document
 
     def page(results: RunResults) -> str:
-        return html.render(page_document(results, directory).extended(more))
+        return html.render(page_document(results, directory).extended(brought_in_by(results, directory, more)))
 
     def summary(results: RunResults) -> str:
-        return markdown.render(run_document(results).extended(more))
+        return markdown.render(run_document(results).extended(brought_in_by(results, directory, more)))
 
     return {
         RESULT: json_documents.result_to_json,

@@ -113,11 +113,11 @@ def report(
 
 
 def _show_text(path: Path, results: RunResults, directory: RunDirectory, more: tuple[Section, ...]) -> None:
-    from proveout.cli.outputs import write_document
+    from proveout.cli.outputs import brought_in_by, write_document
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
 
-    document = run_document(results, run_dir=str(directory.path)).extended(more)
+    document = run_document(results, run_dir=str(directory.path)).extended(brought_in_by(results, directory, more))
     if str(path) == "-":
         terminal.show(document, sys.stdout)
         return

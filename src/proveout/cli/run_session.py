@@ -129,12 +129,15 @@ def begin(
 ) -> RunOptions:
     """A new run of `plan`, compiled from `file`: credentials, directory, and the parameters of `coordinator.run`.
 
-    Nothing is written before the command line has passed: PkiError, CertificatesMissing, TooManyAgents, ProveoutError.
+    Nothing is written before the command line has passed: PkiError, CertificatesMissing, TooManyAgents, NotReadable,
+    ProveoutError.
     """
+    from proveout.coordinator.report import brought_in
     from proveout.coordinator.storage import run_directory
 
     pki = pki_folder(named.pki)
     found, policy = _access(plan, pki), checked_policy(named.policy)
+    brought_in.section([file.parent / name for name in plan.brought_in])
     command = run_directory.Command(
         plan=str(file.absolute()),
         overrides=overrides,

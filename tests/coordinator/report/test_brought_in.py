@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from records import run_started
 
+from proveout.cli import outputs
 from proveout.coordinator.report import brought_in
 from proveout.coordinator.report.document import Paragraph, Table
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.storage import run_directory
+from proveout.dsl.compile.compiler import compile_plan
 
 # The forms are those of the vendors' documentation: Oracle Database Performance Tuning Guide, spdoc.txt, sar(1).
 AWR = """<html><body><h1>WORKLOAD REPOSITORY report</h1>
@@ -79,3 +85,27 @@ def test_a_section_says_what_was_brought_in_and_a_file_of_another_form_is_refuse
         brought_in.section([tmp_path / "note.txt"])
     with pytest.raises(brought_in.NotReadable, match="No such file"):
         brought_in.section([tmp_path / "absent.html"])
+
+
+def test_a_file_that_the_plan_names_is_kept_with_the_run_and_is_at_the_end_of_its_report(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    (tmp_path / "sar.txt").write_text(SAR)
+    compiled = compile_plan(plan)
+    directory = run_directory.create(tmp_path / "runs", compiled, run_directory.Command(plan=str(plan)), NOW)
+    (tmp_path / "sar.txt").unlink()
+    results = load_results([run_started({"brought_in": list(compiled.brought_in)})])
+    (found,) = outputs.brought_in_by(results, directory)
+    assert found.blocks[0] == Paragraph("Brought in, not measured by proveout: sar sar.txt")
+    assert "87.70" in str(outputs.renderers(directory)["markdown"](results))
+    assert outputs.brought_in_by(load_results([run_started({})]), directory) == ()
+
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+PLAN = """
+proveout: 1
+name: t
+topology: {hosts: {h: {roles: [client], address: local}}}
+stages: [{pause: {duration: 1s}}]
+report: {with: [sar.txt]}
+"""
