@@ -106,6 +106,10 @@ def refuse(reference: RunResults, other: RunResults, found: Sequence[Difference]
     runs = f"{_id(other)} cannot be compared with {_id(reference)}: "
     if apart := unlike(reference, other, found):
         return NotComparable(runs + apart, way_out="To compare them all the same: --despite.")
+    without = [one for one in (reference, other) if not any(stage.iterations for stage in one.stages.values())]
+    if len(without) == 1:
+        way_out = "Name runs that have measured; `proveout runs` lists them."
+        return NotComparable(f"{runs}{_id(without[0])} has no iteration", way_out=way_out)
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
     return NotComparable(

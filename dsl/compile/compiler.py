@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -74,8 +75,7 @@ def _compile(
     document = read(path, inventory, problems)
     if document is None or _is_another_kind(document, problems):
         return None
-    _check_head(document, problems)
-    document = as_meant(document, problems)
+    document = as_meant(_check_head(document, problems), problems)
     parameters = read_parameters(document, overrides, problems)
     original = document
     named = declared(document.get("stages"))
@@ -171,12 +171,17 @@ def _is_another_kind(document: Map, problems: Problems) -> bool:
     return True
 
 
-def _check_head(document: Map, problems: Problems) -> None:
-    """The top-level keys, and the version and name of the plan."""
-    known = models.Document.model_fields
-    for key, _ in document.entries:
+def _check_head(document: Map, problems: Problems) -> Map:
+    """Check the top-level keys, and the version and name of the plan; the document with the keys that were meant."""
+    known, given = models.Document.model_fields, document.keys()
+    entries = []
+    for key, value in document.entries:
         if key.text not in known:
             problems.add(key.where, f"unknown key `{key.text}`", key=key.text, hint=did_you_mean(key.text, known))
+        close = [] if key.text in known else get_close_matches(key.text.lower(), known, n=1)
+        meant = next((name for name in close if name not in given), key.text)
+        entries.append((dataclasses.replace(key, value=meant, text=meant), value))
+    document = Map(entries=tuple(entries), where=document.where)
     head = tuple(entry for entry in document.entries if entry[0].text in _Head.model_fields)
     version = document.get("proveout")
     if isinstance(version, Scalar) and isinstance(version.value, (int, float)) and version.value != 1:
@@ -187,6 +192,7 @@ def _check_head(document: Map, problems: Problems) -> None:
             *head,
         )
     validate(_Head, Map(entries=head, where=document.where), "", problems)
+    return document
 
 
 class _Head(Strict):

@@ -555,6 +555,11 @@ class _Checker:
         if node.operator in COMPARISONS:
             self.comparison(node, left, right)
             return BOOLEAN
+        if node.operator == "/" and isinstance(left, Estimate) and isinstance(right, Estimate) and not self.by_mean:
+            message = f"`{self.source(node)}` divides {describe(left)} by another"
+            hint = f"ratio({self.source(node.left)}, {self.source(node.right)}) has their interval"
+            self.fault(node, message, hint)
+            return None
         self.number(node.left, left)
         self.number(node.right, right)
         return NUMBER

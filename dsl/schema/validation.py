@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from proveout.core.units import plain_number
 from proveout.dsl.plan.keys import Element, model_of
 from proveout.dsl.source.loader import read_plain
-from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate, plain
 
 
 class Strict(BaseModel):
@@ -143,6 +143,8 @@ def _say(  # noqa: PLR0911 - one per kind
     if kind in _TYPE_WORDS:
         in_list = isinstance(path[-1] if path else None, int)
         hint = _number_meant(node, in_list=in_list) if kind in _NUMBERS else ""
+        if kind == "dict_type" and isinstance(node, Seq):
+            hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
         return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""

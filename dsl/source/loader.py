@@ -10,6 +10,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,16 @@ class Document:
 PLAN = Document(name="plan", opening="proveout: 1")
 
 
+def _files_like(path: Path, name: str) -> str:
+    """A hint where there is no such file: some of the files of a folder, or those beside it with a name like it."""
+    if re.match(r"[a-z][a-z0-9+]+:/", name):
+        return "this is an address: `proveout bench DSN` measures a database without a plan"
+    folder, shown = (path, Path(name)) if path.is_dir() else (path.parent, Path(name).parent)
+    files = sorted(one.name for suffix in ("*.yaml", "*.yml") for one in folder.glob(suffix))
+    found = files if path.is_dir() else get_close_matches(path.name, files)
+    return f"did you mean {' or '.join(f'`{shown / one}`' for one in found[:3])}?" if found else ""
+
+
 def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -> Map | None:
     """The root mapping of the file at `path`, called `name` in messages; None when it cannot be read."""
     start = Where(file=name, line=1, column=1)
@@ -177,7 +188,7 @@ def load(path: Path, name: str, problems: Problems, document: Document = PLAN) -
     try:
         content = _read(path)
     except OSError as error:
-        problems.add(Where(file=name), f"cannot read the file: {error.strerror or error}")
+        problems.add(Where(file=name), f"cannot read the file: {error.strerror or error}", hint=_files_like(path, name))
         return None
     if content is None:
         problems.add(start, "not a regular file")

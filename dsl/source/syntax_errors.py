@@ -227,6 +227,10 @@ def _flow(place: _Place) -> SyntaxProblem | None:
     if inside and got == "<scalar>":
         found = _WORD.match(line, column)
         return _problem(place.at, f"a comma is missing before `{found[0] if found else line[column:].strip()}`")
+    if inside and got in ("[", "{") and (word := re.search(r"[^\s,:\[\]{}]+$", line[:column])):
+        end = line.find({"[": "]", "{": "}"}[got], column)
+        text = line[word.start() : end + 1] if end > 0 else word[0] + got
+        return _problem((number, word.start()), f"`{text}` inside brackets must be quoted", f'quote it: "{text}"')
     opened = place.line(place.begin[0])[place.begin[1] : place.begin[1] + 1]
     closing = {"[": "]", "{": "}"}.get(opened)
     if closing is None:

@@ -30,6 +30,19 @@ def test_check_of_a_valid_plan_also_with_an_inventory(capsys: pytest.CaptureFixt
     assert "plans/inventories/nowhere.yaml: cannot read the file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [
+        ("plans/smok.yaml", "did you mean `plans/smoke.yaml`"),
+        ("plans/starters", "did you mean `plans/starters/analytics.yaml` or `plans/starters/cache.yaml`"),
+        ("postgresql://bench@localhost/shop", "`proveout bench DSN` measures a database without a plan"),
+    ],
+)
+def test_what_is_no_file_is_told_with_what_was_meant(named: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check", named]) == 2
+    assert hint in capsys.readouterr().err
+
+
 NOTED = """
 proveout: 1
 name: tiny

@@ -119,6 +119,12 @@ def test_a_run_is_not_compared_with_itself_or_its_copy(plan: Plan) -> None:
     assert compare(one, other).stages
 
 
+def test_a_run_that_has_measured_nothing_is_refused_for_that(plan: Plan) -> None:
+    failed = results(plan, BASE, run_id="two", facts=FACTS | {"kernel": "6.2"})
+    with pytest.raises(NotComparable, match="two has no iteration"):
+        compare(results(plan, BASE), replace(failed, stages={}))
+
+
 def test_other_engines_and_workloads_are_named_first_and_in_words(plan: Plan) -> None:
     system, workload = plan.systems[0], plan.workloads[0]
     sqlite = replace(plan, name="lite", systems=(replace(system, engine="sqlite"),))
