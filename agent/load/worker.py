@@ -145,7 +145,7 @@ class ChunkWriter:
                 self._waiting[0] = data[written:]
 
 
-CHUNK_NS = 100_000_000
+TICK_NS, CHUNK_NS = 100_000_000, 250_000_000
 WAITING_MAX = 1000
 """Limit of the transactions without an answer that a worker lists at the end."""
 
@@ -164,8 +164,9 @@ class _Mark:
 class LoadTicker:
     """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
-    The loop calls it ten times a second. `pause_longest_ns` is the longest time between two calls in the measure
-    window: a process that is stopped, or gets no CPU, makes no calls.
+    The loop calls it ten times a second; it sends the records four times a second, as each chunk wakes the agent.
+    `pause_longest_ns` is the longest time between two calls in the measure window: a process that is stopped, or gets
+    no CPU, makes no calls.
     """
 
     def __init__(self, recorder: Recorder, outlet: ChunkWriter, timeline: Timeline, stdin: int) -> None:
@@ -176,6 +177,7 @@ class LoadTicker:
         self._marks: list[_Mark] = []
         self._stopped = self._completed = self._settles = False
         self._ticked_ns = timeline.t0_ns
+        self._chunks = 0
         self.pause_longest_ns = 0
 
     def control(self) -> int:
@@ -188,11 +190,14 @@ class LoadTicker:
         self._note_pause(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append(self._mark())
-        self.pack(now_ns)
-        if self._stopped or self._completed or now_ns >= self._timeline.end_ns:
-            return 0
         since = now_ns - self._timeline.t0_ns
-        grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
+        over = self._stopped or self._completed or now_ns >= self._timeline.end_ns
+        if over or since // CHUNK_NS >= self._chunks:
+            self._chunks = since // CHUNK_NS + 1
+            self.pack(now_ns)
+        if over:
+            return 0
+        grid_ns = self._timeline.t0_ns + (since // TICK_NS + 1) * TICK_NS
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
 
     def complete(self, now_ns: int) -> None:

@@ -153,11 +153,11 @@ class TransactionType:
 
     `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit).
     `bare` marks a single one whose inputs are its request, and which commits exactly when its statement finds (or
-    changes) a row: the load engine does not drive `body` then, which does the same, and saves the generator's third of
-    a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn values: the
-    engine may run those. `pipeline`: the body yields groups of requests and may return `Last` ones (`pipelines`), and
-    each group is one round trip where the engine's sessions can do that. `logical_failure` is (fresh, steady) expected
-    fractions, None where nothing is expected.
+    changes) `least` to `most` rows: the load engine does not drive `body` then, which does the same, and saves the
+    generator's third of a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn
+    values: the engine may run those. `pipeline`: the body yields groups of requests and may return `Last` ones
+    (`pipelines`), and each group is one round trip where the engine's sessions can do that. `logical_failure` is
+    (fresh, steady) expected fractions, None where nothing is expected.
 
     `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the
     number that the clients count is held against it (`coordinator/verdict/verdicts.py`). The kind needs
@@ -174,6 +174,8 @@ class TransactionType:
     inputs: Callable[[Any], Source] = keys_themselves
     single: bool = False
     bare: bool = False
+    least: int = 1
+    most: int = sys.maxsize
     steps: tuple[Step, ...] = ()
     pipeline: bool = False
     logical_failure: tuple[float, float] | None = None

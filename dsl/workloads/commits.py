@@ -152,7 +152,7 @@ def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
     step = Step(COUNT_COMMIT, most=1)
     steps, inputs = kind.steps, kind.inputs
     if kind.bare:  # its inputs are its request
-        steps, inputs = (Step(kind.statements[0]),), partial(_arguments, kind.inputs)
+        steps, inputs = (Step(kind.statements[0], least=kind.least, most=kind.most),), partial(_arguments, kind.inputs)
     if steps:
         inputs = partial(_with_row, inputs, (row,))
         request = kind.statements[0] if kind.bare else None

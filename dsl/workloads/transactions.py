@@ -83,7 +83,9 @@ def transaction_of(number: int, parts: Sequence[Part], repeats: int = 1, **more:
         body=partial(_single, every[0].least, every[0].most) if single else partial(walk, every),
         statements=tuple(step.statement for step in of_parts),
         single=single,
-        bare=single and (every[0].least, every[0].most) == (1, sys.maxsize),
+        bare=single,
+        least=every[0].least,
+        most=every[0].most,
         steps=() if single else every,
         **more,
     )
@@ -203,8 +205,9 @@ def derived(kind: str, of: Callable[[Mapping[str, Column]], Any]) -> Bind:
 
 
 def digits(numbers: Ints, width: int) -> Column:
-    """Numbers with leading zeros."""
-    return np.array([f"{number:0{width}d}" for number in numbers.tolist()], f"U{width}")
+    """Numbers below 10^width with leading zeros."""
+    figures = numbers[:, None] // 10 ** np.arange(width - 1, -1, -1) % 10
+    return (figures + ord("0")).astype(np.uint32).view(f"U{width}").reshape(-1)
 
 
 class Declared:

@@ -185,7 +185,9 @@ class StallDetector:
         times of errors."""
         self._errors += errors_ns
         ends = (
-            np.sort(np.concatenate([triples[:, 2] for triples in times.values()])) if times else np.empty(0, np.int64)
+            np.sort(np.concatenate([triples[:, 2] for triples in times.values()]), kind="stable")  # of sorted runs
+            if times
+            else np.empty(0, np.int64)
         )
         if ends.size:
             befores = np.concatenate(([self._last_ns], ends[:-1]))
@@ -251,9 +253,9 @@ Int64s = npt.NDArray[np.int64]
 def indices_of(ns: Int64s) -> Int64s:
     """The bucket index of each value; values outside 0 … 1 h go to the first or the last bucket."""
     values = np.clip(ns, 0, HIGHEST_NS)
-    # frexp's exponent is the bit length: exact, because the values stay below 2^53.
-    bits = np.frexp((values | (SUB_BUCKETS - 1)).astype(np.float64))[1]
-    bucket = bits.astype(np.int64) - SUB_BUCKET_BITS
+    # The exponent of a double (above the 52 bits of its fraction) is the bit length and 1022: exact, because the values
+    # stay below 2^53.
+    bucket = ((values | (SUB_BUCKETS - 1)).astype(np.float64).view(np.int64) >> 52) - (1022 + SUB_BUCKET_BITS)
     return bucket * HALF + (values >> bucket)
 
 

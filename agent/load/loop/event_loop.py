@@ -24,8 +24,9 @@ from proveout.agent.load.loop.terminal import (
     under_way,
     under_way_with_times,
 )
-from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
+from proveout.agent.load.loop.transaction import rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
+from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY, ROLLED_BACK
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions

@@ -1,4 +1,4 @@
-"""Records of the hot loop: raw nanoseconds, packed ten times a second.
+"""Records of the hot loop: raw nanoseconds, packed four times a second.
 
 Flow: `transaction_loop` -> `times[code].extend((intended, started, ended))`, one call for each transaction -> `take()`
 -> bytes of int64 triples for each code -> the agent, which bins them with numpy (`aggregator`). Times are an array in C

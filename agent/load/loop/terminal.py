@@ -9,8 +9,9 @@ import numpy as np
 
 from proveout.agent.engines.driver_contract import CarriesCommit, StatementFailure
 from proveout.agent.load.loop.recorder import Recorder
-from proveout.agent.load.loop.transaction import ERROR, Kind, Tally, ThinkTimes, kinds, mix
+from proveout.agent.load.loop.transaction import Kind, Tally, ThinkTimes, kinds, mix
 from proveout.agent.load.loop.transaction_loop import TerminalState
+from proveout.agent.load.loop.transaction_loop_python import ERROR
 from proveout.agent.load.pacing import Int64s, Pacing, Timeline
 from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Unfinished
 from proveout.dsl.workloads.base import WorkloadKind
@@ -50,7 +51,6 @@ class Terminal(TerminalState):
         "next_kind",
         "pass_began_ns",
         "passes_s",
-        "rolling_back",
         "tally",
     )
 
@@ -89,7 +89,7 @@ class Terminal(TerminalState):
         self.timed = scheduled and self.activity is None and not passes
         self.failing_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
-        self.rolling_back = self.carries = False
+        self.carries = False
         self.fd = -1
         if session is not None:
             self.bind(session, prepared)

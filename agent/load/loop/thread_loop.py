@@ -2,7 +2,7 @@
 
 Flow of a thread: due -> draw a kind -> execute its statements -> one record -> the next; those of a terminal that
 never waits are one compiled loop (`transaction_loop.repeat`), which ends with a failure. The main thread packs the
-records ten times a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
+records four times a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
 extend the same lists of records, which is atomic.
 """
 
@@ -21,8 +21,9 @@ from proveout.agent.engines.sessions import READ_ONLY_CODES, cancel_statements
 from proveout.agent.load.loop.event_loop import Ticker, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal, never_begun, under_way, under_way_with_times
-from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK
+from proveout.agent.load.loop.transaction import ROLLBACK
 from proveout.agent.load.loop.transaction_loop import execute, repeat
+from proveout.agent.load.loop.transaction_loop_python import ERROR, RETRY
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions

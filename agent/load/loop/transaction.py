@@ -172,7 +172,6 @@ def in_pipelines(kind: TransactionType, begin: Request, commit: Request, rollbac
     return bracketed
 
 
-RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
 MIX_BATCH = 512
 MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
@@ -210,7 +209,7 @@ class Kind(KindState):
         self.tracked = COUNT_COMMIT in kind.statements
         self.bracketed = not kind.single
         self._statement = kind.statements[0].name
-        self.bare = kind.single and kind.bare
+        self.bare, self.least, self.most = kind.single and kind.bare, kind.least, kind.most
         self._steps = () if kind.single else kind.steps
         self.carries_commit = carries_commit(self._steps)
         self._begin = begin_of(kind)

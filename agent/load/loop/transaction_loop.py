@@ -22,7 +22,7 @@ that transaction.
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound. While fewer than a quarter of such
-reads find an answer, the compiled loop tries after one send of sixteen only.
+reads find an answer, the compiled loop tries after one send of 64 only.
 
 Inputs that are rows of arrays (`dsl.workloads.random_streams.RowSource`) go from there into the messages of a compiled
 session, without a Python object for a value.

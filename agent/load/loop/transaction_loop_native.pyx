@@ -17,11 +17,13 @@ from posix.unistd cimport close as c_close, pread
 from proveout.agent.engines.wire_native cimport Layout, Prepared, Wire
 from proveout.agent.load.loop.arrival_schedule_native cimport Schedule
 
+from functools import lru_cache
 from types import MethodWrapperType
+import sys
 
 import numpy as np
 
-from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop import client_delays as handling, transaction_loop_python
 from proveout.dsl.workloads.random_streams import RowSource
 
@@ -29,6 +31,9 @@ cdef extern from "Python.h":
     ctypedef enum PySendResult:
         PYGEN_RETURN, PYGEN_ERROR, PYGEN_NEXT
     PySendResult PyIter_Send(object body, object value, PyObject** result) except PYGEN_ERROR
+    void* PyInterpreterState_Get()
+    void* PyInterpreterState_ThreadHead(void* interpreter)
+    void* PyThreadState_Next(void* thread)
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data:
@@ -56,13 +61,15 @@ cdef extern from "sys/socket.h" nogil:
     int MSG_DONTWAIT, MSG_PEEK, SOL_SOCKET
 
 cdef enum:
-    EVENTS_MAX = 64
+    EVENTS_MAX = 256
     CONTROL_WORDS = 16
     CERTAIN = 1 << 16  # every read right after a send finds the answer
     RARE = 1 << 14  # below that share such a read costs more than it saves,
-    PASSED = 16  # and one of so many is tried
+    PASSED = 64  # and one of so many is tried
 
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
+cdef object LOGICAL = FailureKind.LOGICAL
+cdef int ROLLED_BACK = transaction_loop_python.ROLLED_BACK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
 cdef int SO_TIMESTAMPNS = handling.SO_TIMESTAMPNS
 cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, PER_BATCH = handling.PER_BATCH, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
@@ -151,16 +158,17 @@ cdef class Script:
     def __dealloc__(self):
         free(self.bounds)
 
-    cdef bint met(self, Py_ssize_t step, TerminalState terminal, object session, Wire wire) except -1:
+    cdef bint met(self, Py_ssize_t step, TerminalState terminal) except -1:
         """Whether the answered step had the required number of rows. Keeps the values that later steps need."""
-        cdef int64_t count = session.count if wire is None else wire.count
+        cdef Wire wire = terminal.wire
+        cdef int64_t count = terminal.held.count if wire is None else wire.count
         cdef int64_t* bounds = self.bounds + 3 * step
         if not bounds[0] <= count <= bounds[1]:
             return False
         if bounds[2]:
             if wire is not None:
                 return wire.first(bounds[2], terminal.kept)
-            rows = session.rows()
+            rows = terminal.held.rows()
             if not rows:
                 return False
             terminal.kept.extend(rows[0][:bounds[2]])
@@ -186,16 +194,16 @@ cdef class Script:
 
     def run(self, TerminalState terminal, bint carried):
         """See `transaction_loop_python.Script`."""
-        cdef object session = terminal.session
+        cdef object session = terminal.held
         cdef object execute = session.execute
         cdef Py_ssize_t step
         execute(terminal.restart(self), ())
         for step in range(self.length):
             if carried and step == self.length - 1:
                 session.execute_committing(self.prepared[step], self.arguments(step, terminal))
-                return 0 if self.met(step, terminal, session, None) else 1
+                return 0 if self.met(step, terminal) else 1
             execute(self.prepared[step], self.arguments(step, terminal))
-            if not self.met(step, terminal, session, None):
+            if not self.met(step, terminal):
                 execute(self.rollback, ())
                 return 1
         execute(self.commit, ())
@@ -213,6 +221,7 @@ cdef class KindState:
     cdef object source, drawn, statement
     cdef public Script script
     cdef public bint bare
+    cdef public int64_t least, most
     cdef readonly object times
     cdef Times ok, failed
     cdef tuple layouts
@@ -226,6 +235,7 @@ cdef class KindState:
         self.statement = self.source = self.drawn = self.start = self.script = None
         self.layouts = self.batches = None
         self.bare = False
+        self.least, self.most = 1, sys.maxsize
         self.at = self.size = 0
 
     @property
@@ -251,7 +261,7 @@ cdef class KindState:
             dtype = self.drawn.dtype
             parts = [(dtype, 0)] if self.bare else [dtype.fields[name][:2] for name in dtype.names]
             if self.bare or all([part[0].names is not None for part in parts]):  # not one statement with a body
-                self.layouts = tuple([Layout(*part) for part in parts])
+                self.layouts = tuple([layout(*part) for part in parts])
                 self.batches, self.size = self.drawn.batches, dtype.itemsize
 
     cdef int draw(self, TerminalState terminal) except -1:
@@ -268,6 +278,10 @@ cdef class KindState:
         return 0
 
 
+layout = lru_cache(maxsize=1024)(Layout)
+"""Terminals share theirs, which then stay in the processor's caches."""
+
+
 cdef class Mix:
     """See `transaction_loop_python.Mix`."""
 
@@ -277,7 +291,7 @@ cdef class Mix:
     cdef Py_ssize_t at
 
     def __init__(self, kinds, batches):
-        self.kinds, self.batches, self.at = list(kinds), batches, 0
+        self.kinds, self.batches, self.at = [<KindState?>kind for kind in kinds], batches, 0
 
     def __iter__(self):
         return self
@@ -289,20 +303,23 @@ cdef class Mix:
         if self.batch is None or self.at == self.batch.shape[0]:
             self.batch, self.at = next(self.batches), 0
         self.at += 1
-        return <KindState?>self.kinds[self.batch[self.at - 1]]
+        return <KindState>self.kinds[self.batch[self.at - 1]]
 
 
 cdef class TerminalState:
     """The fields of a `Terminal` that the hot loop reads and writes."""
 
-    cdef public object session, body, draw, inputs, fires, pauses
+    cdef public object body, inputs, fires, pauses
+    cdef object held, drawn
+    cdef Wire wire  # the session, if it is compiled
+    cdef Mix mix  # that of `draw`, if it is one
     cdef public dict prepared
     cdef public list kept
     cdef public Py_ssize_t at
     cdef public KindState kind
     cdef public int64_t intended_ns, started_ns, ended_ns, pending_ns, until_ns, number
     cdef public int outcome
-    cdef public bint restless, timed, busy
+    cdef public bint restless, timed, busy, rolling_back
     cdef uint8_t* row  # the inputs, where they are a row of an array
     cdef Py_ssize_t row_size
 
@@ -315,11 +332,32 @@ cdef class TerminalState:
         self.draw = iter(())
         self.intended_ns = self.started_ns = self.ended_ns = self.pending_ns = self.until_ns = self.number = 0
         self.outcome = 0
-        self.restless = self.timed = self.busy = False
+        self.restless = self.timed = self.busy = self.rolling_back = False
         self.kept, self.at = [], 0
 
     def __dealloc__(self):
         free(self.row)
+
+    @property
+    def session(self):
+        """The connection; None without one."""
+        return self.held
+
+    @session.setter
+    def session(self, session):
+        self.held, self.wire = session, session if isinstance(session, Wire) else None
+
+    @property
+    def draw(self):
+        """The source of kinds."""
+        return self.drawn
+
+    @draw.setter
+    def draw(self, draw):
+        self.drawn, self.mix = draw, draw if isinstance(draw, Mix) else None
+
+    cdef KindState next(self):
+        return <KindState?>next(self.drawn) if self.mix is None else self.mix.next()
 
     cdef int keep(self, const uint8_t* row, Py_ssize_t size) except -1:
         cdef uint8_t* larger
@@ -498,41 +536,43 @@ cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
     return value
 
 
-cdef inline bint exchange(object session, Wire wire, object prepared, object arguments, Sampler sampler) except -1:
+cdef inline bint exchange(TerminalState terminal, object prepared, object arguments, Sampler sampler) except -1:
     """Send, and read at once if that is worth it; without Python calls if the session is compiled. Without a sampler,
     only send."""
-    if wire is None:
+    if terminal.wire is None:
         if sampler is not None:
-            return session.exchange(prepared, arguments)
-        session.send(prepared, arguments)
+            return terminal.held.exchange(prepared, arguments)
+        terminal.held.send(prepared, arguments)
         return False
-    wire.put(<Prepared?>prepared, <tuple?>arguments)
-    return sampler is not None and sampler.found(wire)
+    terminal.wire.put(<Prepared?>prepared, <tuple?>arguments)
+    return sampler is not None and sampler.found(terminal.wire)
 
 
-cdef bint step(object session, Wire wire, Script script, Py_ssize_t at, TerminalState terminal, Sampler sampler) except -1:
+cdef bint step(TerminalState terminal, Script script, Py_ssize_t at, Sampler sampler) except -1:
     """Send the statement of a step."""
     cdef tuple layouts = terminal.kind.layouts
     if layouts is None:
-        return exchange(session, wire, script.prepared[at], script.arguments(at, terminal), sampler)
-    wire.put_row(<Prepared?>script.prepared[at], <Layout?>layouts[at], terminal.row, terminal.kept, script.places[at])
-    return sampler.found(wire)
+        return exchange(terminal, script.prepared[at], script.arguments(at, terminal), sampler)
+    terminal.wire.put_row(
+        <Prepared?>script.prepared[at], <Layout>layouts[at], terminal.row, terminal.kept, script.places[at]
+    )
+    return sampler.found(terminal.wire)
 
 
-cdef bint begin(object session, Wire wire, TerminalState terminal, Sampler sampler) except -1:
+cdef bint begin(TerminalState terminal, Sampler sampler) except -1:
     """Send the first statement of a transaction whose inputs are drawn; `sampler` as in `exchange`."""
     cdef KindState kind = terminal.kind
     if kind.bare:
         terminal.body = None
         if kind.layouts is None:
-            return exchange(session, wire, kind.statement, terminal.inputs[1], sampler)
-        wire.put_row(<Prepared?>kind.statement, <Layout>kind.layouts[0], terminal.row, None, None)
-        return sampler is not None and sampler.found(wire)
+            return exchange(terminal, kind.statement, terminal.inputs[1], sampler)
+        terminal.wire.put_row(<Prepared>kind.statement, <Layout>kind.layouts[0], terminal.row, None, None)
+        return sampler is not None and sampler.found(terminal.wire)
     if kind.script is not None:
-        return exchange(session, wire, terminal.restart(kind.script), (), sampler)
+        return exchange(terminal, terminal.restart(kind.script), (), sampler)
     terminal.body = kind.start(terminal.inputs)
     request = next(terminal.body)
-    return exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
+    return exchange(terminal, terminal.prepared[request[0].name], tuple(request[1]), sampler)
 
 
 def first(TerminalState terminal):
@@ -555,19 +595,18 @@ def repeat(TerminalState terminal, object is_over, int64_t end_ns):
     cdef int64_t now, started_ns
     cdef int outcome
     cdef KindState kind
-    cdef object mix = terminal.draw, session = terminal.session, call = session.execute
+    cdef object session = terminal.held, call = session.execute
     while not is_over():
         started_ns = monotonic_ns()
         if started_ns >= end_ns:
             return
-        kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
-        terminal.kind = kind
+        kind = terminal.kind = terminal.next()
         terminal.intended_ns = terminal.started_ns = started_ns
         terminal.busy = True
         kind.draw(terminal)
         if kind.bare:
             call(kind.statement, (<tuple?>terminal.inputs)[1])
-            outcome = 0 if session.count else 1
+            outcome = 0 if kind.least <= <int64_t>session.count <= kind.most else 1
         else:
             outcome = transaction_loop_python.execute(terminal)
         now = monotonic_ns()
@@ -590,35 +629,38 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
     cdef Script script
     cdef Py_ssize_t at
     cdef PyObject* yielded
-    cdef object session = terminal.session
-    cdef Wire wire = <Wire>session if isinstance(session, Wire) else None
-    cdef bint answered = session.receive() if wire is None else wire.get()
+    cdef Wire wire = terminal.wire
+    cdef int64_t count
+    cdef bint answered = terminal.held.receive() if wire is None else wire.get()
     while answered:
         sampler.answers += 1
         if terminal.body is None:
             script = terminal.kind.script
             if script is None:
-                outcome = 0 if (session.count if wire is None else wire.count) else 1
+                count = terminal.held.count if wire is None else wire.count
+                outcome = 0 if terminal.kind.least <= count <= terminal.kind.most else 1
             else:
                 at = terminal.at
                 if at <= script.length:
-                    if at and not script.met(at - 1, terminal, session, wire):
+                    if at and not script.met(at - 1, terminal):
                         terminal.outcome = 1
                         terminal.at = script.length + 1
-                        answered = exchange(session, wire, script.rollback, (), sampler)
+                        answered = exchange(terminal, script.rollback, (), sampler)
                         continue
                     terminal.at = at + 1
                     if at == script.length:
                         terminal.outcome = 0
-                        answered = exchange(session, wire, script.commit, (), sampler)
+                        answered = exchange(terminal, script.commit, (), sampler)
                     else:
-                        answered = step(session, wire, script, at, terminal, sampler)
+                        answered = step(terminal, script, at, sampler)
                     continue
                 outcome = terminal.outcome
-        elif PyIter_Send(terminal.body, session, &yielded) == PYGEN_NEXT:
+                if terminal.rolling_back:
+                    terminal.rolling_back, outcome = False, 1
+        elif PyIter_Send(terminal.body, terminal.held, &yielded) == PYGEN_NEXT:
             request = <object>yielded
             Py_DECREF(request)
-            answered = exchange(session, wire, terminal.prepared[request[0].name], tuple(request[1]), sampler)
+            answered = exchange(terminal, terminal.prepared[request[0].name], tuple(request[1]), sampler)
             continue
         else:
             returned = <object>yielded
@@ -633,12 +675,26 @@ cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except 
         left -= 1
         if not (terminal.restless and left):
             return NEXT
-        mix = terminal.draw
-        kind = terminal.kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
+        kind = terminal.kind = terminal.next()
         terminal.intended_ns = terminal.started_ns = now
         kind.draw(terminal)
-        answered = begin(session, wire, terminal, sampler)
+        answered = begin(terminal, sampler)
     return WAIT
+
+
+cdef int failed(object loop, TerminalState terminal, object failure) except -1:
+    """A turn raised the failure. The rollback of a logical one of a script begins here, as `PolledLoop.failed` does it;
+    the rest is the loop's."""
+    cdef Script script = terminal.kind.script if terminal.body is None else None
+    if script is None or terminal.rolling_back or failure.kind is not LOGICAL:
+        loop.failed(terminal, failure)
+        return 0
+    terminal.rolling_back, terminal.outcome, terminal.at = True, ROLLED_BACK, script.length + 1
+    try:
+        exchange(terminal, script.rollback, (), None)
+    except StatementFailure as lost:
+        loop.failed(terminal, lost)
+    return 0
 
 
 cdef int sampled_turn(
@@ -657,14 +713,10 @@ cdef int sampled_turn(
 
 cdef int start(TerminalState terminal, int64_t intended_ns, int64_t now) except -1:
     """Draw a transaction and send its first statement; the answer is not read, as others may be due."""
-    cdef object session = terminal.session, mix = terminal.draw
-    if terminal.pauses is not None:
-        terminal.kind = <KindState?>terminal.pauses.next_kind()
-    else:
-        terminal.kind = (<Mix>mix).next() if isinstance(mix, Mix) else <KindState?>next(mix)
+    terminal.kind = terminal.next() if terminal.pauses is None else <KindState?>terminal.pauses.next_kind()
     terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, now, True
     terminal.kind.draw(terminal)
-    begin(session, <Wire>session if isinstance(session, Wire) else None, terminal, None)
+    begin(terminal, None)
     return 0
 
 
@@ -698,7 +750,7 @@ cdef int fire(object loop, Schedule schedule) except -1:
             continue
         if not schedule.start_skew_ns:
             schedule.start_skew_ns = max(now - at_ns, 1)
-        if not terminal.timed or terminal.session is None:
+        if not terminal.timed or terminal.held is None:
             loop.resume(terminal, now)
             if not loop.limit_ns:
                 return 0
@@ -726,6 +778,7 @@ def serve(object epoll, dict terminals, object loop):
     cdef Sampler sampler = loop.sampler
     cdef Schedule schedule = <Schedule?>loop.schedule
     cdef int timer = schedule.fd
+    cdef void* interpreter = PyInterpreterState_Get()
     cdef int64_t t0_ns = loop.t0_ns
     cdef bint sampled
     while limit_ns:
@@ -737,8 +790,11 @@ def serve(object epoll, dict terminals, object loop):
         if sampled:
             sampler.calls()
         schedule.wait(limit_ns)
-        with nogil:
+        if PyThreadState_Next(PyInterpreterState_ThreadHead(interpreter)) == NULL:  # no other thread wants the lock
             ready = epoll_wait(descriptor, events, EVENTS_MAX, -1)
+        else:
+            with nogil:
+                ready = epoll_wait(descriptor, events, EVENTS_MAX, -1)
         if ready < 0:
             if errno != EINTR:
                 raise OSError(errno, strerror(errno).decode())
@@ -773,5 +829,5 @@ def serve(object epoll, dict terminals, object loop):
                 if end == NEXT:  # no tick
                     continue
             except StatementFailure as failure:
-                loop.failed(terminal, failure)
+                failed(loop, terminal, failure)
             limit_ns = loop.limit_ns

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import select
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -21,6 +22,7 @@ from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
 WAIT, NEXT, SETTLE, TICK = range(4)  # results of a turn, see `transaction_loop`
+RETRY, ERROR, ROLLED_BACK = 2, 3, 4  # outcomes of a failed transaction inside the load loop
 
 
 class Loop(Protocol):
@@ -152,7 +154,7 @@ class Script:
 class KindState:
     """The fields of a `Kind` that the hot loop reads."""
 
-    __slots__ = ("bare", "inputs", "prepared", "script", "start", "times")
+    __slots__ = ("bare", "inputs", "least", "most", "prepared", "script", "start", "times")
     inputs: Callable[[], Any]
     start: Callable[[Any], Body]
 
@@ -160,6 +162,7 @@ class KindState:
         self.times = times
         self.prepared: Any = None
         self.bare = False
+        self.least, self.most = 1, sys.maxsize
         self.script: Script | None = None
 
 
@@ -198,6 +201,7 @@ class TerminalState:
         "pending_ns",
         "prepared",
         "restless",
+        "rolling_back",
         "session",
         "started_ns",
         "timed",
@@ -217,7 +221,7 @@ class TerminalState:
         self.pending_ns = self.until_ns = self.number = 0
         self.fires: Callable[[], int] | None = None
         self.pauses: Any = None
-        self.restless = self.timed = self.busy = False
+        self.restless = self.timed = self.busy = self.rolling_back = False
 
     def restart(self, script: Script) -> Any:
         """Prepare for the first statement of a script; returns that statement, BEGIN."""
@@ -249,7 +253,7 @@ def execute(terminal: Any) -> int:
     session, kind = terminal.session, terminal.kind
     if kind.bare:
         session.execute(kind.prepared, terminal.inputs[1])
-        return 0 if session.count else 1
+        return 0 if kind.least <= session.count <= kind.most else 1
     if kind.script is not None:
         return int(kind.script.run(terminal, terminal.carries and kind.carries_commit))
     step = kind.start(terminal.inputs).send
@@ -293,7 +297,7 @@ def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None
         if body is None:
             script = terminal.kind.script
             if script is None:
-                outcome = 0 if session.count else 1
+                outcome = 0 if terminal.kind.least <= session.count <= terminal.kind.most else 1
             elif (then := script.follow(terminal, session)) is not None:
                 answered = session.exchange(*then)
                 continue

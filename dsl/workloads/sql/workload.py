@@ -171,18 +171,20 @@ def _pick(generator: Generator) -> Draw:
 def _text(shortest: int, longest: int, alphabet: str) -> Draw:
     """Half a word for each character, one more where the length is drawn too. numpy drops the zeros after a short
     text."""
-    letters = np.array(list(alphabet))
+    letters = np.array(list(alphabet)).view(np.uint32)
     if longest == 0:
         return Draw(0, lambda words: np.full(len(words), ""))
     extra = int(longest > shortest)
 
     def make(words: Words) -> Values:
-        halves = np.ascontiguousarray(words[:, extra:]).view(np.uint32)[:, :longest].astype(np.uint64)
-        chosen = letters[(halves * np.uint64(len(letters)) >> np.uint64(32)).astype(np.int64)]
+        places = np.ascontiguousarray(words[:, extra:]).view(np.uint32)[:, :longest].astype(np.uint64)
+        places *= np.uint64(len(letters))
+        places >>= np.uint64(32)
+        chosen = letters.take(places.view(np.int64), mode="clip")  # without a look at the bounds, which hold
         if extra:
             lengths = shortest + choice(words[:, 0], longest - shortest + 1)
-            chosen = np.where(np.arange(longest) < lengths[:, None], chosen, "")
-        return np.ascontiguousarray(chosen).view(f"U{longest}")[:, 0]
+            chosen[np.arange(longest) >= lengths[:, None]] = 0
+        return chosen.view(f"U{longest}")[:, 0]
 
     return Draw(extra + (longest + 1) // 2, make)
 

@@ -4,6 +4,7 @@ Python."""
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from proveout.dsl.workloads.base import Row, Statement, Step, TransactionType, w
 from proveout.dsl.workloads.commits import tracked
 from proveout.dsl.workloads.hlr import Hlr
 from proveout.dsl.workloads.hlr.workload import build
+from proveout.dsl.workloads.transactions import parts_of, transaction_of
 
 HLR = build(Hlr(population=1_000))
 _, _, COMMIT, ROLLBACK = CONTROLS
@@ -176,3 +178,20 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
         [(1, first), (9, []), (1, other), (9, [])],
     ):
         same_both_ways(turns, kind, inputs, answers)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, sys.maxsize), (1, sys.maxsize), (1, 1), (2, 3)])
+def test_a_single_statement_succeeds_within_its_bounds(turns: ModuleType, least: int, most: int) -> None:
+    kind = transaction_of(0, parts_of([(statement("one", 0), (), least, most)], {}), name="one", weight=1.0)
+    for count in range(5):
+        session, times = Session([(count, []), (count, [])]), [turns.Times(), turns.Times()]
+        body = kind.body((kind.statements[0], ()))
+        next(body)
+        session.exchange(kind.statements[0], ())
+        with pytest.raises(StopIteration) as ended:
+            body.send(session)
+        state, terminal = turns.KindState(times), turns.TerminalState()
+        state.bare, state.least, state.most = kind.bare, kind.least, kind.most
+        terminal.kind, terminal.session = state, session
+        assert turns.turns(terminal, 2**62) == transaction_loop_python.NEXT
+        assert [len(records) for records in times] == ([3, 0] if ended.value.value == 0 else [0, 3])

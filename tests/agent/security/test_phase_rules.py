@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from proveout.dsl.plan.phases import PHASES_MAX, SLICES_MAX, POINTS_MAX, Level
+from proveout.dsl.plan.phases import PHASES_MAX, POINTS_MAX, SLICES_MAX, Level
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.rules.ladder_rules import load_problems
 
