@@ -23,5 +23,6 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     time.tzset()
     monkeypatch.setattr("textual.constants.TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr("textual.app.App.NOTIFICATION_TIMEOUT", 3600.0)  # else a slow start outlasts a message
     for module in ("textual.app", "textual.pilot"):
         monkeypatch.setattr(f"{module}.wait_for_idle", _turns)  # else 20 ms or more, twice a key, by the clock

@@ -223,7 +223,7 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     early = view_of(STARTED, BEGUN, moving(1, "ramp_up", 1.0))
     at = [dataclasses.replace(early, now_unix_s=early.iteration_began_unix_s + second) for second in (0.5, 3.5)]
     assert [tables.transactions_of(view).split("#1, ")[1] for view in at] == [
-        "ramp-up, which does not count", "newest are of the ramp-up, which does not count"
+        "ramp-up, not counted", "still of the ramp-up, not counted"
     ]  # fmt: skip
     view = view_of(moving(1, "ramp_down", 1.0), moving(2, "measure", 9.0), view=view)
     assert view.transactions == moving(1, "measure", 2.0)

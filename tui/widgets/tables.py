@@ -183,9 +183,10 @@ WAITS = (
     Column("class", rank=3),
     Column("seconds", rank=1, right=True),
     Column("DB time", right=True),
+    Column("", rank=4),
     Column("average", rank=2, right=True),
 )
-LAGS = (Column("lag"), Column("now", right=True), Column("slope per s", rank=1, right=True))
+LAGS = (Column("lag"), Column("now", right=True), Column("", rank=2), Column("slope per s", rank=1, right=True))
 PROBES = (
     Column("search", rank=1),
     Column("probe", right=True),
@@ -209,7 +210,8 @@ def _of_iteration(ended: IterationFinished) -> list[Row]:
     found, times, keys = [], [], ("p50_us", "p95_us", "p99_us")
     for item in ended.transactions:
         times.append(tuple(item.response.get(key) for key in keys))
-        counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
+        logical = _logical(item.ok, item.logical_failures)
+        counts = [number(item.ok), logical, number(sum(item.errors.values()))]
         found.append((safe(item.label), number(item.tps), *counts))
     rows = _with_times(found, times)
     return [(*row[:-3], *_bounded(ended, item, row[-3:])) for row, item in zip(rows, ended.transactions, strict=True)]
@@ -232,8 +234,13 @@ def _with_times(rows: Sequence[Row], times: Sequence[_Times]) -> list[Row]:
 
 
 def _moving(line: TransactionLine) -> Row:
-    counts = (number(line.ok), number(line.logical_failures), number(line.errors))
+    counts = (number(line.ok), _logical(line.ok, line.logical_failures), number(line.errors))
     return (safe(line.name), number(line.tps), *counts)
+
+
+def _logical(ok: int, failed: int) -> str:
+    """The share of logical failures among the answers, marked where nothing succeeded."""
+    return f"{'✗ ' if failed and not ok else ''}{percent(failed / (ok + failed) if ok + failed else 0.0)}"
 
 
 def _times(line: TransactionLine) -> _Times:
@@ -248,7 +255,7 @@ def transactions_of(view: RunView) -> str:
             return f"transactions: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
         going, gone_s = view.iteration, view.now_unix_s - view.iteration_began_unix_s
         is_over = going is not None and window(going, gone_s)[0] not in ("starts", "ramp-up")
-        return f"transactions: {_name(now.id)}, {'newest are of the ' if is_over else ''}ramp-up, which does not count"
+        return f"transactions: {_name(now.id)}, {'still of the ' if is_over else ''}ramp-up, not counted"
     return f"transactions: {_ended(view)}"
 
 
@@ -299,7 +306,7 @@ def _nothing(view: RunView, kind: str, columns: Sequence[Column], *reasons: str)
 
 def _wait(line: WaitLine, where: str) -> Row:
     spent, share = number(line.seconds), percent(line.db_time_fraction)
-    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share)
+    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, bar(line.db_time_fraction, BAR))
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -327,9 +334,11 @@ def lags(view: RunView) -> list[Row]:
     if not view.lags:
         return _nothing(view, "lag", LAGS, "shown while an iteration runs; the report has all readings")
     newest = column("_us", [points[-1][1] * 1e6 for points in view.lags.values()])
-    return [
-        (safe(name), now, _signed(slope(points))) for (name, points), now in zip(view.lags.items(), newest, strict=True)
-    ]
+    found = []
+    for (name, points), now in zip(view.lags.items(), newest, strict=True):
+        each = [value for _, value in points]
+        found.append((safe(name), now, blocks(each, max(each)), _signed(slope(points))))
+    return found
 
 
 def probes(view: RunView) -> list[Row]:
@@ -426,15 +435,15 @@ BAR, SPARK = 8, 12
 
 HOSTS = (
     Column("host"),
-    Column("role", rank=4),
+    Column("role", rank=5),
     Column("agent", rank=1),
     Column("CPU", right=True),
+    Column("", rank=8),
     Column("", rank=7),
-    Column("", rank=2),
-    Column("memory", rank=8, right=True),
-    Column("disk r/w per s", rank=3, right=True),
+    Column("memory", rank=3, right=True),
+    Column("disk r/w per s", rank=2, right=True),
     Column("", rank=9),
-    Column("net in/out per s", rank=5, right=True),
+    Column("net in/out per s", rank=4, right=True),
     Column("", rank=10),
     Column("clock", rank=6, right=True),
 )
