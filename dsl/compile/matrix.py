@@ -327,7 +327,7 @@ def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Nod
 
 def _each_repeat(body: Map) -> Iterator[tuple[int, Scalar, Map]]:
     """(number, kind, body) of the steps before each repeat: for each target its copy restored, and its server started
-    anew."""
+    again."""
     loads = body.get("loads")
     of_loads = [one.get("target") for _, one in loads.entries if isinstance(one, Map)] if isinstance(loads, Map) else []
     targets = {one.text: one for one in (body.get("target"), *of_loads) if isinstance(one, Scalar)}

@@ -376,7 +376,7 @@ class LadderKeys(Measured):
         None, description="Restore the copy that the last populate saved, of each target, before each repeat."
     )
     restart: Literal["each_repeat"] | None = Field(
-        None, description="Start the servers of the targets anew before each repeat, with the settings that they have."
+        None, description="Restart the servers of the targets before each repeat, with the settings that they have."
     )
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(

@@ -74,7 +74,7 @@ def test_bought_repeats_have_their_steps() -> None:
     assert_steps_around_every_turn(simulation.world, "bought")
 
 
-def test_each_repeat_of_a_ladder_begins_with_its_server_started_anew() -> None:
+def test_each_repeat_of_a_ladder_begins_with_a_restart_of_its_server() -> None:
     plan = cells()
     ladder = replace(
         OTHER, id="a", threads=(1, 2), repeat=3, interleaved_with=None, before=("a__reset_1", "a__restart_1")

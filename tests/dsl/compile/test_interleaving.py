@@ -72,7 +72,7 @@ def each(folder: Path, *stages: str) -> Plan:
     return compile_plan(path)
 
 
-def test_each_repeat_is_a_turn_whose_servers_begin_anew_with_the_settings_that_they_have(tmp_path: Path) -> None:
+def test_each_repeat_is_a_turn_whose_servers_restart_with_the_settings_that_they_have(tmp_path: Path) -> None:
     more = "threads: [1, 2], measure: 10s, restart: each_repeat"
     plan = each(tmp_path, f"id: one, workload: w, target: db, reload: each_repeat, {more}")
     assert ladder_of(plan, "one").before == ("one__reset_1", "one__restart_1")
