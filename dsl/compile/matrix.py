@@ -21,7 +21,7 @@ from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.bounds import RESERVED
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
-from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Stage, ids, same
+from proveout.dsl.plan.stages import KINDS, Cell, Ladder, Order, Populate, Reset, Restart, Stage, ids, same
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.schema.parameters import CellValues, Parameters, Variants, label_of
 from proveout.dsl.schema.stage_models import MatrixEntry
@@ -42,14 +42,19 @@ TAKEN_BACK = tuple(sorted(kind for kind, record in KINDS.items() if record.aroun
 _ALONE = re.compile(r"\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
 _TAKEN = frozenset({*RESERVED, "at", "peak", "knee", "ratio", "us", "ms", "s", "abs", "min", "max", "axes", "combine"})
 
+EACH_REPEAT = {"reload": ("reset", "systems"), "restart": ("restart", "system")}
+"""Keys of a ladder -> the kind of the step that runs before each of its repeats, and its key for a target."""
+EACH = "each_repeat"
+"""Their value, and the side of such steps."""
+
 Axes = Mapping[str, Sequence[Scalar]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """The origin of a stage: its index in the file's list, and its cell if it has one; `broken` marks a matrix with
-    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`. `alone`: the load that the
-    ladder runs alone, of those of the ladder `alone_of`."""
+    errors. `step_of` is the ladder that a step belongs to, `side` is `before`, `after` or `EACH`. `alone`: the load
+    that the ladder runs alone, of those of the ladder `alone_of`."""
 
     index: int
     cell: Cell | None = None
@@ -93,7 +98,7 @@ class _Expansion:
         if (
             not isinstance(item, Map)
             or not isinstance(body, Map)
-            or not {"matrix", "before", "after", "interference"} & set(body.keys())
+            or not {"matrix", "before", "after", "interference", *EACH_REPEAT} & set(body.keys())
         ):
             return [(item, Place(index=index))]
         matrix = body.get("matrix")
@@ -230,8 +235,10 @@ class _Expansion:
         before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before", index)]
         after = [(key, given) for _, key, given in self.side(body, "after", index)]
         after += _taken_back(before)
+        before += [(f"{name}__{key.text}_{number}", key, given) for number, key, given in _each_repeat(body)]
         for step_id, key, given in before:
-            yield _step(step_id, key, given, shared), Place(index=index, step_of=name, side="before")
+            side = EACH if step_id.startswith(f"{name}__{key.text}_") else "before"
+            yield _step(step_id, key, given, shared), Place(index=index, step_of=name, side=side)
         kind = item.entries[0][0]
         yield Map(entries=((kind, ladder),), where=item.where), place
         for number, (key, given) in enumerate(after, 1):
@@ -318,6 +325,21 @@ def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Nod
     return Map(entries=((kind, whole),), where=kind.where)
 
 
+def _each_repeat(body: Map) -> Iterator[tuple[int, Scalar, Map]]:
+    """(number, kind, body) of the steps before each repeat: for each target its copy restored, and its server started
+    again."""
+    loads = body.get("loads")
+    of_loads = [one.get("target") for _, one in loads.entries if isinstance(one, Map)] if isinstance(loads, Map) else []
+    targets = {one.text: one for one in (body.get("target"), *of_loads) if isinstance(one, Scalar)}
+    for key, (kind, named) in EACH_REPEAT.items():
+        asked = body.get(key)
+        if not isinstance(asked, Scalar) or asked.text != EACH:
+            continue  # its model objects
+        for number, target in enumerate(targets.values(), 1):
+            entry = (_text(named, asked.where), replace(target, where=asked.where))
+            yield number, _text(kind, asked.where), Map(entries=(entry,), where=asked.where)
+
+
 def _taken_back(before: Sequence[tuple[str, Scalar, Map]]) -> list[tuple[Scalar, Map]]:
     """The steps that take steps before a ladder back, the last first: tables are dropped, changes of hosts are set
     back, systems run with the plan's settings again.
@@ -383,11 +405,29 @@ ASKED = "the plan has `order: ladder`"
 
 def interleave(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     """The drafts with their ladders' turns; problems of turns that the plan requires go to the scope."""
+    drafts = [_as_restarted(draft, drafts) for draft in drafts]
     made = {draft.id: draft for draft in drafts}
     for cells in _matrices(drafts):
         made |= {draft.id: draft for draft in _cells(scope, cells, drafts)}
     ordered = [made[draft.id] if draft.stage is not None else draft for draft in drafts]
-    return _plain(scope, ordered)
+    return [_with_each_repeat(draft, drafts) for draft in _plain(scope, ordered)]
+
+
+def _as_restarted(draft: Draft, drafts: Sequence[Draft]) -> Draft:
+    """A restart before each repeat has the settings of the last restart of its system before it."""
+    if not isinstance(draft.stage, Restart) or draft.side != EACH:
+        return draft
+    earlier = [one.stage for one in drafts[: drafts.index(draft)] if one.side != EACH]
+    restarts = [one for one in earlier if isinstance(one, Restart) and one.system == draft.stage.system]
+    return replace(draft, stage=replace(draft.stage, settings=restarts[-1].settings)) if restarts else draft
+
+
+def _with_each_repeat(draft: Draft, drafts: Sequence[Draft]) -> Draft:
+    """A ladder that takes turns with no other has as its turns its repeats, with the steps before each of them."""
+    steps = tuple(one.id for one in drafts if (one.step_of, one.side) == (draft.id, EACH))
+    if not isinstance(draft.stage, Ladder) or not steps or draft.stage.before:
+        return draft
+    return replace(draft, stage=replace(draft.stage, before=steps))
 
 
 def _matrices(drafts: Sequence[Draft]) -> list[list[Draft]]:
@@ -441,9 +481,10 @@ def _own(ladder: Ladder) -> Order:
 def _with_steps(ladder: Ladder, drafts: Sequence[Draft]) -> Ladder:
     """The ladder with the ids of the steps of its turns."""
     sides = {
-        side: tuple(d.id for d in drafts if (d.step_of, d.side) == (ladder.id, side)) for side in ("before", "after")
+        side: tuple(d.id for d in drafts if (d.step_of, d.side) == (ladder.id, side))
+        for side in ("before", EACH, "after")
     }
-    return replace(ladder, before=sides["before"], after=sides["after"])
+    return replace(ladder, before=(*sides["before"], *sides[EACH]), after=sides["after"])
 
 
 def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:

@@ -372,6 +372,12 @@ class LadderKeys(Measured):
         description="sql, reset and pause stages that run after the ladder, or after each turn of a cell.",
     )
 
+    reload: Literal["each_repeat"] | None = Field(
+        None, description="Restore the copy that the last populate saved, of each target, before each repeat."
+    )
+    restart: Literal["each_repeat"] | None = Field(
+        None, description="Restart the servers of the targets before each repeat, with the settings that they have."
+    )
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(
         None,

@@ -11,6 +11,8 @@ import apsw
 import pytest
 from whole_run import run
 
+from proveout import open_run
+
 PLAN = """
 proveout: 1
 name: resets
@@ -70,3 +72,37 @@ def test_a_reset_removes_what_was_made_and_with_keep_has_the_ddl_again(sqlite_fi
     assert before[0] == "delete" and contents(sqlite_file) == before
     assert [path.name for path in sqlite_file.parent.iterdir()] == [sqlite_file.name]
     assert not list(tmp_path.rglob("*.copy"))
+
+
+EACH = """
+proveout: 1
+name: each
+topology:
+  hosts: {h: {roles: [client, server], address: local}}
+  systems: {db: {engine: postgres, host: h, provision: embedded}}
+workloads:
+  w: {kind: hlr, population: 100}
+stages:
+  - populate: {workload: w, into: db}
+  - ladder:
+      id: one
+      workload: w
+      target: db
+      threads: [1, 2]
+      ramp_up: 100ms
+      measure: 1s
+      ramp_down: 0s
+      repeat: 2
+      reload: each_repeat
+      restart: each_repeat
+      limits: NEVER_VOID
+"""
+
+
+def test_each_repeat_has_a_start_of_the_server_of_its_own(tmp_path: Path) -> None:
+    done = run(tmp_path, EACH).ended(0)
+    starts: dict[int, set[int]] = {1: set(), 2: set()}
+    for one in open_run(done.directory).stages["one"].iterations:
+        starts[one.id.repeat].add(one.server_started_ms[""])
+    assert [len(found) for found in starts.values()] == [1, 1], "the rungs of a repeat share it"
+    assert starts[1] != starts[2]

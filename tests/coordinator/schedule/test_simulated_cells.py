@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from run_simulator import World
-from simulated import Model, assert_ended, cells, conditional, outcomes, ran, simulate
+from simulated import OTHER, Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
-from proveout.dsl.plan.stages import Condition, Ladder, Sql
+from proveout.dsl.plan.stages import Condition, Ladder, Reset, Restart, Sql
 from proveout.dsl.plan.topology import Expression
 from proveout.proto import events
 
@@ -72,3 +72,19 @@ def test_bought_repeats_have_their_steps() -> None:
     assert assert_ended(simulation).status == "finished"
     assert len(ran(simulation.world)) == 4 * 2 * 2
     assert_steps_around_every_turn(simulation.world, "bought")
+
+
+def test_each_repeat_of_a_ladder_begins_with_a_restart_of_its_server() -> None:
+    plan = cells()
+    ladder = replace(
+        OTHER, id="a", threads=(1, 2), repeat=3, interleaved_with=None, before=("a__reset_1", "a__restart_1")
+    )
+    steps = (Reset(id="a__reset_1", systems=("backend",)), Restart(id="a__restart_1", system="backend"))
+    plan = replace(plan, stages=(plan.stages[0], *steps, ladder, plan.stages[-1]))
+    simulation = simulate(plan)
+    assert assert_ended(simulation).status == "finished"
+    assert ran(simulation.world) == [("a", rung, repeat) for repeat in (1, 2, 3) for rung in (1, 2)]
+    sent = [(part[1], part[5].split(":")[0]) for part in (key.split("/") for key in simulation.world.keys)]
+    kept = [what for stage, what in sent if (stage, what) in {("a", "load"), ("a__restart_1", "start")}]
+    assert kept == ["start", "load", "load", "load"] * 3, "two rungs, of which one has two clients"
+    assert {"a__reset_1", "a__restart_1"} <= set(outcomes(simulation.world))

@@ -13,7 +13,7 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Sql
+from proveout.dsl.plan.stages import Ladder, Restart, Sql
 from proveout.dsl.rules.repeat_rules import once_only
 
 MODES = {"mode": ["a", "b"]}
@@ -45,6 +45,61 @@ def test_cells_take_turns_by_default_with_repeatable_steps(tmp_path: Path) -> No
     shown = {line.id: line for line in timetable(plan).stages}
     assert shown["m__b__before_2"].detail == ("runs before each turn of m__b, 3 times",)
     assert shown["m__b__before_2"].seconds == 12.0, "the time of each turn counts"
+
+
+SERVER = """
+proveout: 1
+name: each
+topology:
+  hosts: {h: {roles: [client, server], address: local}}
+  systems: {db: {engine: postgres, host: h, provision: embedded}, other: {engine: postgres, host: h, provision: embedded}}
+workloads: {w: {kind: hlr, population: 1000}}
+stages:
+  - populate: {workload: w, into: [db, other]}
+  - restart: {system: db, settings: {work_mem: 1MB}}
+"""
+
+
+def ladder_of(plan: Plan, name: str) -> Ladder:
+    found = plan.stage(name)
+    assert isinstance(found, Ladder)
+    return found
+
+
+def each(folder: Path, *stages: str) -> Plan:
+    path = folder / "each.yaml"
+    path.write_text(SERVER + "".join(f"  - ladder: {{{stage}}}\n" for stage in stages))
+    return compile_plan(path)
+
+
+def test_each_repeat_is_a_turn_whose_servers_restart_with_the_settings_that_they_have(tmp_path: Path) -> None:
+    more = "threads: [1, 2], measure: 10s, restart: each_repeat"
+    plan = each(tmp_path, f"id: one, workload: w, target: db, reload: each_repeat, {more}")
+    assert ladder_of(plan, "one").before == ("one__reset_1", "one__restart_1")
+    restart = plan.stage("one__restart_1")
+    assert isinstance(restart, Restart) and restart.settings == (("work_mem", "1MB"),)
+    shown = {line.id: line for line in timetable(plan).stages}
+    assert shown["one__restart_1"].seconds == 3 * 3.0, "each of the three repeats"
+    both = "loads: {a: {workload: w, target: db}, b: {workload: w, target: other}}, versus: 500ms"
+    assert ladder_of(each(tmp_path, f"id: duet, {both}, {more}"), "duet").before == (
+        "duet__restart_1",
+        "duet__restart_2",
+    )
+    pair = (
+        f"id: one, workload: w, target: db, {more}",
+        f"id: two, workload: w, target: db, order: interleaved, with: one, {more}",
+    )
+    plan = each(tmp_path, *pair)
+    assert turns(plan) == [["one", "two"]]
+    assert ladder_of(plan, "two").before == ("two__restart_1",)
+
+
+def test_steps_of_a_ladder_that_run_once_stay_so_beside_those_of_each_repeat(tmp_path: Path) -> None:
+    plan = each(tmp_path, "id: one, workload: w, target: db, threads: [1], measure: 10s, restart: each_repeat, "
+                          "before: [{sql: {system: db, statements: [CREATE INDEX i ON subscriber (msc_location)]}}]")  # fmt: skip
+    assert ladder_of(plan, "one").before == ("one__restart_1",)
+    ids = [stage.id for stage in plan.stages]
+    assert ids.index("one__before_1") < ids.index("one__restart_1") < ids.index("one")
 
 
 def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apart(tmp_path: Path) -> None:
