@@ -33,7 +33,7 @@ def test_earlier_runs_say_which_changes_and_verdicts_the_plan_can_show(tmp_path:
     record(tmp_path, VALUES, day=7.0, of=made, ended=False)
     record(tmp_path, VALUES, day=8.0, of=plan(3, measure="2s"))
     earlier = power.earlier_results(made, tmp_path)
-    assert [one.run.run_id for one in earlier if one.run][0] == name
+    assert next(one.run.run_id for one in earlier if one.run) == name
     assert len(earlier) == power.RUNS_MAX, "the newest finished ones of this plan"
     found = power.foresee(made, earlier)
     least, most = found.ladders[0].changes["throughput"]
