@@ -402,7 +402,7 @@ def times(stage: Ladder | Tool) -> str:
     mean = math.ceil(max(repeats_expected(stage.repeat_min, stage.repeat, [apart]) for apart in DISTANCES))
     return (
         f"{stage.repeat_min} to {stage.repeat} times, until each verdict on it is decided or hardly will be "
-        f"(about {mean} at the most for one verdict)"
+        f"(for one verdict {mean} on average, or fewer)"
     )
 
 
