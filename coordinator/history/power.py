@@ -176,7 +176,7 @@ def lines(found: Foreseen) -> Iterator[str]:
     """The block of `explain` and `check`; nothing without earlier runs, or where they say nothing."""
     if not found.ladders and not found.verdicts:
         return
-    surely = f"too low rather than too high in {round(10 * ASSURANCE)} of 10 cases"
+    surely = f"in {round(10 * ASSURANCE)} of 10 cases better than stated here"
     yield f"by {count_of(len(found.runs), 'earlier run')} of this plan (newest {found.runs[0]}), {surely}"
     for one in found.ladders:
         shown = ", ".join(f"{name} {_range(*ends)}" for name, ends in one.changes.items())
@@ -187,5 +187,5 @@ def lines(found: Foreseen) -> Iterator[str]:
 
 
 def _range(least: float, most: float) -> str:
-    ends = (percent(float(f"{end:.2g}")) for end in (least, most))
+    ends = (percent(float(f"{end:.2g}")) if end <= 1.0 else f"more than {percent(1.0)}" for end in (least, most))
     return " to ".join(dict.fromkeys(ends))
