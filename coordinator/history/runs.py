@@ -86,7 +86,7 @@ def summarise(results: RunResults, name: str) -> RunSummary:
         title=run.title if run else "",
         version=run.version if run else "",
         digest=run.digest if run else "",
-        study=_recorded_study(results),
+        study=recorded_study(results),
         environment=environment_digest(results),
         labels=dict(run.labels) if run else {},
         rungs=tuple(rung for stage in results.stages.values() for rung in _rungs(results, stage)),
@@ -101,7 +101,7 @@ def study_digest(plan: Plan) -> str:
     return digest(measured)
 
 
-def _recorded_study(results: RunResults) -> str:
+def recorded_study(results: RunResults) -> str:
     """The study digest of the recorded plan; "" when this version cannot read the plan."""
     if results.run is None:
         return ""
@@ -166,7 +166,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[
             yield prefix + name, {"mean": float(value)}
 
 
-FORMAT = 4
+FORMAT = 5
 """Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
 `core.statistics`."""
 

@@ -72,7 +72,7 @@ UNORDERED = 0.5
 REPEATS_MAX = 4
 MORE = 6
 """Iterations at the answer, beyond those that find it."""
-RESERVE = 0.25
+RESERVE = 0.15
 """Tolerances that the answer is below what is known: a window of a system whose states last for long (a queue that is
 nearly full) keeps a condition a little more often than it is kept in the long run."""
 SPREAD = (0.2, 0.5, 0.8)

@@ -144,10 +144,14 @@ def runs_directory(chosen: Path | None, environment: Mapping[str, str] = os.envi
     return (chosen or Path(environment.get(RUNS_VARIABLE) or "runs")).absolute()
 
 
+def stem(plan: Plan) -> str:
+    """The beginning of the names of the run directories of a plan."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", plan.name).strip("-.")[:60] or "run"
+
+
 def create(runs: Path, plan: Plan, command: Command, now: datetime) -> RunDirectory:
     """A new run directory with copies of the plan. StorageFailed."""
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", plan.name).strip("-.")[:60] or "run"
-    directory = RunDirectory(runs / f"{stem}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
+    directory = RunDirectory(runs / f"{stem(plan)}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
     try:
         runs.mkdir(parents=True, exist_ok=True)
         directory.path.mkdir()

@@ -77,8 +77,9 @@ PERHAPS_NEVER = "perhaps never: the value is near the limit"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it;
-    `lacking`: undecided, because a number is not there. `deciding`: of each comparison that is open, the estimate whose
-    interval decides it (None where there is no single one), and its limit."""
+    `lacking`: undecided, because a number is not there. `deciding`: of each comparison, of an undecided
+    expression of those that are open, the estimate whose interval decides it (None where there is no single one), and
+    its limit."""
 
     outcome: Outcome
     evidence: str
@@ -137,7 +138,7 @@ def _joined(outcome: Outcome, parts: Sequence[Judged]) -> Judged:
         evidence="; ".join(part.evidence for part in parts),
         open=undecided and any(part.open for part in parts),
         lacking=undecided and any(part.lacking for part in parts),
-        deciding=tuple(one for part in parts if part.open for one in part.deciding),
+        deciding=tuple(one for part in parts if part.open or not undecided for one in part.deciding),
     )
 
 
@@ -175,7 +176,7 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}", lacking=True)
     evidence = _evidence(leaf, tree, left, right, outcome)
     is_open = outcome == "INCONCLUSIVE"
-    deciding = (_deciding(leaf, left, right, list(_estimates_read(leaf.text, tree))),) if is_open else ()
+    deciding = (_deciding(leaf, left, right, list(_estimates_read(leaf.text, tree))),)
     return Judged(outcome=outcome, evidence=evidence, open=is_open, deciding=deciding)
 
 

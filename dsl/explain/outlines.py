@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from proveout.core.numbers import SOUGHT, count_of, percent, threads, threads_by_rung
+from proveout.core.statistics import repeats_expected
 from proveout.core.units import format_duration, format_size, length
 from proveout.dsl import engines
 from proveout.dsl.explain.changes import fault_lines
@@ -49,6 +50,8 @@ PASS_S = 10.0  # a pass over a set of queries, of which nothing is known before 
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
+DISTANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+"""Distances of a value from its limit, in deviations of a repeat, that take the most repeats."""
 FULL_LENGTH_MORE = 3
 """Full-length iterations of a search, beyond the fewest, that are expected."""
 SEARCH_SPAN = 16.0
@@ -128,7 +131,8 @@ def ladder(plan: Plan, stage: Ladder) -> Outline:
 
 def search(plan: Plan, stage: Search) -> Outline:
     """Its range of rates, its probes and its bounds."""
-    full = stage.confirmations + FULL_LENGTH_MORE
+    alike = stage.probe.measure_s == stage.confirm.measure_s  # else the short probes do not count
+    full = stage.confirmations + FULL_LENGTH_MORE * (1 if alike else 2)
     probes = max(min(stage.probes_max - full, _expected_probes(stage)), 1)
     of_threads = stage.over == "threads"
 
@@ -395,7 +399,11 @@ def times(stage: Ladder | Tool) -> str:
     """The number of its repeats in words."""
     if isinstance(stage, Tool) or stage.repeat_min is None:
         return f"{stage.repeat} times" if stage.repeat > 1 else "once"
-    return f"{stage.repeat_min} to {stage.repeat} times, until the verdicts on it are decided"
+    mean = math.ceil(max(repeats_expected(stage.repeat_min, stage.repeat, [apart]) for apart in DISTANCES))
+    return (
+        f"{stage.repeat_min} to {stage.repeat} times, until each verdict on it is decided or hardly will be "
+        f"(for one verdict {mean} on average, or fewer)"
+    )
 
 
 def _windows(stage: Ladder | Tool) -> str:

@@ -40,6 +40,7 @@ from simulated_rigs import (
 from proveout.coordinator import comparison
 from proveout.coordinator.comparison import compare
 from proveout.coordinator.history.metric_history import HORIZON, Point, detect, effect, point
+from proveout.coordinator.history.power import foresee
 from proveout.coordinator.history.runs import RunFolder, summarise
 from proveout.coordinator.history.runs import earlier as earlier_runs
 from proveout.coordinator.measure.captures import Recording, Window, measured_metrics
@@ -50,10 +51,11 @@ from proveout.coordinator.results.results import following, ladder_metrics
 from proveout.coordinator.schedule.rate_search import Answer
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.numbers import CONFIDENCE, confirmed, ends
-from proveout.core.statistics import block_slope, repeats_needed
+from proveout.core.statistics import block_slope, power, repeats_needed
 from proveout.dsl.plan.commands import MeasuredValue
-from proveout.dsl.plan.stages import Windows
-from proveout.dsl.plan.topology import Capture
+from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.topology import Capture, Expression
 from proveout.proto.events import FaultMeasured
 from proveout.proto.wire.results import CaptureSample, FaultInjected, FaultOccurrence, Reading
 from proveout.proto.wire.tasks import wait_names
@@ -304,6 +306,30 @@ def repeats_bought(
         hits = sum("INCONCLUSIVE" not in ladder.after_all for ladder in futile)
         return Measured(hits=hits, trials=len(futile), left_out=trials - len(futile))
     return Measured(hits=sum("INCONCLUSIVE" not in ladder.outcomes for ladder in ladders), trials=trials)
+
+
+# ---- what earlier runs say about the next one --------------------------------------------------------------------
+
+
+def foreseen(trials: int, runs: int, of: str, away: float = 1.5) -> Measured:
+    """Count the records of `runs` earlier runs whose statement about 5 repeats is not too high: the "chance" that a
+    verdict is decided whose value is `away` deviations from its limit, or the smallest "change" that is shown."""
+    check = Check(id="v", check=Expression(text=f"ladder.at(4).tps >= {TRUE_TPS}", needs=("ladder",)))
+    plan = smoke_plan()[0]
+    stages = tuple(
+        replace(stage, threads=(4,), repeat=5) if isinstance(stage, Ladder) else stage for stage in plan.stages
+    )
+    plan, rig = replace(plan, stages=stages, verdicts=(check,)), Rig(tps=TRUE_TPS * (1.0 + 0.03 * away), cv=0.03)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        earlier = [ladder_run(rig.measured(generator, "ladder", 4, 5)) for _ in range(runs)]
+        found = foresee(plan, earlier)
+        if of == "chance":
+            return None if not found.verdicts else found.verdicts[0].chance <= power(away, 1.0, 5)
+        least, _ = found.ladders[0].changes["throughput"]
+        return power(math.log1p(least), 0.03 / (1.0 + 0.03 * away), 5, arms=2) >= 0.8
+
+    return counted(trials, one, "foreseen", runs, of, away)
 
 
 # ---- iterations in the order of time -----------------------------------------------------------------------------
@@ -743,6 +769,17 @@ def bought_rows() -> Iterator[Row]:
         yield _at_most(text, 0.1, share, partial(repeats_bought, what="all", away=away), 0.25)
 
 
+def foreseen_rows() -> Iterator[Row]:
+    """Statements of `explain` and `check` by earlier runs: nine in ten are too low rather than too high."""
+    for runs in (1, 3):
+        by = f"by {_of(runs, 'earlier run')} of 5 repeats"
+        for away in (0.5, 1.5, 3.0):
+            text = f"chance that a verdict {away:g} deviations away is decided, {by}: not above the true one"
+            yield _at_least(text, 0.9, 0.88, partial(foreseen, runs=runs, of="chance", away=away), 0.25)
+        text = f"smallest change that 5 repeats show, {by}: shown with 80 %"
+        yield _at_least(text, 0.9, 0.88, partial(foreseen, runs=runs, of="change"), 0.25)
+
+
 INDEPENDENT = "independent iterations"
 CORRELATED = "iterations with a correlation of 0.5"
 WARM_UP = "a warm-up of 27 % over the ladder"
@@ -918,5 +955,5 @@ def history_rows() -> Iterator[Row]:
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
     pairs = (*ladder_rows(), *same_iterations_rows(), *interference_rows(), *versus_rows(), *comparison_rows())
-    stated = (*repeats_rows(), *bought_rows(), *following_rows(), *age_rows(), *fault_rows())
+    stated = (*repeats_rows(), *bought_rows(), *foreseen_rows(), *following_rows(), *age_rows(), *fault_rows())
     return (*interval_rows(), *pairs, *stated, *search_rows(), *history_rows())

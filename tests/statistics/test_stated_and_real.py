@@ -42,6 +42,8 @@ DAILY = {
     "repeats of 10 that auto(3..10) takes for 1 verdict 0 deviations away": 10,
     "repeats of 10 that auto(3..10) takes for 3 verdicts 2 deviations away": 6,
     "ended as futile, 0 deviations from the limit: 10 repeats would have decided it": 20,
+    "chance that a verdict 1.5 deviations away is decided, by 1 earlier run of 5 repeats: not above the true one": 40,
+    "smallest change that 5 repeats show, by 3 earlier runs of 5 repeats: shown with 80 %": 30,
     "independent iterations reported to follow each other, 1 rung, 10 repeats": 40,
     "iterations with a correlation of 0.5 reported, 1 rung, 10 repeats": 40,
     "a warm-up of 27 % over the ladder reported, 3 rungs, 3 repeats": 40,

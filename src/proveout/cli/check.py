@@ -75,7 +75,8 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
+    Where there are earlier runs of a plan, it says which changes its repeats can show, and how likely each verdict is
+    decided. A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
     steady, a reset that removes what SQL has made, and a name that nothing uses. Without --connect nothing is started,
     and nothing is written but files that are named here.
     With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
@@ -83,13 +84,14 @@ def check(
     """
     from proveout.cli import outputs as output_files
 
-    if not connect and (pki is not None or policy is not None or runs_dir is not None):
-        raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy/--runs-dir")
+    if not connect and (pki is not None or policy is not None):
+        raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy")
     outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
     checking = _Checking(
         overrides=parse_overrides(parameters or []),
         inventory=inventory,
         access=Access(pki=pki, policy=policy, runs_dir=runs_dir) if connect else None,
+        runs_dir=runs_dir,
         as_json=as_json,
         quiet=quiet,
     )
@@ -112,6 +114,7 @@ class _Checking:
     overrides: dict[str, str]
     inventory: Path | None
     access: Access | None
+    runs_dir: Path | None
     as_json: bool
     quiet: bool
     checked: list[Checked] = field(default_factory=list)
@@ -143,6 +146,9 @@ class _Checking:
         self.say(f"{path}: fine ({counts}, {plan.digest[:19]})")
         for line in _policy_lines(path, plan):
             self.say(line)
+        if not (self.as_json or self.quiet):
+            for line in _foreseen_lines(plan, self.runs_dir):
+                self.say(line)
         if self.access is not None:
             return result | self.connected(path, plan, self.access, notes)
         self.checked.append(Checked(file=str(path), notes=notes))
@@ -184,6 +190,18 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
 
     found = CheckFinding(code="plan", subject=problem.key, message=problem.message, way_out=problem.hint)
     return as_data(problem.where, found)
+
+
+def _foreseen_lines(plan: Plan, runs_dir: Path | None) -> Iterator[str]:
+    """What earlier runs say about the next one; nothing is imported where there are none."""
+    from proveout.coordinator.storage import run_directory
+
+    runs = run_directory.runs_directory(runs_dir)
+    if not any(runs.glob(f"{run_directory.stem(plan)}-*")):
+        return
+    from proveout.coordinator.history.power import earlier_results, foresee, lines
+
+    yield from lines(foresee(plan, earlier_results(plan, runs)))
 
 
 def _policy_lines(path: Path, plan: Plan) -> Iterator[str]:

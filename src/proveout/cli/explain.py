@@ -12,6 +12,7 @@ from proveout.cli.options import ForPrograms, Inventory, Overrides, PlanFile, Po
 
 if TYPE_CHECKING:
     from proveout.coordinator.agents.preflight import HostAnswer
+    from proveout.coordinator.history.power import Foreseen
     from proveout.coordinator.noise import NoiseRecord
     from proveout.dsl.plan.plan import Plan
 
@@ -43,12 +44,13 @@ def explain(
     policy: PolicyFile = None,
     runs_dir: Annotated[
         Path | None,
-        typer.Option(help="The folder with records of `proveout noise` [default: $PROVEOUT_RUNS_DIR, or ./runs]."),
+        typer.Option(help="The folder with earlier runs and noise records [default: $PROVEOUT_RUNS_DIR, or ./runs]."),
     ] = None,
 ) -> None:
     """Show what would run: stages, rungs, repeats and hosts, tasks and privileges, settings, estimated time, digest.
 
-    Where `proveout noise` has measured a ladder of the plan, it shows which changes the plan's repeats can show.
+    Where there are earlier runs of the plan, it shows which changes the plan's repeats can show, and how likely each
+    verdict is decided; where `proveout noise` has measured a ladder, what more repeats would show.
 
     Nothing is changed. Without --facts nothing is started or connected to either; with it the agents of the hosts that
     are tuned read what is there and tell the difference.
@@ -56,6 +58,7 @@ def explain(
     import json
 
     from proveout.coordinator import noise as coordinator_noise
+    from proveout.coordinator.history import power
     from proveout.coordinator.report import history_documents
     from proveout.coordinator.storage import run_directory
     from proveout.core.numbers import safe_lines
@@ -69,15 +72,26 @@ def explain(
         raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
-    records = tuple(coordinator_noise.records(run_directory.runs_directory(runs_dir)))
+    runs = run_directory.runs_directory(runs_dir)
+    records = tuple(coordinator_noise.records(runs))
+    foreseen = power.foresee(compiled, power.earlier_results(compiled, runs))
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
+        document |= {"foreseen": to_data(foreseen)} if foreseen.runs else {}
         document |= {"noise": noise} if (noise := history_documents.explain_data(compiled, records)) else {}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo(
             safe_lines(
-                "\n".join([render(table), *_client_lines(compiled), *_noise_lines(compiled, records), *_lines(answers)])
+                "\n".join(
+                    [
+                        render(table),
+                        *_client_lines(compiled),
+                        *_foreseen_lines(foreseen),
+                        *_noise_lines(compiled, records),
+                        *_lines(answers),
+                    ]
+                )
             )
         )
     if any(one.problem or any(state.outcome == "refused" for state in one.states) for one in answers):
@@ -119,6 +133,14 @@ def _client_lines(plan: Plan) -> Iterator[str]:
     for host in (one.name for one in plan.hosts if one.is_local):
         for rate in offered_rates(plan, host):
             yield from (f"  warning: {rate.subject}: {found.message}" for found in rate_findings(rate))
+
+
+def _foreseen_lines(foreseen: Foreseen) -> Iterator[str]:
+    """What earlier runs say about the next one."""
+    from proveout.coordinator.history.power import lines
+
+    for number, line in enumerate(lines(foreseen)):
+        yield line if number else f"\n{line}"
 
 
 def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:

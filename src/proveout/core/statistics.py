@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from proveout.core.data_classes import dataclass
 from proveout.core.distributions import (
+    chi2_quantile,
     coins_below,
     falls_to,
     symmetric_beta_quantile,
@@ -44,6 +45,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 POWER = 0.80
 """The chance with which a stated change is shown."""
+ASSURANCE = 0.90
+"""The share of statements from earlier runs that are too low rather than too high."""
 REPEATS_MAX = 10_000
 """More than these are not counted."""
 _HALVINGS = 40
@@ -733,7 +736,7 @@ def repeats_to_decide(found: Estimate, limit: float) -> tuple[int, int | None] |
     if (apart := _standardised(found, limit)) is None:
         return None
     repeats, degrees = int(found["n"]), float(found["degrees"])
-    arms = 2 if found["method"] == "welch" and degrees > repeats - 1 else 1
+    arms = _arms(found)
     level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
 
     def needed(share: float) -> int | None:
@@ -757,6 +760,36 @@ def chance_to_decide(found: Estimate, limit: float, more: int, confidence: float
     later = degrees * (repeats + more - 1) / (repeats - 1)
     critical = t_quantile(later, _tail(confidence, found.get("chosen_from", 1)))
     return _chance(degrees, apart, critical, repeats, more)
+
+
+def chance_again(found: Estimate, limit: float, repeats: int, confidence: float) -> float | None:
+    """The chance that so many new repeats (of each side) leave `limit` out of an interval of that level, at the least:
+    with the distance in deviations at the lower end of its 90 % interval. None without a variance."""
+    if (apart := _standardised(found, limit)) is None:
+        return None
+    degrees, arms = float(found["degrees"]), _arms(found)
+    effect = noncentrality(degrees, ASSURANCE, apart) * math.sqrt(arms / int(found["n"]))
+    level = 1.0 - (1.0 - confidence) / found.get("chosen_from", 1)
+    return power(effect, 1.0, repeats, arms=arms, confidence=level)
+
+
+def deviations_apart(found: Estimate, limit: float) -> float | None:
+    """The distance of an estimate from a limit in deviations of a repeat; None without a variance."""
+    apart = _standardised(found, limit)
+    return None if apart is None else apart * math.sqrt(_arms(found) / int(found["n"]))
+
+
+def deviation_at_most(deviation: float, degrees: int) -> float:
+    """The upper end, at 90 %, of a deviation that is known with so many degrees of freedom.
+
+    >>> round(deviation_at_most(1.0, 4), 2)
+    1.94
+    """
+    return deviation * math.sqrt(degrees / chi2_quantile(degrees, ASSURANCE))
+
+
+def _arms(found: Estimate) -> int:
+    return 2 if found["method"] == "welch" and float(found["degrees"]) > int(found["n"]) - 1 else 1
 
 
 def _standardised(found: Estimate, limit: float) -> float | None:

@@ -198,7 +198,7 @@ def test_the_most_threads_are_a_whole_number(capacity: int, start: int, toleranc
     )
     assert answer.rate is not None and answer.upper is not None
     assert all(one.probe.rate % 1.0 == 0.0 for one in state.tried)
-    assert answer.rate <= capacity < answer.upper <= max(answer.rate * (1 + WIDTH * tolerance), answer.rate + 3)
+    assert answer.rate <= capacity < answer.upper <= answer.rate * (1 + WIDTH * tolerance) + 2
     around = [one.probe for one in state.tried if one.probe.phase == "around"]
     rungs = sorted({max(1.0, float(round(answer.rate * share))) for share in (0.5, 1.5)} - {answer.rate})
     assert [one.rate for one in around] == rungs * 2
