@@ -334,7 +334,7 @@ def lags(view: RunView) -> list[Row]:
     if not view.lags:
         return _nothing(view, "lag", LAGS, "shown while an iteration runs; the report has all readings")
     newest = column("_us", [points[-1][1] * 1e6 for points in view.lags.values()])
-    found = []
+    found: list[Row] = []
     for (name, points), now in zip(view.lags.items(), newest, strict=True):
         each = [value for _, value in points]
         found.append((safe(name), now, blocks(each, max(each)), _signed(slope(points))))
