@@ -103,7 +103,7 @@ _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-f:]+\](?::\
 Tap: TypeAlias = Callable[[Callable[[], Any], Any], Any]
 """(connect, the module of the client library with its errors) -> the connection."""
 TAP: ContextVar[Tap | None] = ContextVar("tap", default=None)
-"""What makes connections in place of `connect` itself: a recording, or in tests a file."""
+"""The maker of connections in place of `connect` itself: a recording, or in tests a file."""
 
 
 @contextlib.contextmanager

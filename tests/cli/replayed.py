@@ -330,7 +330,7 @@ class ReplayedProver(Prover):
                     yield name, ask if self._is_recorded(name) else _left_out
 
     def _is_recorded(self, name: str) -> bool:
-        """Whether what it asks goes through a client library, or the contract of drivers."""
+        """Whether the question goes through a client library, or the contract of drivers."""
         if self._adapter.stated.in_files:
             return name == "connection" or (": " in name and name.partition(": ")[2] not in LOADING)
         if name == "version and settings" and self._adapter.stated.own_process:
