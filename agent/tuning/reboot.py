@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +16,12 @@ from pathlib import Path
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine
-from proveout.agent.tuning.host import ENVIRONMENT
+from proveout.agent.tuning.host import Processes, must
 from proveout.core.data_classes import dataclass
 
 FILE = "reboot.json"
 SYSTEMCTL = "/usr/bin/systemctl"
 CGROUP = Path("/proc/self/cgroup")
-ANSWER_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +32,7 @@ def require_permission(context: TaskContext) -> None:
     if not (unit := service()):
         what = "the agent of this host is not a service, so that nothing would start it after a reboot"
         raise TaskFault("missing", what, way_out="`proveout agent --unit` prints its unit")
-    asked = _systemctl("is-enabled", unit)
-    if asked is None or asked.returncode:
+    if Processes().run((SYSTEMCTL, "is-enabled", unit)).code:
         what = f"{unit} is not enabled, so that nothing would start this agent after a reboot"
         raise TaskFault("missing", what, way_out=f"systemctl enable {unit}")
 
@@ -50,21 +47,12 @@ def service() -> str:
 
 def begin() -> bool:
     """Reboot the machine; False, with the reason in the log, when that is refused."""
-    done = _systemctl("reboot")
-    if done is not None and done.returncode:
-        _log.error("systemctl reboot failed: %s", done.stderr.strip())
-    return done is not None and not done.returncode
-
-
-def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(
-            [SYSTEMCTL, *arguments],
-            capture_output=True, text=True, timeout=ANSWER_S, check=False, env=ENVIRONMENT, cwd="/",
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        _log.error("systemctl %s: %s", " ".join(arguments), error)
-        return None
+        must(Processes(), (SYSTEMCTL, "reboot"))
+    except TaskFault as fault:
+        _log.error("the host is not rebooted: %s", fault.what)
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
