@@ -146,7 +146,7 @@ def otava() -> Detect | None:
 
 
 def matched(true: set[int], found: set[int]) -> int:
-    """How many true points have a found one within the margin, each found one used once, the closest."""
+    """The number of true points with a found one within the margin, each found one used once, the closest."""
     left, count = set(found), 0
     for at in sorted(true):
         near = [one for one in left if abs(one - at) <= MARGIN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import types
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,8 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
     label = next((word for word in reversed(dotted.split(".")) if word and not word.isdigit()), "this")
+    if dotted.startswith("secrets.") and isinstance(node, Scalar):
+        node = dataclasses.replace(node, text="text", quoted=False)  # it may be the secret
     message, hint = _say(model, path, label, (root, node), detail)
     problems.add(where, message, key=dotted, hint=hint)
 
@@ -145,6 +148,8 @@ def _say(  # noqa: PLR0911 - one per kind
         hint = _number_meant(node, in_list=in_list) if kind in _NUMBERS else ""
         if kind == "dict_type" and isinstance(node, Seq):
             hint = f"each under its name, without `-`: {label}: {{NAME: …}}"
+        if kind.startswith("model_") and isinstance(node, Scalar):
+            hint = f"its keys are {', '.join(_fields(_model_at(model, path)))}"
         return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""

@@ -38,7 +38,9 @@ def test_check_of_a_valid_plan_also_with_an_inventory(capsys: pytest.CaptureFixt
         ("postgresql://bench@localhost/shop", "`proveout bench DSN` measures a database without a plan"),
     ],
 )
-def test_what_is_no_file_is_told_with_what_was_meant(named: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_about_a_missing_plan_names_what_was_meant(
+    named: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert execute(["check", named]) == 2
     assert hint in capsys.readouterr().err
 
