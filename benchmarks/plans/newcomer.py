@@ -3,10 +3,11 @@
     python benchmarks/plans/newcomer.py [--source REPOSITORY]
 
 The steps of the README and of docs/guide, in folders that are removed at the end: clone and `make run`; a plan from
-`proveout new database` on a PostgreSQL with a password, which this program starts, first with a wrong password; the
-lines of docs/ci/github-workflow.yml in a repository with that plan, where pip installs from the source. HOME is an
-empty folder, and of the shell's variables only those are kept that pip and certificates need. Prints a table; ends with
-1 when a step ends with another code than it should. Needs git, make and the programs of a PostgreSQL server.
+`proveout new database` on a PostgreSQL with a password, which this program starts, first with a wrong password; a bench
+of it without a plan, and of a MariaDB, an SQLite and a DuckDB; the lines of docs/ci/github-workflow.yml in a repository
+with that plan, where pip installs from the source. HOME is an empty folder, and of the shell's variables only those are
+kept that pip and certificates need. Prints a table; ends with 1 when a step ends with another code than it should.
+Needs git, make and the programs of a PostgreSQL server.
 """
 
 from __future__ import annotations
@@ -131,6 +132,8 @@ def walk(way: Way, folder: Path, source: str) -> None:
         way.step("the password", connect, mine, bare)
         way.step("the run", "proveout run plans/mine.yaml", mine, bare)
         way.step("the report", "proveout report latest", mine, bare)
+        for dsn in (f"postgresql://app@127.0.0.1:{port}/app", "mariadb", "sqlite", "duckdb"):
+            way.step("a bench", f"proveout bench {dsn} --time 1m --headless", mine, bare)
 
         job = folder / "checkout"
         shutil.copytree(mine / "plans", job / "plans")
