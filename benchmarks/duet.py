@@ -5,10 +5,10 @@ the time that it takes, on a machine with a neighbour.
 
 An embedded PostgreSQL has a query whose work is known, and one with so many per cent more of it. Both methods compare
 them in one run; a neighbour is a process that uses a core for random times, 2 s on average, with pauses as long. Each
-window of `versus` gives an interval, and each 8 repeats of the two ladders give one. Printed for each: the mean half of
-the interval in per cent, the seconds that it took with ramps and overhead, `s for 1 %`, the seconds that an interval of
-± 1 % would take (a width falls with the root of the time), and how often the second query is called slower, or faster.
-Of an equal pair both are false alarms.
+window of `versus` gives an interval, and so do each 4 of them, and each 8 repeats of the two ladders. Printed: the mean
+half of the interval in per cent, the seconds that it took with ramps and overhead, `s for 1 %`, the seconds that an
+interval of ± 1 % would take (a width falls with the root of the time), and how often the second query is called slower,
+or faster. Of an equal pair both are false alarms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from proveout.core import statistics  # noqa: E402
 from proveout.proto.events import IterationFinished  # noqa: E402
 
 ROWS = 20_000
-REPEATS = 8
+REPEATS, WINDOWS = 8, 4
 ON_S = 2.0
 PLAN = """
 proveout: 1
@@ -104,15 +104,18 @@ def measured(difference: float, rounds: int) -> dict[str, list[tuple[dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "duet.yaml"
         two = round(ROWS * (1.0 + difference / 100.0))
-        plan.write_text(PLAN.format(one=ROWS, two=two, windows=4 * rounds, repeats=REPEATS * rounds))
+        plan.write_text(PLAN.format(one=ROWS, two=two, windows=WINDOWS * rounds, repeats=REPEATS * rounds))
         run = proveout.run(plan, runs_dir=folder)
         stages = {name: sorted(stage.iterations, key=by_time) for name, stage in run.stages.items()}
-    duet, took_s = stages["duet"], spacing(stages["duet"])
-    in_slices = [
-        (rung_tree([one], run="r")["loads"]["two"]["versus"]["tps_ratio"], took_s) for one in duet if one.valid
+    duet, took_s = [one for one in stages["duet"] if one.valid], spacing(stages["duet"])
+    in_slices = [(rung_tree([one], run="r")["loads"]["two"]["versus"]["tps_ratio"], took_s) for one in duet]
+    together = [
+        (rung_tree(duet[begin : begin + WINDOWS], run="r")["loads"]["two"]["versus"]["tps_ratio"], WINDOWS * took_s)
+        for begin in range(0, len(duet), WINDOWS)
     ]
     each_s = 2.0 * spacing(sorted([*stages["first"], *stages["second"]], key=by_time))
-    return {"slices": in_slices, "ladders in turns": list(of_groups(stages["first"], stages["second"], each_s))}
+    in_turns = list(of_groups(stages["first"], stages["second"], each_s))
+    return {"slices, one window": in_slices, f"slices, {WINDOWS} windows": together, "ladders in turns": in_turns}
 
 
 def by_time(one: IterationFinished) -> float:

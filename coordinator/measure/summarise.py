@@ -297,7 +297,6 @@ def summarise(
         metrics=metrics,
         started_unix_s=started_unix_s,
         series=series,
-        faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
         **_by_load(streams, phases, faults),
         **(lines | warm_up),
@@ -375,7 +374,7 @@ def _add_faults(metrics: Metrics, faults: Sequence[FaultMeasured]) -> None:
 
 def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMeasured]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
-    several loads together, and the starts of their servers."""
+    several loads together, the effects of faults, and the starts of servers."""
     at_least = fault_bounds(faults)
     for stream in streams if streams[0].name else ():
         at_least |= {f"loads.{stream.name}.{path}": v for path, v in fault_bounds(faults, stream.name).items()}
@@ -396,6 +395,7 @@ def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMe
         "server_started_ms": _server_starts(streams),
         "at_least": at_least,
         "not_given": tuple(not_given),
+        "faults": tuple(faults),
     }
 
 

@@ -177,7 +177,7 @@ def load_tasks(
     loads, pool = parts(stage), stage.pool
     crowd = Counter(host for part in declared(stage) for host in load_hosts(part.stage, without))
     if in_turns := isinstance(stage, Ladder) and stage.versus_s > 0.0:
-        windows, crowd = slices.windows(stage), Counter(crowd.keys())
+        windows, crowd = slices.windows(stage, windows), Counter(crowd.keys())
     return tuple(
         (
             host,

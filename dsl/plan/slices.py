@@ -7,6 +7,7 @@ the second block has it reversed: what drifts steadily over both hits each load 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import accumulate
 
 from proveout.dsl.plan.phases import Level
@@ -44,12 +45,10 @@ def turns(ladder: Ladder, slot: str) -> list[str]:
     return found
 
 
-def windows(ladder: Ladder) -> Windows:
-    """The windows with the slices as phases: the loads of agents count each of them by itself."""
+def windows(ladder: Ladder, whole: Windows) -> Windows:
+    """The windows of an iteration with the slices as phases: the loads of agents count each of them by itself."""
     count = blocks(ladder) * len(ladder.loads)
-    lengths = tuple((f"s{number}", slice_s(ladder)) for number in range(1, count + 1))
-    plain = ladder.windows
-    return Windows(ramp_up_s=plain.ramp_up_s, measure_s=plain.measure_s, ramp_down_s=plain.ramp_down_s, phases=lengths)
+    return replace(whole, phases=tuple((f"s{number}", slice_s(ladder)) for number in range(1, count + 1)))
 
 
 WARM_S = 1e-3
