@@ -1,4 +1,4 @@
-"""What a plan can show, and how likely its verdicts are decided, by its own earlier runs.
+"""Power of a plan by its own earlier runs: the changes that it can show, and how likely its verdicts are decided.
 
 Data flow: the newest finished runs of the same plan in a folder (`earlier_results`) -> `foresee`: the deviation of
 repeats at each rung, and each verdict judged on each of those runs -> `lines` for `explain` and `check`. Deviations are
@@ -63,7 +63,7 @@ class VerdictPower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """What earlier runs say about the next one of the plan; `runs` are their ids, the newest first."""
+    """The power of the next run of a plan by its earlier ones; `runs` are their ids, the newest first."""
 
     runs: tuple[str, ...] = ()
     ladders: tuple[LadderPower, ...] = ()
@@ -91,7 +91,7 @@ def earlier_results(plan: Plan, runs: Path) -> tuple[RunResults, ...]:
 
 
 def foresee(plan: Plan, earlier: Sequence[RunResults]) -> Foreseen:
-    """What the plan's repeats can show and decide, by those runs; empty without any."""
+    """The changes that the plan's repeats can show, and its verdicts, by those runs; empty without any."""
     if not earlier:
         return Foreseen()
     ladders = tuple(stage for stage in plan.stages if isinstance(stage, Ladder) and not stage.alone)

@@ -24,7 +24,7 @@ interval lies across the limit) does not count, is its upper end. With fewer tha
 2^-confirmations point, and has no lower end.
 
 - *repeat*: the rate of the first full-length iteration that was accepted is run again at the end. Where it is refused
-  so often in a row that the chance of that is below 2.5 %, the capacity has moved, and the answer says so.
+  so often in a row that the chance of that is below 2.5 %, the capacity has moved; the reason of the answer has it.
 - *around*, where the search has `then`: a ladder around the answer, whose probes say nothing about it any more.
 
 A search for threads is the same over whole numbers. "Rate" stands for the number of threads here, and in the names
@@ -144,7 +144,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Belief:
-    """What is known of the true rate: logarithms of densities over fluctuations (rows) and rates (columns).
+    """The density of the true rate: logarithms of densities over fluctuations (rows) and rates (columns).
 
     `every` counts all refusals, `clear` those with evidence only.
     """
@@ -231,7 +231,7 @@ class SearchState:
 
     @property
     def known(self) -> Belief:
-        """What is known of the true rate. ValueError for a range that is not valid."""
+        """The density of the true rate. ValueError for a range that is not valid."""
         if self.belief is None:
             raise ValueError("the range of the search is not valid")
         return self.belief

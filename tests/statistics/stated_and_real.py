@@ -753,7 +753,7 @@ def bought_rows() -> Iterator[Row]:
     yield _at_most(f"{limit}, auto(3..10), lognormal", 0.05, 0.12, skewed, 0.25)
     equal = partial(repeats_bought, what="decided", away=0.0, equal=True)
     yield _at_most("`ratio` of equal ladders in turns decided, auto(3..10)", 0.05, 0.05, equal, 0.25)
-    decided = ((0.5, 0.24, 0.18), (1.0, 0.78, 0.66), (2.0, 0.99, 0.98))
+    decided = ((0.5, 0.24, 0.18), (1.0, 0.78, 0.60), (2.0, 0.99, 0.98))
     for away, fixed, least in decided:
         text = f"verdict decided, {away:g} deviations from the limit"
         one = partial(repeats_bought, what="decided", away=away)
@@ -908,8 +908,8 @@ def search_rows() -> Iterator[Row]:
             yield _at_most(text, 0.05, 0.05, partial(search_outcomes, wrong=wrong, **true), 0.25)
         text = f"interval of the rate of a search holds the true one, p99 <= {limit_ms} ms"
         yield _at_least(text, CONFIDENCE, CONFIDENCE, partial(search_coverage, **true), 0.25)
-    # Before, nine equal confirmations: 0.96, 0.86 and 0.76 of the rate, none, 2 and 60 % undecided, 34 to 60 probes.
-    for fluctuation, share, used in ((0.0, 0.95, 0.35), (0.1, 0.92, 0.5), (0.2, 0.88, 0.55)):
+    # Nine equal confirmations found 0.96 of the rate with 34 probes where nothing fluctuates, and 0.92 with 45 at 5 %.
+    for fluctuation, share, used in ((0.0, 0.93, 0.35), (0.1, 0.90, 0.52), (0.2, 0.86, 0.56)):
         measure = partial(search_fluctuates, fluctuation=fluctuation)
         text = f"capacity fluctuates by {fluctuation:.0%}: rate that a search finds"
         yield _at_most(f"{text} above the true one", 0.05, 0.05, partial(measure, what="above"), 0.1)

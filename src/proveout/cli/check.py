@@ -75,10 +75,10 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    Where there are earlier runs of a plan, it says which changes its repeats can show, and how likely each verdict is
-    decided. A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
-    steady, a reset that removes what SQL has made, and a name that nothing uses. Without --connect nothing is started,
-    and nothing is written but files that are named here.
+    Where there are earlier runs of a plan, the changes that its repeats can show are printed, and how likely each
+    verdict is decided. A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to
+    be steady, a reset that removes what SQL has made, and a name that nothing uses. Without --connect nothing is
+    started, and nothing is written but files that are named here.
     With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
     all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
@@ -193,7 +193,7 @@ def _data(problem: PlanProblem) -> dict[str, Any]:
 
 
 def _foreseen_lines(plan: Plan, runs_dir: Path | None) -> Iterator[str]:
-    """What earlier runs say about the next one; nothing is imported where there are none."""
+    """The power of the plan by its earlier runs; nothing is imported where there are none."""
     from proveout.coordinator.storage import run_directory
 
     runs = run_directory.runs_directory(runs_dir)

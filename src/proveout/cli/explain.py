@@ -136,7 +136,7 @@ def _client_lines(plan: Plan) -> Iterator[str]:
 
 
 def _foreseen_lines(foreseen: Foreseen) -> Iterator[str]:
-    """What earlier runs say about the next one."""
+    """The power of the plan by its earlier runs."""
     from proveout.coordinator.history.power import lines
 
     for number, line in enumerate(lines(foreseen)):

@@ -1,4 +1,4 @@
-"""What earlier runs of a plan say about its next one."""
+"""Power of a plan by its own earlier runs."""
 
 from __future__ import annotations
 
