@@ -229,6 +229,8 @@ SPENDING = 1.5
 FUTILE = 0.10
 """The chance of a decision at the last repeat below which repeats are not bought."""
 _CELLS, _ANGLES = 500, 200
+SIMULATED = 1000
+"""Ladders that are simulated for an expected number of repeats."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -275,6 +277,29 @@ def _chance(degrees: float, standardised: float, critical: float, repeats: int, 
     """The chance that the t of `repeats` + `more` repeats is beyond ± `critical`, by the t of `repeats` so far."""
     limit, apart = critical * math.sqrt(repeats / more), standardised * math.sqrt((repeats + more) / more)
     return t_above(degrees, limit - apart) + t_above(degrees, limit + apart)
+
+
+def repeats_expected(least: int, most: int, distances: Sequence[float]) -> float:
+    """The mean number of repeats of `auto(least..most)`, of normal repeats and verdicts on independent values, each at
+    so many deviations of a repeat from its limit: until each is decided, or hardly any is to be.
+
+    >>> round(repeats_expected(3, 10, [0.0])), round(repeats_expected(3, 10, [2.0])), repeats_expected(3, 10, [50.0])
+    (6, 5, 3.0)
+    """
+    generator, levels = np.random.default_rng(most), spent_levels(least, most)
+    critical = [t_quantile(count - 1.0, (1.0 + level) / 2.0) for count, level in enumerate(levels, least)]
+    values = generator.standard_normal((SIMULATED, len(distances), most)) + np.asarray(distances)[:, np.newaxis]
+    sums, squares = values.cumsum(axis=2), (values * values).cumsum(axis=2)
+    decided = np.zeros(values.shape[:2], dtype=bool)
+    running, ran = np.ones(SIMULATED, dtype=bool), np.full(SIMULATED, float(most))
+    for count in range(least, most):
+        total = sums[:, :, count - 1]
+        deviation = np.sqrt((squares[:, :, count - 1] - total * total / count) / (count - 1))
+        found = np.abs(total) / math.sqrt(count) / deviation
+        decided |= found > critical[count - least]
+        ends = running & (decided | (found < _futile_below(least, most, count))).all(axis=1)
+        ran[ends], running = count, running & ~ends
+    return float(ran.mean())
 
 
 @functools.lru_cache(maxsize=1024)
