@@ -246,8 +246,12 @@ def load_results(events: Iterable[Stamped | Event]) -> RunResults:
     results = RunResults()
     for item in events:
         event = item.event if isinstance(item, Stamped) else item
-        unix_s = item.unix_s if isinstance(item, Stamped) else 0.0
-        results = _fold(results, event, unix_s)
+        results = fold(results, event, item.unix_s if isinstance(item, Stamped) else 0.0)
+    return with_alone(results)
+
+
+def with_alone(results: RunResults) -> RunResults:
+    """The results with the ladders that ran each load alone beside those of all loads."""
     for of, load, alone in alone_ladders(results.run):
         if {of, alone} <= results.stages.keys():
             whole = results.stages[of]
@@ -256,7 +260,8 @@ def load_results(events: Iterable[Stamped | Event]) -> RunResults:
     return results
 
 
-def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # noqa: PLR0911 - one arm per kind of event
+def fold(results: RunResults, event: Event, unix_s: float = 0.0) -> RunResults:  # noqa: PLR0911 - one arm per kind of event
+    """The results after one more event; `with_alone` completes them."""
     match event:
         case RunStarted():
             started = results.started_unix_s or unix_s
@@ -432,14 +437,17 @@ class _Stated:
 
 
 def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -> Metrics:
-    parts = [replace(part, trials=part.tree.get("tps", 0.0) * part.measure_s or part.trials) for part in parts]
+    parts = [replace(one, trials=one.tree["tps"] * one.measure_s) if one.tree.get("tps") else one for one in parts]
     result: Metrics = {}
     for name in dict.fromkeys(name for part in parts for name in part.tree):
         below = (*path, name)
         having = [part for part in parts if name in part.tree]
         values = [part.tree[name] for part in having]
         if isinstance(values[0], Mapping):
-            inner = [replace(part, tree=value) for part, value in zip(having, values, strict=True)]
+            inner = [
+                _Part(part.repeat, value, part.series, part.measure_s, part.trials)
+                for part, value in zip(having, values, strict=True)
+            ]
             result[name] = _estimates(inner, below, stated)
         elif metrics.is_bound(name):
             if len(having) == stated.repeats:  # the worst may be among those that lack it
@@ -467,12 +475,12 @@ def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str,
 # ---- metrics of expressions --------------------------------------------------------------------------------------
 
 
-def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: float, rows: int = 0) -> Metrics:
-    """`StageFinished.metrics` of a stage from the run's events so far.
+def stage_metrics(stage: Stage, results: RunResults, *, seconds: float, rows: int = 0) -> Metrics:
+    """`StageFinished.metrics` of a stage from the results so far.
 
     `seconds`: its wall time; `rows`: the number of rows that the statements of a sql stage returned or affected.
     """
-    result = load_results(events).stages.get(stage.id)
+    result = results.stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
             return climbed(result) if result else ladder_metrics(())
@@ -498,7 +506,7 @@ def _measured(found: Iterable[RungResult]) -> list[RungResult]:
 
 def climbed(stage: StageResult) -> Metrics:
     """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
-    tree = ladder_metrics(stage.counted, stage.confidence, stage.block, stage.run)
+    tree = _ladder(stage.rungs, stage.confidence, stage.block, stage.run)
     top, bend = stage.highest, stage.knee
     chosen = {"peak": top.threads if top else 0, "knee": bend.threads if isinstance(bend, Knee) else 0}
     parts = {**tree[evaluation.RUNGS], **{name: tree[name] for name in chosen if name in tree}}
@@ -515,7 +523,11 @@ def ladder_metrics(
     No knee, no `knee`. Peak and knee are chosen by what was measured: their bounds hold for all rungs together that
     could have been chosen (`chosen_from`).
     """
-    found = [rung for rung in rungs(iterations, confidence, block, run) if rung.tree]
+    return _ladder(rungs(iterations, confidence, block, run), confidence, block, run)
+
+
+def _ladder(every: Iterable[RungResult], confidence: float, block: str, run: str) -> Metrics:
+    found = [rung for rung in every if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = _highest(found), _knee(found)
     if isinstance(bend, Knee):
@@ -568,14 +580,14 @@ def environment(results: RunResults) -> Metrics:
     return stages | {"propagation": {item.source: propagation_metrics(item) for item in results.propagations}}
 
 
-def resolve(value: float | Expression, events: Iterable[Stamped | Event]) -> float:
+def resolve(value: float | Expression, results: RunResults) -> float:
     """A number of the plan that may wait for results. An estimate in it stands for its mean (of a search: the rate).
 
     Raises `evaluation.ExpressionFault` (MissingData when a result is not there) with a message for people.
     """
     if not isinstance(value, Expression):
         return float(value)
-    tree = environment(load_results(events))
+    tree = environment(results)
     found = evaluation.evaluate(by_mean(value.text, tree), tree, functions=FUNCTIONS)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise evaluation.ExpressionFault(f"`{value.text}` is not a number", text=value.text)

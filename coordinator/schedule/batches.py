@@ -42,7 +42,6 @@ from proveout.proto.events import (
     TuningAct,
     TuningSeen,
     ValuesTaken,
-    VerdictForeseen,
 )
 from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed, TaskProgress, deadline_after_progress_s
 from proveout.proto.wire.results import (
@@ -92,7 +91,7 @@ def skip_stage(turn: Turn, stage: Stage) -> bool:
         return False
     turn.notice("warning" if level else "info", f"stage {stage.id} is skipped: {reason}")
     turn.emit(StageFinished(stage=stage.id, outcome="skipped", seconds=0.0))
-    emit_provisional_verdicts(turn)
+    emit_provisional_verdicts(turn, stage)
     return True
 
 
@@ -116,14 +115,14 @@ def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
     return ("", False) if held.holds else (held.evidence, False)
 
 
-def emit_provisional_verdicts(turn: Turn) -> None:
-    """Emit the provisional verdicts that have changed, unless the last stage has ended and the final ones follow."""
+def emit_provisional_verdicts(turn: Turn, stage: Stage) -> None:
+    """Emit the provisional verdicts that have changed with the end of a stage, unless it is the last and the final ones
+    follow."""
     progress = turn.state.progress
     if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
         return
-    emitted = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
-    for verdict in turn.evaluator.provisional_verdicts(progress):
-        if emitted.get(verdict.id) != verdict:
+    for verdict in turn.evaluator.provisional_verdicts(progress, stage.id):
+        if progress.foreseen.get(verdict.id) != verdict:
             turn.emit(verdict)
 
 

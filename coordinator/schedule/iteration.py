@@ -285,6 +285,7 @@ def _summarise(turn: Turn) -> None:
         return
     if unanswered(step):
         return
+    progress = turn.state.progress
     turn.commands.append(
         Summarise(
             id=step.id,
@@ -294,10 +295,13 @@ def _summarise(turn: Turn) -> None:
             faults={key: result for key, result in step.results.items() if key in step.faults},
             earlier=tuple(
                 item
-                for item in turn.state.progress.of_stage(step.id.stage)
-                if item.is_typical and item.id.rung == step.id.rung
+                for repeat in range(1, step.id.repeat + 1)
+                for item in progress.attempts.get((step.id.stage, step.id.rung, repeat), ())
+                if item.is_typical
             ),
-            before=next((item for item in reversed(turn.state.progress.of_stage(step.id.stage)) if item.valid), None),
+            before=next(
+                (item for item in reversed(progress.iterations) if item.valid and item.id.stage == step.id.stage), None
+            ),
         )
     )
     until_s = turn.at_s + turn.state.setup.timing.summarise_s

@@ -94,13 +94,16 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
 
 def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> iteration_order.Slot | None:
     """The next rung of the ladders that take turns; None when all rungs below the cuts, or enough repeats, have run."""
-    for slot in iteration_order.slots(members, leader):
-        cut = turn.state.progress.cuts.get(_cut_by(slot.ladder))
+    progress, decided = turn.state.progress, -1
+    newest = progress.newest({member.id for member in members})  # those of the repeats before it are settled
+    for slot in iteration_order.slots(members, leader, newest.id.repeat if newest else 1):
+        cut = progress.cuts.get(_cut_by(slot.ladder))
         if cut is not None and slot.rung > cut.at_rung:
             continue
-        if _enough_repeats(turn, members, slot.repeat - 1):
+        if slot.repeat != decided and _enough_repeats(turn, members, slot.repeat - 1):
             return None
-        if not settled(slot.ladder, turn.state.progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
+        decided = slot.repeat
+        if not settled(slot.ladder, progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
             return slot
     return None
 
@@ -171,8 +174,9 @@ def _enough_repeats(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bo
 
 def _has_begun(progress: RunProgress, ladders: tuple[Ladder, ...], repeat: int) -> bool:
     ids = {ladder.id for ladder in ladders}
-    begun = [*(item.id for item in progress.iterations), *(item.id for item in progress.voided)]
-    return any(slot.stage in ids and slot.repeat == repeat for slot in begun)
+    newest = progress.newest(ids)
+    begun = [*(item.id for item in progress.voided), *([newest.id] if newest else [])]
+    return any(slot.stage in ids and slot.repeat >= repeat for slot in begun)
 
 
 def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
@@ -219,15 +223,14 @@ def settled(stage: Measuring, finished: tuple[IterationFinished, ...]) -> bool:
 
 
 def _cut(turn: Turn, stage: Ladder) -> None:
-    """Record where `stop_when` held, once for each lower rung at which it did."""
-    for finished in turn.state.progress.of_stage(stage.id):
-        cut = turn.state.progress.cuts.get(stage.id)
-        if not finished.valid or (cut is not None and cut.at_rung <= finished.id.rung):
-            continue
-        evidence = turn.evaluator.stops(stage, finished)
-        if evidence is not None:
-            skipped = tuple(rung for rung in stage.threads if rung > finished.id.rung)
-            turn.emit(LadderCut(stage=stage.id, at_rung=finished.id.rung, skipped=skipped, evidence=evidence))
+    """Record where `stop_when` held for the newest iteration, once for each lower rung at which it did."""
+    finished, cut = turn.state.progress.newest({stage.id}), turn.state.progress.cuts.get(stage.id)
+    if finished is None or not finished.valid or (cut is not None and cut.at_rung <= finished.id.rung):
+        return
+    evidence = turn.evaluator.stops(stage, finished)
+    if evidence is not None:
+        skipped = tuple(rung for rung in stage.threads if rung > finished.id.rung)
+        turn.emit(LadderCut(stage=stage.id, at_rung=finished.id.rung, skipped=skipped, evidence=evidence))
 
 
 def search_part(turn: Turn, stage: Search) -> bool:
@@ -277,7 +280,7 @@ def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
     ok = outcome == "ok"
     metrics = turn.evaluator.metrics(stage, turn.state.progress, seconds, turn.state.rows) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))
-    emit_provisional_verdicts(turn)
+    emit_provisional_verdicts(turn, stage)
     forget_parts(turn, stage)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from proveout.coordinator.measure.load_merge import present_hosts
 from proveout.coordinator.results.fingerprint import fingerprints
-from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch, forget_parts, part_of, skip_stage, stop_if_full
 from proveout.coordinator.schedule.ladders import RUNS, finish_stage
@@ -126,7 +125,7 @@ WARNED_MAX = 3
 
 def judge(turn: Turn) -> None:
     """Reach the missing verdicts after all stages."""
-    results = load_results(turn.state.progress.history)
+    results = turn.state.progress.results
     for found in fingerprints(results):
         for change in found.drift:
             turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)

@@ -6,9 +6,10 @@ Data flow: the run loop makes an `Input`; `state_machine.advance(state, input)` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
+from proveout.coordinator.results.results import RunResults, fold, with_alone
 from proveout.coordinator.schedule.rate_search import Rates
 from proveout.core.data_classes import dataclass, field, replace
 from proveout.dsl.plan.plan import Plan
@@ -307,9 +308,10 @@ class RunProgress:
     it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
     `schemas`: those that were read, as (stage, system). `probes`: the number of probes reported per search.
     `invariants`: those that were checked, as (stage, iteration or "", system). `values`: how often a stage has given
-    its numbers.
+    its numbers. `attempts`: the finished iterations of each (stage, rung, repeat).
     """
 
+    folded: RunResults = field(default_factory=RunResults)
     history: tuple[Event, ...] = ()
     started: RunStarted | None = None
     cores: Mapping[str, int] = field(default_factory=dict)
@@ -320,6 +322,7 @@ class RunProgress:
     stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
     populated: frozenset[tuple[str, str]] = frozenset()
     iterations: tuple[IterationFinished, ...] = ()
+    attempts: Mapping[tuple[str, int, int], tuple[IterationFinished, ...]] = field(default_factory=dict)
     voided: tuple[IterationVoided, ...] = ()
     open_iteration: IterationId | None = None
     probes: Mapping[str, int] = field(default_factory=dict)
@@ -328,6 +331,7 @@ class RunProgress:
     values: Mapping[str, int] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
     invariants: frozenset[tuple[str, str, str, str]] = frozenset()
+    foreseen: Mapping[str, VerdictForeseen] = field(default_factory=dict)
     verdicts: tuple[VerdictReached, ...] = ()
     ended: RunFinished | None = None
 
@@ -336,13 +340,22 @@ class RunProgress:
         ended = self.stages_finished.get(stage)
         return ended is not None and ended.outcome != SKIPPED
 
+    @property
+    def results(self) -> RunResults:
+        """The results so far."""
+        return with_alone(self.folded)
+
     def of_stage(self, stage: str) -> tuple[IterationFinished, ...]:
         """Finished iterations of a stage, valid or not, in order of their ends."""
         return tuple(i for i in self.iterations if i.id.stage == stage)
 
+    def newest(self, stages: Container[str]) -> IterationFinished | None:
+        """The finished iteration of these stages that ended last."""
+        return next((i for i in reversed(self.iterations) if i.id.stage in stages), None)
+
     def tries(self, stage: str, rung: int, repeat: int) -> tuple[tuple[IterationFinished, ...], int]:
         """The finished iterations of one rung in one repeat, and the number the next attempt has."""
-        finished = tuple(i for i in self.of_stage(stage) if i.id.rung == rung and i.id.repeat == repeat)
+        finished = self.attempts.get((stage, rung, repeat), ())
         voided = sum((v.id.stage, v.id.rung, v.id.repeat) == (stage, rung, repeat) for v in self.voided)
         return finished, len(finished) + voided + 1
 
@@ -359,7 +372,7 @@ def apply(progress: RunProgress, event: Event) -> RunProgress:
     """The progress after one more event."""
     if isinstance(event, LIVE_EVENTS):
         return progress
-    return replace(_view(progress, event), history=(*progress.history, event))
+    return replace(_view(progress, event), history=(*progress.history, event), folded=fold(progress.folded, event))
 
 
 def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
@@ -383,6 +396,8 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
             return replace(progress, invariants=progress.invariants | {seen})
         case VerdictReached():
             return replace(progress, verdicts=(*progress.verdicts, event))
+        case VerdictForeseen():
+            return replace(progress, foreseen={**progress.foreseen, event.id: event})
         case RunFinished():
             return replace(progress, ended=event)
         case _:
@@ -390,16 +405,22 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
 
 
 def _iteration(progress: RunProgress, event: IterationStarted | IterationFinished | IterationVoided) -> RunProgress:
+    slot = (event.id.stage, event.id.rung, event.id.repeat)
+    voided = (*progress.voided, event) if isinstance(event, IterationVoided) else progress.voided
     match event:
         case IterationStarted():
             return replace(progress, open_iteration=event.id)
         case IterationFinished():
-            return replace(progress, open_iteration=None, iterations=(*progress.iterations, event))
-        case IterationVoided():
-            kept = tuple(
-                item for item in progress.iterations if event.rerun or item.id != event.id
-            )  # it may have been finished before
-            return replace(progress, open_iteration=None, iterations=kept, voided=(*progress.voided, event))
+            attempts = {**progress.attempts, slot: (*progress.attempts.get(slot, ()), event)}
+            iterations = (*progress.iterations, event)
+            return replace(progress, open_iteration=None, iterations=iterations, attempts=attempts)
+        case IterationVoided(rerun=True):
+            return replace(progress, open_iteration=None, voided=voided)
+        case IterationVoided():  # it may have been finished before
+            kept = tuple(item for item in progress.iterations if item.id != event.id)
+            left = tuple(item for item in progress.attempts.get(slot, ()) if item.id != event.id)
+            attempts = {**progress.attempts, slot: left}
+            return replace(progress, open_iteration=None, iterations=kept, attempts=attempts, voided=voided)
 
 
 def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
@@ -497,8 +518,8 @@ class ResultEvaluator(Protocol):
         """Every verdict of the plan, and the built-in ones."""
         ...
 
-    def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
-        """The provisional verdicts of the plan on the results so far."""
+    def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
+        """The provisional verdicts that read a stage which has just ended, on the results so far."""
         ...
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:

@@ -54,20 +54,20 @@ def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
 
 def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
     """Check the invariants after the last iteration; False when that is done, or not due."""
-    ended = turn.state.progress.of_stage(stage.id)
-    return bool(ended) and _due(turn, stage, "iteration", str(ended[-1].id))
+    ended = turn.state.progress.newest({stage.id})
+    return ended is not None and _due(turn, stage, "iteration", str(ended.id))
 
 
 def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
     """Check the invariants after the last iteration of a stage; False when that is done, or not due."""
-    return bool(turn.state.progress.of_stage(stage.id)) and _due(turn, stage, "stage")
+    return turn.state.progress.newest({stage.id}) is not None and _due(turn, stage, "stage")
 
 
 def after_turn(turn: Turn, stage: Ladder) -> bool:
     """Check the invariants of a stage after a turn of it, under its last iteration; False when that is done, or not
     due."""
-    ended = turn.state.progress.of_stage(stage.id)
-    return bool(ended) and _due(turn, stage, "stage", str(ended[-1].id))
+    ended = turn.state.progress.newest({stage.id})
+    return ended is not None and _due(turn, stage, "stage", str(ended.id))
 
 
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:

@@ -322,16 +322,16 @@ def _open(check: Check, tree: Metrics, results: RunResults, more: int, level: fl
     return Undecided(id=check.id, chance=max(filter(None, chances), default=0.0), within=within)
 
 
-def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
-    """The provisional verdicts of the plan on the results so far; undecidable ones are left out.
+def provisional_verdicts(plan: Plan, results: RunResults, stage: str) -> tuple[VerdictForeseen, ...]:
+    """The provisional verdicts that read a stage which has just ended, on the results so far; undecidable ones are left
+    out.
 
     A verdict is decidable when all stages that it reads have ended, or when those that have ended decide it whatever
     the others give (`a && b` fails with `a`). `reach` judges it again at the end.
     """
-    results = load_results(events)
     tree = environment(results)
     ended = {name for name, stage in results.stages.items() if stage.finished is not None}
-    reached = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
+    reached = ((check, _verdict(check, tree, results)) for check in plan.verdicts if stage in check.check.needs)
     return tuple(
         VerdictForeseen(
             id=check.id,
@@ -341,7 +341,7 @@ def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple
             evidence=verdict.evidence,
         )
         for check, verdict in reached
-        if ended & set(check.check.needs) and (verdict.outcome != UNDECIDED or _is_complete(check, ended))
+        if verdict.outcome != UNDECIDED or _is_complete(check, ended)
     )
 
 
@@ -603,14 +603,14 @@ class PlanEvaluator:
     def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
         """The number, or why there is none; a rate must be above zero."""
         try:
-            number = results.resolve(value, progress.history)
+            number = results.resolve(value, progress.results)
         except ExpressionFault as fault:
             return Unresolved(reason=str(fault))
         return number if number > 0.0 else Unresolved(reason=f"its rate would be {number:g}/s")
 
     def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
         """Whether it holds, bounds taken as written; Unresolved when it reads what is not there."""
-        held, evidence = holds(when.text, results.environment(results.load_results(progress.history)))
+        held, evidence = holds(when.text, results.environment(progress.results))
         return Unresolved(reason=evidence) if held is None else ConditionResult(holds=held, evidence=evidence)
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
@@ -659,15 +659,15 @@ class PlanEvaluator:
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
         """The metrics that expressions read under the stage's id."""
-        return results.stage_metrics(stage, progress.history, seconds=seconds, rows=rows)
+        return results.stage_metrics(stage, progress.results, seconds=seconds, rows=rows)
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
         """The plan's verdicts in their order, then the propagations'."""
         return reach(self.plan, progress.history)
 
-    def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
-        """The provisional verdicts of the plan on the results so far."""
-        return provisional_verdicts(self.plan, progress.history)
+    def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[VerdictForeseen, ...]:
+        """The provisional verdicts that read a stage which has just ended, on the results so far."""
+        return provisional_verdicts(self.plan, progress.results, stage)
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
         """0, 1 or 3."""

@@ -48,7 +48,7 @@ def groups(stages: Sequence[Stage]) -> list[tuple[Ladder, ...]]:
         last = found[-1] if found else ()
         steps = {*last[-1].after, *stage.before} if last else set()
         together = stage.interleaved_with in {one.id for one in last} and between <= steps
-        found = [*found[:-1], (*last, stage)] if together else [*found, (stage,)]
+        found[-1:] = [(*last, stage)] if together else [last, (stage,)] if last else [(stage,)]
         between = set()
     return found
 
@@ -93,13 +93,13 @@ def _draw(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def slots(ladders: Sequence[Ladder], leader: Ladder) -> Iterator[Slot]:
-    """All slots of a group, or the remaining ones, in order; `leader` is its first ladder.
+def slots(ladders: Sequence[Ladder], leader: Ladder, first: int = 1) -> Iterator[Slot]:
+    """All slots of a group, or the remaining ones, from the repeat `first` on, in order; `leader` is its first ladder.
 
     Of ladders with unlike numbers of rungs, the longer one's last rungs follow each other.
     """
     whole = any(ladder.before or ladder.after for ladder in ladders)
-    for repeat in range(1, max((ladder.repeat for ladder in ladders), default=0) + 1):
+    for repeat in range(first, max((ladder.repeat for ladder in ladders), default=0) + 1):
         turned = [one for one in (ladders if repeat % 2 else ladders[::-1]) if repeat <= one.repeat]
         orders = [[Slot(one, rung, repeat) for rung in rungs(one, leader, repeat)] for one in turned]
         turns = orders if whole else zip_longest(*orders)

@@ -57,7 +57,7 @@ class Judge:
     def metrics(self, stage: Any, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
         return {"seconds": seconds, "rows": rows}
 
-    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, facts: RunProgress, stage: str) -> tuple[events.VerdictForeseen, ...]:
         return ()
 
     def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:

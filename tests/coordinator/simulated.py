@@ -147,7 +147,7 @@ class Model:
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> events.Metrics:
         return {"rows": rows, "n": len(progress.of_stage(stage.id))}
 
-    def provisional_verdicts(self, progress: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[events.VerdictForeseen, ...]:
         """Return the opposite of `verdicts`, so that a use of provisional verdicts in results would be found."""
         evidence = f"{len(progress.stages_finished)} stages"
         return tuple(

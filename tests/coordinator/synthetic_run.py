@@ -53,7 +53,7 @@ def synthetic_results(plan: Plan, change: Change = lambda _stage, _rung, _path: 
                     events.append(ValuesTaken(stage=stage.id, repeat=repeat, values=values))
             case _:
                 continue
-        events.append(records.ended(stage.id, stage_metrics(stage, events, seconds=1.0)))
+        events.append(records.ended(stage.id, stage_metrics(stage, load_results(events), seconds=1.0)))
     return load_results(events)
 
 

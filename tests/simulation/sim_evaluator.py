@@ -30,7 +30,7 @@ class SimEvaluator:
     def metrics(self, stage: Any, progress: RunProgress, seconds: float, rows: int) -> events.Metrics:
         return {"rows": rows}
 
-    def provisional_verdicts(self, progress: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, progress: RunProgress, stage: str) -> tuple[events.VerdictForeseen, ...]:
         return ()
 
     def verdicts(self, progress: RunProgress) -> tuple[events.VerdictReached, ...]:

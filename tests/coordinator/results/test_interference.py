@@ -47,7 +47,7 @@ def results(plan: Plan, *, void: str = "", rate: float = 0.0) -> RunResults:
             metrics = {**numbers(sum(load["tps"] for load in loads.values()), 0.0), "loads": loads}
             events.append(iteration(stage.id, 4, repeat, metrics, valid=void != f"{stage.id}/{repeat}"))
     for stage in ladders:
-        events.append(ended(stage.id, stage_metrics(stage, events, seconds=1.0)))
+        events.append(ended(stage.id, stage_metrics(stage, load_results(events), seconds=1.0)))
     return load_results(events)
 
 

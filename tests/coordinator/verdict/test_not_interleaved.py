@@ -23,7 +23,7 @@ def history(partner: str | None, run: str = "run") -> list[Event]:
         found.append(begun(name))
         found += [iteration(name, 4, repeat, tps) for repeat, tps in enumerate(values, 1) if (name, repeat) != ("b", 2)]
     for name in TPS:
-        found.append(ended(name, stage_metrics(ladder_stage(name), found, seconds=1.0)))
+        found.append(ended(name, stage_metrics(ladder_stage(name), load_results(found), seconds=1.0)))
     return found
 
 

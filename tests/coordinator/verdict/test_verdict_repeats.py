@@ -13,6 +13,7 @@ from records import begun, ladder_stage, run_started
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.results import results
+from proveout.coordinator.results.results import load_results
 from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.verdicts import provisional_verdicts, reach, undecided
 from proveout.core import statistics
@@ -204,7 +205,7 @@ def needing(check: str, *needs: str) -> Check:
 )
 def test_provisional_verdicts(check: str, needs: tuple[str, ...], outcome: str | None) -> None:
     history = [*BASE, begun("fast"), iteration("fast", 4, 1, 900.0)]
-    found = provisional_verdicts(plan(needing(check, *needs)), history)
+    found = provisional_verdicts(plan(needing(check, *needs)), load_results(history), "base")
     assert [item.outcome for item in found] == ([outcome] if outcome else [])
 
 

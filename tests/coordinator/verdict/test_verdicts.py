@@ -11,6 +11,7 @@ from records import begun, ended
 from verdict_histories import BASE, BREACH, VOID, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.results import estimates, results
+from proveout.coordinator.schedule.state import RunProgress, apply
 from proveout.coordinator.verdict.checks import by_interval, judge
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
 from proveout.core import statistics
@@ -402,7 +403,7 @@ def test_the_rate_of_a_search_is_judged_by_its_interval(
 def test_a_rate_of_a_later_stage_reads_the_point_of_a_search() -> None:
     history = searched(300.0, upper=330.0)
     for text, expected in (("cap.rate", 300.0), ("cap.rate * 0.5", 150.0), ("(cap.rate.upper - cap.rate) / 2", 15.0)):
-        assert results.resolve(Expression(text=text, needs=("cap",)), history) == expected
+        assert results.resolve(Expression(text=text, needs=("cap",)), results.load_results(history)) == expected
 
 
 def test_the_rate_of_an_older_journal_is_read_as_an_estimate() -> None:
@@ -538,12 +539,19 @@ def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:
     assert found == {"rows": 400, "seconds": 4.0, "rows_per_s": 100.0}
 
 
+def test_the_results_of_a_run_under_way_are_those_of_its_events_so_far() -> None:
+    progress = RunProgress()
+    for count, event in enumerate(BASE, 1):
+        progress = apply(progress, event)
+        assert progress.results == results.load_results(BASE[:count])
+
+
 def test_a_rate_that_waits_for_a_result_is_resolved() -> None:
     rate = Expression(text="base.peak.tps.mean * 3", needs=("base",))
-    assert results.resolve(rate, BASE) == pytest.approx(900.0)
-    assert results.resolve(12.5, []) == 12.5
+    assert results.resolve(rate, results.load_results(BASE)) == pytest.approx(900.0)
+    assert results.resolve(12.5, results.RunResults()) == 12.5
     with pytest.raises(results.evaluation.MissingData):
-        results.resolve(rate, [])
+        results.resolve(rate, results.RunResults())
 
 
 @pytest.mark.parametrize(
