@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.live import replay
+from proveout.coordinator.live import ticks
 from proveout.coordinator.measure import samples
 from proveout.coordinator.schedule import state as s
 from proveout.coordinator.schedule import state_machine
@@ -207,7 +207,7 @@ def repeated(recorded: Recorded) -> Finish:
 def sampled(recorded: Recorded, file: Path, runs: Path, seconds: int) -> Finish:
     """The numbers of so many seconds of samples: the recorded ones, again and again, from all hosts."""
     plan = compile_plan(file)
-    load = replay._second(recorded.rows("load")[:7])
+    load = ticks._second(recorded.rows("load")[:7])
     looks = recorded.rows("captures")[:READINGS]
     names = tuple((one["metric"], one["label"]) for one in looks)
     values = [float(one["value"]) for one in looks]
