@@ -83,6 +83,7 @@ HONEST: dict[type, Any] = {
         fault="less_swap", tunings=(SYSCTL,), for_s=1.0, begins_s=(1.0,), windows=WINDOWS, label="climb/1/1/1"
     ),
     tasks.VerifyTuning: tasks.VerifyTuning(),
+    tasks.RebootHost: tasks.RebootHost(hold_s=600.0),
     tasks.RevertTuning: tasks.RevertTuning(),
     tasks.FormPool: tasks.FormPool(head="db1:6379", address="10.0.0.1", cpus=1, secrets=SECRETS, towards="[::1]:7443"),
     tasks.RunLoad: tasks.RunLoad(
@@ -411,6 +412,9 @@ def _tools() -> Iterator[Attempt]:
         ("a slice below zero", "`first_slice`", {"first_slice": -1}),
         ("a window that is none", "`windows.measure_s`", {"windows": replace(WINDOWS, measure_s=NAN)}),
         ("a label with an escape", "`label`", {"label": "\x1b"}),
+    )
+    yield from _of(
+        tasks.RebootHost, *((f"changes for {bad} s", "`hold_s`", {"hold_s": bad}) for bad in (0.0, NAN, 1e9))
     )
     for name, changes, says in (
         ("a relative program", {"argv": ("../sh",)}, "neither the absolute path"),

@@ -331,7 +331,7 @@ async def test_the_fault_names_a_server_that_has_died(
 WORKERS = {"PopulateSystem", "RunLoad", "FormPool", "PrepareFio", "RunFio", "RunCommand"}
 AGENT = {
     "StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTuning", "VerifyTuning", "RevertTuning",
-    "InjectFault", "CheckHost",
+    "InjectFault", "CheckHost", "RebootHost",
 }  # fmt: skip
 """Tasks that worker processes run, and tasks that the agent runs itself: it starts servers and changes the host."""
 

@@ -208,7 +208,7 @@ async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(revert, "network", lambda: "here")
-    monkeypatch.setattr(machines, "_boot", lambda: "boot")
+    monkeypatch.setattr(machines, "boot", lambda: "boot")
     killed(tmp_path / "machine", root, PORTS, "4096", "8192", net=of)
     (state,) = await agent("a").recover()
     assert state.outcome == outcome

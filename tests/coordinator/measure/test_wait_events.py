@@ -73,7 +73,7 @@ def test_event_stands_for_an_index(text: str, read: str) -> None:
     checked = check_expression(text, run_scope(plan, plan.stages), "condition")
     assert (checked.faults, checked.text) == ((), read)
     check = Check(id="v", check=Expression(text=checked.text))
-    assert events_read(replace(plan, verdicts=(check,))) == (text.split('"')[1],)
+    assert events_read(replace(plan, verdicts=(check,), charts=())) == (text.split('"')[1],)
 
 
 @pytest.mark.parametrize(

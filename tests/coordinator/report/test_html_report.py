@@ -39,11 +39,11 @@ from proveout.proto.events import Claim, FactsTaken, RunFinished, VerdictReached
 
 ELSEWHERE = (
     "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",
-    "search", "phases",
+    "search", "phases", "versus",
 )  # fmt: skip
 """Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
 (`test_interference`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
-(`test_load_over_time`)."""
+(`test_load_over_time`), of loads in turns (`test_slices`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_LIBRARIES = "window.vegaEmbed = () => new Promise(() => 0);"

@@ -171,7 +171,7 @@ def test_up_is_better_divides_the_time_of_the_same_cell_of_the_first_mode() -> N
 
 def test_published_numbers_are_drawn_beside_those_that_they_are_of_with_their_source() -> None:
     (figure,) = (one for one in charts_of(results_of("hlr-cache-lab")) if one.of == ("relief",))
-    (busy,) = charts(figure)
+    busy, *_ = charts(figure)
     found = [(value["at"], value["published"], value["source"]) for value in busy["data"]["values"]]
     assert found == [("without", 0.123, "figure 5"), ("with", 0.08, "figure 5")]
     (hollow,) = (one for one in busy["layer"] if "stroke" in one.get("encoding", {}))

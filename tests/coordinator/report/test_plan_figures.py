@@ -27,8 +27,8 @@ KINDS = (
     "calibrate-io-lab", "failover-embedded", "hlr-cache-embedded", "htap-embedded", "settings-sweep-embedded",
     "spike-embedded", "storage-embedded", "storage-forms-embedded",
 )  # fmt: skip
-ELSEWHERE = {"search", "update-time", "latency-at-peak"}
-"""Figures that come out of none of these: `test_load_over_time`, `test_html_report` and `test_panels` have them."""
+ELSEWHERE = {"search", "update-time", "latency-at-peak", "versus"}
+"""Figures that come out of none of these: `test_load_over_time`, `test_html_report`, `test_panels` and `test_slices` have them."""
 OTHERS = sorted(path.relative_to(PLANS).with_suffix("").as_posix() for path in PLANS.glob("**/*.yaml")
                 if path.parent.name in ("plans", "starters") and path.stem not in KINDS)  # fmt: skip
 

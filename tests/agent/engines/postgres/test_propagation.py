@@ -193,8 +193,6 @@ async def test_a_stalled_link_is_the_lag_and_an_idle_one_has_none(task_context: 
     assert isinstance(result, CaptureResult)
     assert result.samples == len(task_context.samples)
     assert values("lag.generated_bytes_total")[-1] > 0
-    with pytest.raises(TaskFault, match="a source and its sink"):
-        await kinds.capture(task_context, RunCapture(capture=lag, endpoints=linked[:1]))
     unlinked = (replace(source, system="other"), linked[1])
     lost = await kinds.capture(task_context, RunCapture(capture=lag, endpoints=unlinked))
     assert isinstance(lost, CaptureResult)
