@@ -1,4 +1,4 @@
-"""Growth of the cost of a run with its size: time and memory at a tenth, a third and the whole of each size.
+"""Time and memory of a run by its size: at a tenth, a third and the whole of each size.
 
     python benchmarks/plans/growth.py [--of PART,…] [--sizes SHARE,…] [--json FILE]
 
@@ -266,13 +266,13 @@ async def watched(directory: RunDirectory) -> None:
 
     app = RunApp(source(directory, 10.0), LocalRun(directory))
     async with app.run_test(size=(120, 40)) as pilot:
-        while app.result is None or app.view.ended is None:  # noqa: ASYNC110 - the screen sends no message
+        while app.result is None or app.view.ended is None:  # noqa: ASYNC110 - it has no event for that
             await asyncio.sleep(0.05)
         await pilot.pause()
 
 
 def one_command(command: str, part: str, size: int, folder: Path) -> None:
-    """Run one process of the benchmark; `size` 0: a run of four iterations."""
+    """Do what one process of the benchmark is for; `size` 0: a run of four iterations."""
     runs = folder / f"{part}-{size}"
     if command == "record":
         recorded = Recorded(folder / "recorded")
