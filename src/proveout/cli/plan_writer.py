@@ -260,11 +260,8 @@ def _verdicts(draft: Draft) -> Iterator[str]:
     if len(ladders) == 2:
         (first, reference), (second, target) = ladders
         for rung in draft.threads:
-            title = f"{target.name} ({target.title}) is no slower than {reference.name}, {count_threads(rung)}"
-            yield f"  - id: {target.name}-at-{rung}"
-            yield f"    title: {quoted(title)}"
-            yield "    severity: warn"
-            yield f"    check: ratio({second}.at({rung}).tps, {first}.at({rung}).tps).lower >= 1"
+            ratio = f"ratio({second}.at({rung}).tps, {first}.at({rung}).tps)"
+            yield from _no_slower(reference, target, rung, ratio)
 
 
 def _of_slices(draft: Draft) -> Iterator[str]:
@@ -274,11 +271,18 @@ def _of_slices(draft: Draft) -> Iterator[str]:
     yield "    title: No technical error"
     yield f"    check: ladder.at({draft.threads[-1]}).errors.count == 0"
     for rung in draft.threads:
-        title = f"{target.name} ({target.title}) is no slower than {reference.name} ({reference.title})"
-        yield f"  - id: {target.name}-at-{rung}"
-        yield f"    title: {quoted(f'{title}, {count_threads(rung)}')}"
-        yield "    severity: warn"
-        yield f"    check: ladder.at({rung}).loads.{target.name}.versus.tps_ratio.lower >= 1"
+        yield from _no_slower(reference, target, rung, f"ladder.at({rung}).loads.{target.name}.versus.tps_ratio")
+
+
+def _no_slower(reference: Target, target: Target, rung: int, ratio: str) -> Iterator[str]:
+    """A verdict on the throughput of a rung over that of the reference, with the sentence of its answer."""
+    one, other = f"{target.name} ({target.title})", f"{reference.name} ({reference.title})"
+    at = count_threads(rung)
+    yield f"  - id: {target.name}-at-{rung}"
+    yield f"    title: {quoted(f'{one} is no slower than {other}, {at}')}"
+    yield "    severity: warn"
+    yield f"    check: {ratio}.lower >= 1"
+    yield f"    answer: {quoted(f'With {at} the throughput of {one} is ${{{ratio}}} that of {other}')}"
 
 
 def _below(name: str, lines: Sequence[str]) -> Iterator[str]:

@@ -25,6 +25,8 @@ SEARCH = "search"
 """The method of the estimate."""
 RATIO = "ratio"
 """The name of a number that is a ratio of two of one metric."""
+RATIOS = frozenset((RATIO, *(f"{of}_ratio" for of in ("tps", "avg", "p50", "p95", "p99", "solve"))))
+"""`ratio(a, b)`, and those of loads beside each other."""
 
 
 Sought: TypeAlias = Literal["rate", "threads"]
@@ -143,7 +145,7 @@ def _units(name: str) -> tuple[_Unit, ...]:
             return (_Unit(suffix),)
     if whole.endswith("_s"):
         return _SECONDS
-    return (_Unit("/s" if name in ("tps", "rate") else " ×" if name == RATIO else ""),)
+    return (_Unit("/s" if name in ("tps", "rate") else " ×" if name in RATIOS else ""),)
 
 
 def _common(values: Iterable[float], units: Sequence[_Unit]) -> _Unit:
