@@ -455,7 +455,7 @@ def _side(data: Mapping[str, Any]) -> Side:
 
 
 def _histogram(latency: Mapping[str, Any]) -> Histogram:
-    """Histogram of fio's bins. Without finished I/Os (N = 0) there are no bins."""
+    """Histogram of fio's bins; empty where no I/O has finished (N = 0)."""
     bins = latency.get("bins") or {}
     total = int(_number(latency["N"]))
     if not total or not bins:

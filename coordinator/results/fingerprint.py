@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,13 +80,11 @@ def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
         for (host, system), facts in sorted(taken.items(), key=lambda item: item[0][::-1])
     ]
     rebooted = {host for one in results.plan.get("stages", ()) if one["kind"] == "reboot" for host in one["hosts"]}
-    found = [replace(one, drift=_beside_boot(one.drift)) if one.host in rebooted else one for one in found]
+    for at, one in enumerate(found):
+        if one.host in rebooted:
+            found[at] = replace(one, drift=tuple(part for part in one.drift if part.fact != "boot_id"))
     equipment = [one for one in declared.values() if one["kind"] not in ("host", "system")]
     return (*found, *map(_of_equipment, equipment))
-
-
-def _beside_boot(drift: Iterable[Difference]) -> tuple[Difference, ...]:
-    return tuple(one for one in drift if one.fact != "boot_id")
 
 
 def _unused(plan: Mapping[str, Any]) -> frozenset[str]:

@@ -77,9 +77,8 @@ PERHAPS_NEVER = "perhaps never: the value is near the limit"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it;
-    `lacking`: undecided, because a number is not there. `deciding`: of each comparison, of an undecided
-    expression of those that are open, the estimate whose interval decides it (None where there is no single one), and
-    its limit."""
+    `lacking`: undecided, because a number is not there. `deciding`: a pair for each comparison, in an undecided
+    expression for each open one: the estimate whose interval decides it (None if several do), and its limit."""
 
     outcome: Outcome
     evidence: str

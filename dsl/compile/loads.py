@@ -316,7 +316,7 @@ def check_versus(names: StageNames, entry: LadderKeys, loads: Loads, ladder: Lad
         if names.body.get(key) is not None:
             names.problem(f"`versus` and `{key}` exclude each other", key, hint=f"leave `{key}` or `versus` out")
     if len(loads.loads) < 2:
-        message, hint = "there are no loads to take turns", "loads: two or more, or leave `versus` out"
+        message, hint = "`versus` needs two `loads` or more", "list them under `loads`, or leave `versus` out"
         names.problem(message, "versus", hint=hint)
         return
     for name, load in (entry.loads or {}).items():

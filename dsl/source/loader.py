@@ -172,7 +172,7 @@ PLAN = Document(name="plan", opening="proveout: 1")
 
 
 def _files_like(path: Path, name: str) -> str:
-    """A hint where there is no such file: some of the files of a folder, or those beside it with a name like it."""
+    """A hint for a file that is missing: files beside it with a similar name; for a folder, some of its files."""
     if re.match(r"[a-z][a-z0-9+]+:/", name):
         return "this is an address: `proveout bench DSN` measures a database without a plan"
     folder, shown = (path, Path(name)) if path.is_dir() else (path.parent, Path(name).parent)

@@ -265,7 +265,7 @@ def _verdicts(draft: Draft) -> Iterator[str]:
 
 
 def _of_slices(draft: Draft) -> Iterator[str]:
-    """A verdict on errors, and on each rung one that the second target is no slower than the first."""
+    """A verdict on errors, and one for each rung on the throughput of the second target over that of the first."""
     reference, target = draft.targets
     yield "  - id: no-errors"
     yield "    title: No technical error"

@@ -171,7 +171,9 @@ class _Sides:
         self._plain = deepcopy(self._systems.get(name))
         if self._plain is None or any(key in self._plain for key in GROUPED):
             what = "is a parameter" if self._plain is None else "is part of a group of systems"
-            raise Unusable(f"system {name} of the plan {what}", way_out="Write a plan with `versus`: 500ms.")
+            raise Unusable(
+                f"system {name} of the plan {what}", way_out="Write `versus: 500ms` into a ladder with `loads`."
+            )
         self._names: list[str] = []
 
     def load(self, name: str, text: str, ladder: Mapping[str, Any]) -> dict[str, Any]:
